@@ -1,0 +1,44 @@
+# Every target sets up what it needs in .venv, on a machine that has only Python 3.11+ and make.
+
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint types unit conformance bench-overhead clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	YOSEGI_CHECK=1 $(BIN)/python -m pytest
+
+# The public suite of the Array API standard: a clone of data-apis/array-api-tests with its submodule.
+# make conformance SUITE=<path> [EXAMPLES=100]
+EXAMPLES ?= 100
+conformance: $(READY)
+	@test -d "$(SUITE)/array_api_tests" || { echo "usage: make conformance SUITE=<clone of data-apis/array-api-tests>"; exit 2; }
+	$(BIN)/python -m pip install -q -r "$(SUITE)/requirements.txt"
+	cd "$(SUITE)" && ARRAY_API_TESTS_MODULE=yosegi $(CURDIR)/$(BIN)/python -m pytest array_api_tests \
+	    -q -p no:cacheprovider -W ignore --max-examples $(EXAMPLES) --xfails-file $(CURDIR)/tests/conformance-xfails.txt
+
+bench-overhead: $(READY)
+	$(BIN)/yosegi bench overhead
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Yosegi needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q --editable . --group dev
+	@touch $(READY)
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,1 @@
+"""From the ops' scalar rules to code for a device."""

@@ -1,0 +1,1 @@
+"""One folder per device. Adding one changes nothing outside its folder."""

@@ -1,0 +1,13 @@
+"""The CPU through NumPy: it runs every op by its reference body, and ends every chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...device import Absent, Device
+from .device import Cpu
+
+
+def discover() -> Iterable[Device | Absent]:
+    """The CPU is always there."""
+    return (Cpu(),)

@@ -1,0 +1,47 @@
+"""The CPU device."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from ...device import Kernel, Limits
+from ...dtype import ALL
+from ...fuse import Region
+from ...memory import HOST
+from .kernel import compile_region
+
+
+class Cpu:
+    """This machine's processor and main memory."""
+
+    name = "cpu"
+    rank = 1000
+    space = HOST
+
+    def __init__(self) -> None:
+        self.limits = Limits(frozenset(ALL))
+        self.description = f"{platform.machine()}, {os.cpu_count()} cores, NumPy reference kernels"
+
+    def supports(self, region: Region) -> str | None:
+        """Everything: reference bodies are defined for every op."""
+        return None
+
+    def compile(self, region: Region) -> Kernel:
+        """A Python function that calls the reference bodies."""
+        return compile_region(region)
+
+    def memory(self) -> tuple[int, int]:
+        """Main memory, as the system reports it; zeros where it does not."""
+        if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+            return 0, 0
+        page = os.sysconf("SC_PAGE_SIZE")
+        total = os.sysconf("SC_PHYS_PAGES") * page
+        free = os.sysconf("SC_AVPHYS_PAGES") * page if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
+        return free, total
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}: {self.description}>"

@@ -1,0 +1,134 @@
+"""Regions as straight-line Python: one NumPy call per op, written out and compiled once.
+
+    def kernel(i0, i1):
+        t0 = f0(i0, i1)
+        t1 = f1(t0, c0, out=t0)  # a ufunc writes into an operand nobody needs any more
+        return (t1,)
+
+The text names nothing of the program but its wiring, so that regions of one structure share their code object.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ...device import Kernel
+from ...errors import OutOfMemory
+from ...fuse import Region, is_constant
+from ...node import Call
+from ...reference import ERROR_STATE, bind
+
+_SMALL_PART = 4  # a view of less than one in so many bytes of its memory is copied, to let go of the rest
+
+
+def compile_region(region: Region) -> Kernel:
+    """The region as a function of its inputs' arrays."""
+    source, names = _Writer(region).write()
+    namespace: dict[str, Any] = {**names, "asarray": np.asarray, "settled": settled, "MemoryError": MemoryError,
+                                 "out_of_memory": _out_of_memory, "errstate": np.errstate}  # fmt: skip
+    if ERROR_STATE is not None:
+        namespace["error_state"], namespace["ignore"] = ERROR_STATE
+    exec(_code(source), namespace)
+    kernel: Kernel = namespace["kernel"]
+    return kernel
+
+
+@lru_cache(maxsize=1024)
+def _code(source: str) -> CodeType:
+    return compile(source, "<yosegi kernel>", "exec")
+
+
+def _out_of_memory(error: MemoryError) -> OutOfMemory:
+    return OutOfMemory(str(error) or "the system has no memory left")
+
+
+def settled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A result that may be a view, as one that is good to keep: not a broadcast one, nor a sliver of a large array."""
+    base = array.base
+    if base is None:
+        return array
+    sliver = isinstance(base, np.ndarray) and array.nbytes * _SMALL_PART < base.nbytes
+    repeats = 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    return array.copy() if sliver or repeats else array
+
+
+class _Writer:
+    """Writes one region."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.graph = region.graph
+        self.names: dict[str, Any] = {}
+        self.local = {entry: f"i{n}" for n, entry in enumerate(region.inputs)}
+        self.owned: set[int] = set()  # entries whose memory a ufunc has just made: nothing else refers to it
+
+    def write(self) -> tuple[str, dict[str, Any]]:
+        """The source, and what its free names stand for."""
+        last = self._last_uses()
+        parameters = ", ".join(self.local.values())
+        body = []
+        for n, entry in enumerate(self.region.nodes):
+            body.append(self._statement(n, entry, last))
+            dead = [self.local[a] for a in dict.fromkeys(self.graph.args[entry])
+                    if last.get(a) == n and self.local[a].startswith("t")]  # fmt: skip
+            if dead:
+                body.append(f"del {', '.join(dead)}")
+        results = ", ".join(self._result(entry) for entry in self.region.outputs)
+        body.append(f"return ({results},)" if results else "return ()")
+        if ERROR_STATE is not None:
+            lines = ["token = error_state.set(ignore)", "try:", *[f" {line}" for line in body]]
+            tail = ["except MemoryError as error:", " raise out_of_memory(error) from error",
+                    "finally:", " error_state.reset(token)"]  # fmt: skip
+            lines += tail
+        else:
+            lines = ["with errstate(all='ignore'):", *[f" {line}" for line in body]]
+        text = "\n".join(f" {line}" for line in lines)
+        return f"def kernel({parameters}):\n{text}\n", self.names
+
+    def _last_uses(self) -> dict[int, int]:
+        last: dict[int, int] = {}
+        for n, entry in enumerate(self.region.nodes):
+            for a in self.graph.args[entry]:
+                last[a] = n
+        for entry in self.region.outputs:
+            last[entry] = len(self.region.nodes)
+        return last
+
+    def _statement(self, n: int, entry: int, last: dict[int, int]) -> str:
+        call, args = self.graph.calls[entry], self.graph.args[entry]
+        function = self.names[f"f{n}"] = bind(call)
+        is_ufunc = isinstance(function, np.ufunc)
+        operands = [self._operand(a, plain=is_ufunc) for a in args]
+        if is_ufunc:
+            free = next((a for a in args if self._is_free(a, call, n, last)), None)
+            if free is not None:
+                operands.append(f"out={self.local[free]}")
+            if call.spec.ndim:
+                self.owned.add(entry)
+        else:
+            self.owned.difference_update(args)  # the result may be a view of them
+        self.local[entry] = f"t{n}"
+        return f"t{n} = f{n}({', '.join(operands)})"
+
+    def _is_free(self, entry: int, call: Call, n: int, last: dict[int, int]) -> bool:
+        return entry in self.owned and last[entry] == n and self.graph.calls[entry].spec is call.spec
+
+    def _operand(self, entry: int, *, plain: bool) -> str:
+        if is_constant(self.graph, entry) and entry not in self.local:
+            name = f"c{len(self.names)}"
+            self.names[name] = bind(self.graph.calls[entry])()
+            self.local[entry] = name
+        name = self.local[entry]
+        # NumPy returns its scalars from 0-d ufunc calls; bodies other than ufuncs are promised arrays.
+        return name if plain or self.graph.calls[entry].spec.ndim or name[0] != "t" else f"asarray({name})"
+
+    def _result(self, entry: int) -> str:
+        call = self.graph.calls[entry]
+        name = self.local[entry]
+        if len(call.outputs) > 1 or entry in self.owned:
+            return name
+        return f"asarray({name})" if not call.spec.ndim else f"settled({name})"

@@ -1,0 +1,66 @@
+"""Every exception: the user's mistakes and a device's failures are different trees.
+
+A `UserError` is raised by the call that made the mistake and is never retried on another device. A `DeviceFailure`
+is the runtime's own business: it moves the work to the next device and reaches the user only on request.
+"""
+
+
+class YosegiError(Exception):
+    """Root of everything Yosegi raises on purpose."""
+
+
+class UserError(YosegiError):
+    """A mistake in the program. Its text reads `[op] expected …, got …; fix`."""
+
+    def of(self, op_name: str) -> "UserError":
+        """The same mistake, told as `op_name`'s."""
+        text = str(self)
+        return self if text.startswith("[") else type(self)(f"[{op_name}] {text}")
+
+
+class ShapeError(UserError, ValueError):
+    """Shapes that do not fit together, or do not fit the operation."""
+
+
+class AxisError(UserError, ValueError, IndexError):
+    """An axis outside the tensor's dimensions, or named twice."""
+
+
+class DTypeError(UserError, TypeError):
+    """A dtype the operation is not defined for, or dtypes without a common one."""
+
+
+class IndexingError(UserError, IndexError):
+    """An index out of range, or of a kind that cannot index."""
+
+
+class ArgumentError(UserError, ValueError):
+    """Any other argument that does not fit."""
+
+
+class TraceError(UserError, TypeError):
+    """A traced function asked for a value that exists only when it is replayed."""
+
+
+class DeviceFailure(YosegiError):
+    """Something a device could not do, though the program is right."""
+
+
+class Unsupported(DeviceFailure):
+    """The device has no way to run this region; it is never asked again."""
+
+
+class OutOfMemory(DeviceFailure):
+    """The device has no room for a buffer of the region."""
+
+
+class CompileFailure(DeviceFailure):
+    """The device's compiler refused the region."""
+
+
+class LaunchFailure(DeviceFailure):
+    """The compiled region failed when it ran."""
+
+
+class DeviceLost(DeviceFailure):
+    """The device itself is gone."""

@@ -1,0 +1,233 @@
+"""Gradients: the reverse pass over the ops' own rules.
+
+A function is run on marked inputs, which builds its graph as always; the pass then walks that graph backwards. The
+rules are written in tensor operations, so a gradient is itself a graph and can be differentiated again.
+
+Complex numbers: for a real loss L and a complex input z = x + iy the gradient is dL/dx + i dL/dy, the direction of
+steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch, and the conjugate of JAX's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .errors import ArgumentError, DTypeError, ShapeError
+from .node import Node, Spec
+from .op import Arr, OpKind, literal, op, pick, pick_call
+from .ops.creation import asarray
+from .ops.elementwise import real
+from .ops.reduce import sum as reduce_sum
+from .ops.shape import broadcast_to, reshape
+from .tensor import Tensor
+from .tree import flatten, unflatten
+
+_held: ContextVar[list[Node] | None] = ContextVar("held", default=None)
+
+
+held = _held.get
+"""Where evaluation must note nodes whose inputs it has to leave in place, or `None` when it may drop them.
+
+A function under differentiation may ask for values on its way (`if float(x) > 0:`). What they were computed from is
+still needed for the pass back, and let go of when the outermost pass is done.
+"""
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    if _held.get() is not None:
+        yield
+        return
+    nodes: list[Node] = []
+    token = _held.set(nodes)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+        for node in nodes:
+            node.inputs = ()
+
+
+@op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x)
+def variable(x: Arr, /) -> Arr:
+    """The same value under a name of its own, so that the pass back knows where to stop."""
+    return x
+
+
+Tape = list[tuple[Node, tuple[Node, ...]]]
+"""Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
+
+
+def record(outputs: Sequence[Node], variables: Sequence[Node]) -> Tape:
+    """The nodes on the way from the variables to the outputs."""
+    depends: dict[Node, bool] = dict.fromkeys(variables, True)
+    tape: Tape = []
+    stack = list(outputs)
+    while stack:
+        node = stack[-1]
+        if node in depends:
+            stack.pop()
+            continue
+        waiting = [i for i in node.inputs if i not in depends]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        depends[node] = any(depends[i] for i in node.inputs)
+        if depends[node]:
+            tape.append((node, node.inputs))
+    return tape
+
+
+def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node]) -> list[Tensor]:
+    """The cotangents of the variables, given those of the outputs."""
+    sums: dict[Node, list[Tensor | None]] = {}
+    for output, g in zip(outputs, gs, strict=True):
+        _accumulate(sums, output, 0, g)
+    for node, inputs in reversed(tape):
+        parts = sums.pop(node, None)
+        call = node.call
+        if parts is None or (call.op.vjp is None and call.op is not pick):
+            continue  # without a rule: a step function, or an order, whose derivative is zero wherever there is one
+        if call.op is pick:
+            assert parts[0] is not None
+            _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
+            continue
+        assert call.op.vjp is not None
+        out: Any = Tensor(node)
+        cotangent: Any = parts[0]
+        if len(parts) > 1:
+            out = tuple(Tensor(Node(pick_call(call.outputs, i), (node,))) for i in range(len(parts)))
+            cotangent = tuple(_zeros(s) if g is None else g for s, g in zip(call.outputs, parts, strict=True))
+        handles = [Tensor(i) for i in inputs]
+        for input, g in zip(inputs, call.op.vjp(cotangent, out, *handles, **call.attrs), strict=True):
+            if g is not None and input.spec.dtype.is_inexact:
+                _accumulate(sums, input, 0, _fitted(g, input))
+    return [_total(sums, v) for v in variables]
+
+
+def _zeros(s: Spec) -> Tensor:
+    return broadcast_to(Tensor(literal(0, s.dtype)), s.shape)
+
+
+def _total(sums: dict[Node, list[Tensor | None]], variable: Node) -> Tensor:
+    found = sums.get(variable, [None])[0]
+    return _zeros(variable.spec) if found is None else found
+
+
+def _accumulate(sums: dict[Node, list[Tensor | None]], node: Node, index: int, g: Tensor) -> None:
+    parts = sums.setdefault(node, [None] * len(node.call.outputs))
+    known = parts[index]
+    parts[index] = g if known is None else known + g
+
+
+def _fitted(g: Tensor, input: Node) -> Tensor:
+    """The cotangent in the input's shape and dtype: broadcast dimensions summed, the imaginary part of a real
+    input's dropped."""
+    wanted = input.spec
+    if g.shape != wanted.shape:
+        lead = g.ndim - wanted.ndim
+        wide = tuple(i for i in range(g.ndim) if i < lead or (wanted.shape[i - lead] == 1 and g.shape[i] != 1))
+        g = reshape(reduce_sum(g, axis=wide), wanted.shape)
+    if g.dtype is not wanted.dtype:
+        g = (g if wanted.dtype.is_complex else real(g)).astype(wanted.dtype)
+    return g
+
+
+def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The function's value, and a function from the value's cotangent to those of the arguments (trees allowed).
+
+    >>> import yosegi as ys
+    >>> value, back = ys.vjp(lambda x: x * x, ys.asarray(3.0))
+    >>> float(back(ys.asarray(1.0))[0])
+    6.0
+    """
+    leaves, structure = flatten(primals)
+    variables = [_variable_of(p) for p in leaves]
+    with _recording():
+        value = function(*unflatten(structure, [Tensor(v) for v in variables]))
+        results, shape = flatten(value)
+        outputs = [asarray(r)._node for r in results]
+        tape = record(outputs, variables)
+
+    def back(cotangent: Any) -> tuple[Any, ...]:
+        gs, same = flatten(cotangent)
+        if same != shape:
+            raise ArgumentError(f"[vjp] expected a cotangent of the value's structure, {shape}, got {same}")
+        tensors = [asarray(g) for g in gs]
+        for g, output in zip(tensors, outputs, strict=True):
+            if g.shape != output.spec.shape:
+                raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
+        fitted = [_fitted(g, o) for g, o in zip(tensors, outputs, strict=True)]
+        return tuple(unflatten(structure, pull_back(tape, outputs, fitted, variables)))
+
+    return unflatten(shape, [Tensor(o) for o in outputs]), back
+
+
+def _variable_of(value: Any) -> Node:
+    t = asarray(value)
+    if not t.dtype.is_inexact:
+        raise DTypeError(f"[grad] expected floating arguments, got {t.dtype.name}; cast them, or close over them")
+    return variable(t)._node
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., tuple[Any, Any]]:
+    """A function that gives the value of `function`, a real scalar, and its gradient by some of the arguments.
+
+    With `has_aux` the function returns (scalar, anything) and so does the value's place.
+
+    >>> import yosegi as ys
+    >>> value, gradient = ys.value_and_grad(lambda x: ys.sum(x * x))(ys.asarray([1.0, 2.0]))
+    >>> float(value), gradient.tolist()
+    (5.0, [2.0, 4.0])
+    """
+    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def wrapped(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        aux: list[Any] = []
+
+        def of_chosen(*values: Any) -> Any:
+            full = list(args)
+            for n, value in zip(chosen, values, strict=True):
+                full[n] = value
+            result = function(*full, **kwargs)
+            if has_aux:
+                result, extra = result
+                aux.append(extra)
+            return result
+
+        for n in chosen:
+            if not -len(args) <= n < len(args):
+                raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
+        value, back = vjp(of_chosen, *[args[n] for n in chosen])
+        if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
+            got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
+            raise ShapeError(
+                f"[grad] expected the function to return a real floating scalar, got {got}; sum or mean it"
+            )
+        grads = back(Tensor(literal(1, value.dtype)))
+        return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
+
+    return wrapped
+
+
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradient of `function` by some of its arguments.
+
+    >>> import yosegi as ys
+    >>> float(ys.grad(ys.grad(lambda x: x**3))(ys.asarray(2.0)))
+    12.0
+    """
+    both = value_and_grad(function, argnums, has_aux=has_aux)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped

@@ -1,0 +1,178 @@
+"""Values on their way in and out: NumPy, DLPack, pickles, text.
+
+DLPack is NumPy's, zero-copy both ways. NumPy does not know bfloat16, so such arrays travel as uint16 and the type
+code in the capsule is changed on the way: the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+
+from .dtype import bfloat16
+from .errors import ArgumentError, DTypeError
+from .node import Node, evaluate
+
+Array = np.ndarray[Any, Any]
+
+HOST_DEVICE: Final = (1, 0)  # kDLCPU of the DLPack standard
+_DL_UINT: Final = 1
+_DL_BFLOAT: Final = 4
+
+
+def host_array(node: Node) -> Array:
+    """The node's value as a read-only host array, computed if it was not yet."""
+    if node.buffer is None:
+        evaluate((node,))
+        assert node.buffer is not None
+    return read_only(node.buffer.data)
+
+
+def read_only(array: Array) -> Array:
+    """The array itself if nobody can write through it, else a view that nobody can."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def is_immutable(array: Array) -> bool:
+    """Whether no one can write this memory through NumPy: neither this array nor any array it views is writable."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    return owner is None or isinstance(owner, bytes)
+
+
+def plain(array: Array) -> Array:
+    """The array in a dtype that NumPy's own formats know."""
+    return array.view(np.uint16) if array.dtype == bfloat16.numpy else array
+
+
+def describe(node: Node, device: Any) -> str:
+    """NumPy's text for the value, with dtype and device; a value that cannot be had yet is described by its spec."""
+    if node.buffer is None and _is_placeholder(node):
+        return f"Tensor(<traced {node.spec!r}>)"
+    array = host_array(node)
+    dtype = node.spec.dtype
+    shown = array.astype(np.float32) if dtype is bfloat16 else array
+    body = np.array2string(shown, separator=", ", prefix="Tensor(")
+    if array.size == 0:
+        body = f"[], shape={array.shape}"
+    return f"Tensor({body}, dtype={dtype.name}, device={device})"
+
+
+def _is_placeholder(node: Node) -> bool:
+    """Whether the value depends on an argument of a function that is being traced."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current in seen or current.buffer is not None:
+            continue
+        seen.add(current)
+        if current.call.op.name == "leaf":
+            return True
+        stack.extend(current.inputs)
+    return False
+
+
+# DLPack ---------------------------------------------------------------------------------------------------------
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+    ]  # shape, strides and byte_offset follow; nothing here reads them
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+def _dl_type(capsule: Any) -> _DLDataType:
+    """The type code inside a capsule, for reading and changing."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    name = api.PyCapsule_GetName(capsule)
+    address = api.PyCapsule_GetPointer(capsule, name)
+    if name == b"dltensor_versioned":
+        return _Versioned.from_address(address).tensor.dtype  # type: ignore[no-any-return]
+    return _DLTensor.from_address(address).dtype  # type: ignore[no-any-return]
+
+
+def to_dlpack(
+    node: Node,
+    stream: Any,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[Any, int] | None,
+    copy: bool | None,
+) -> Any:
+    """A DLPack capsule of the node's value: zero-copy, and marked read-only.
+
+    The first DLPack protocol cannot say "read-only". Its consumers get a copy, unless they insist on the memory.
+    """
+    if stream is not None:
+        raise ArgumentError(f"[__dlpack__] expected stream=None for values in host memory, got {stream!r}")
+    if dl_device is not None and (int(dl_device[0]), dl_device[1]) != HOST_DEVICE:
+        raise BufferError(f"[__dlpack__] expected dl_device={HOST_DEVICE}, got {dl_device}; move the tensor first")
+    array = host_array(node)
+    if max_version is None or max_version[0] < 1:
+        assert node.buffer is not None
+        array = node.buffer.data if copy is False else array.copy()
+        max_version = copy = None
+    capsule = plain(array).__dlpack__(max_version=max_version, copy=copy)
+    if array.dtype == bfloat16.numpy:
+        _dl_type(capsule).code = _DL_BFLOAT
+    return capsule
+
+
+class _AsUint16:
+    """A producer of bfloat16 data that NumPy takes for uint16. Remembers which it was."""
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self.was_bfloat16 = False
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        capsule = self.producer.__dlpack__(**kwargs)
+        dtype = _dl_type(capsule)
+        if dtype.code == _DL_BFLOAT and dtype.bits == 16:
+            dtype.code = _DL_UINT
+            self.was_bfloat16 = True
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self.producer.__dlpack_device__()
+
+
+def from_dlpack_array(producer: Any, copy: bool | None) -> Array:
+    """The producer's data as a host array, without a copy unless one is asked for."""
+    if not hasattr(producer, "__dlpack__"):
+        raise DTypeError(f"[from_dlpack] expected an object with __dlpack__, got {type(producer).__name__}")
+    wrapped = _AsUint16(producer)
+    # Without copy=None on the way: producers of the first DLPack protocol know no such keyword.
+    array: Array = np.from_dlpack(wrapped) if copy is None else np.from_dlpack(wrapped, copy=copy)
+    return array.view(bfloat16.numpy) if wrapped.was_bfloat16 else array

@@ -1,0 +1,106 @@
+"""Spec, Call and Node: what an expression is made of.
+
+All three are immutable in meaning. Specs and calls are interned, so that comparing two of them, or looking one up, is
+a comparison of identities: the structural key of a graph is little more than the list of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from .dtype import DType
+from .memory import Buffer
+
+if TYPE_CHECKING:
+    from .op import Op
+
+Shape = tuple[int, ...]
+
+
+class Spec:
+    """Shape and dtype of a value. Made by `spec()`, one object per distinct spec.
+
+    A weak spec belongs to a Python number whose value is not known yet (an argument of a traced function): like the
+    number itself, it takes on the dtype of the tensor it meets.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "ndim", "shape", "size", "weak")
+
+    def __init__(self, shape: Shape, dtype: DType, weak: bool) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.weak = weak
+        self.ndim = len(shape)
+        self.size = prod(shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+_SPECS: Final[WeakValueDictionary[tuple[Any, ...], Spec]] = WeakValueDictionary()
+
+
+def spec(shape: Shape, dtype: DType, weak: bool = False) -> Spec:
+    """The one `Spec` of this shape and dtype."""
+    key = (shape, dtype, weak)
+    found = _SPECS.get(key)
+    return found if found is not None else _SPECS.setdefault(key, Spec(shape, dtype, weak))
+
+
+class Call:
+    """An op applied to inputs of given specs with given attributes: all of a node but its inputs."""
+
+    __slots__ = ("attrs", "inputs", "op", "outputs", "spec")
+
+    def __init__(self, op: Op[Any], attrs: dict[str, Any], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...]) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.inputs = inputs
+        self.outputs = outputs
+        self.spec = outputs[0]
+
+    def __repr__(self) -> str:
+        attrs = ", ".join(f"{k}={v!r}" for k, v in self.attrs.items())
+        return f"{self.op.name}({attrs})" if attrs else self.op.name
+
+
+class Node:
+    """One value of an expression: a call on input nodes, or a leaf that holds a buffer.
+
+    When its value has been computed, `buffer` is set and `inputs` is dropped, in this order: whoever reads `inputs`
+    before `buffer` sees a whole node, whatever other threads do.
+    """
+
+    __slots__ = ("buffer", "call", "inputs", "spec")
+
+    def __init__(self, call: Call, inputs: tuple[Node, ...], buffer: Buffer | None = None) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.spec = call.spec
+        self.buffer = buffer
+
+    def __repr__(self) -> str:
+        return f"<{self.call!r}: {self.spec!r}>"
+
+
+_evaluator: Callable[[Sequence[Node]], None] | None = None
+
+
+def install_evaluator(evaluate: Callable[[Sequence[Node]], None]) -> None:
+    """Tell nodes how to become real. The runtime calls this once; it is the one seam that points downward."""
+    global _evaluator
+    _evaluator = evaluate
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Give every node its buffer."""
+    assert _evaluator is not None, "the runtime is not loaded"
+    _evaluator(nodes)

@@ -1,0 +1,291 @@
+"""Reading and writing parts of tensors, by NumPy's rules.
+
+A key is a window followed by selectors (see `index_key`). Reading is `slice_view`, then `gather`. Writing is
+`scatter` into the window's view, then `slice_set` of the view back into the tensor. `scatter_add` is the gradient of
+`gather`. These five ops are each other's gradients, so that derivatives of any order exist.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..dtype import DType, as_dtype, bool_, int64
+from ..errors import ArgumentError, DTypeError, ShapeError, UserError
+from ..node import Shape, Spec, spec
+from ..op import Arr, OpKind, as_nodes, literal, op
+from ..tensor import OPERATORS, Array, Tensor
+from . import rules
+from .creation import arange, asarray, zeros
+from .elementwise import where
+from .index_key import Key, Window, check_range, is_whole, numpy_key, out_of_range, parse, resolve, window_shape
+from .shape import broadcast_to, reshape
+
+_op = partial(op, OpKind.MOVEMENT)
+
+
+# Windows
+
+
+def _set_rule(x: Spec, value: Spec, *, key: Window) -> Spec:
+    _check_value(x, value, window_shape(key))
+    return spec(x.shape, x.dtype)
+
+
+@_op(infer=lambda x, *, key: spec(window_shape(key), x.dtype),
+     vjp=lambda g, out, x, *, key: (slice_set(zeros(x.shape, dtype=g.dtype), g, key=key),))  # fmt: skip
+def slice_view(x: Arr, /, *, key: Window) -> Arr:
+    """A window of the tensor: ints, slices and new dimensions, in the normal form of `index_key.Window`."""
+    return x[numpy_key(key)]
+
+
+@_op(infer=_set_rule, vjp=lambda g, out, x, value, *, key: (slice_set(g, _zero(g), key=key), slice_view(g, key=key)))
+def slice_set(x: Arr, value: Arr, /, *, key: Window) -> Arr:
+    """The tensor with a window of it replaced."""
+    out = x.copy()
+    out[numpy_key(key)] = value
+    return out
+
+
+# Selectors
+
+
+def _region(x: Shape, indices: Shape, axes: tuple[int, ...], at: int) -> Shape:
+    """The shape of what indices that broadcast to `indices` select along `axes`."""
+    rest = tuple(n for i, n in enumerate(x) if i not in axes)
+    return rest[:at] + indices + rest[at:]
+
+
+def _gather_rule(x: Spec, *indices: Spec, axes: tuple[int, ...], at: int) -> Spec:
+    for index in indices:
+        rules.expect(index.dtype, "integer indices", lambda d: d.is_integer)
+    return spec(_region(x.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, at), x.dtype)
+
+
+def _scatter_rule(x: Spec, value: Spec, *indices: Spec, axes: tuple[int, ...], at: int) -> Spec:
+    _check_value(x, value, _gather_rule(x, *indices, axes=axes, at=at).shape)
+    return spec(x.shape, x.dtype)
+
+
+def _check_value(x: Spec, value: Spec, region: Shape) -> None:
+    rules.expect(value.dtype, f"a value of dtype {x.dtype.name}", lambda d: d is x.dtype)
+    if value.ndim > len(region) or rules.broadcast_shapes(value.shape, region) != region:
+        raise ShapeError(f"expected a value that broadcasts to {region}, got shape {value.shape}")
+
+
+def _gather_vjp(g: Tensor, out: Tensor, x: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int) -> Any:
+    into = zeros(x.shape, dtype=g.dtype)
+    return (scatter_add(into, g, *indices, axes=axes, at=at), *[None] * len(indices))
+
+
+def _scatter_vjp(
+    g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int
+) -> Any:
+    read = gather(g, *indices, axes=axes, at=at)
+    # Of several values for one place only the last is in the result. A scatter of numbers shows which it was.
+    numbers = reshape(arange(read.size), read.shape)
+    winners = scatter(zeros(x.shape, dtype=int64), numbers, *indices, axes=axes, at=at)
+    to_value = where(gather(winners, *indices, axes=axes, at=at) == numbers, read, 0)
+    return (scatter(g, _zero(g), *indices, axes=axes, at=at), to_value, *[None] * len(indices))
+
+
+def _scatter_add_vjp(
+    g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int
+) -> Any:
+    return (g, gather(g, *indices, axes=axes, at=at), *[None] * len(indices))
+
+
+@_op(infer=_gather_rule, vjp=_gather_vjp)
+def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+    """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
+    at `at`, between the dimensions of `x` that are not indexed."""
+    places = tuple([np.asarray(i, np.intp) for i in indices])
+    try:
+        if axes == (at,):
+            return np.asarray(np.take(x, places[0], axis=at))
+        taken = np.asarray(_to_front(x, axes)[places])
+    except IndexError:
+        raise out_of_range(indices, [x.shape[a] for a in axes]) from None
+    count = taken.ndim - x.ndim + len(axes)
+    return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
+
+
+@_op(infer=_scatter_rule, vjp=_scatter_vjp)
+def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+    """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
+    out = x.copy()
+    _write(operator.setitem, out, value, indices, axes, at)
+    return out
+
+
+@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp)
+def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+    """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
+    out = x.copy()
+    _write(np.add.at, out, value, indices, axes, at)
+    return out
+
+
+def _write(
+    write: Callable[..., Any],
+    out: Array,
+    value: Array,
+    indices: tuple[Array, ...],
+    axes: tuple[int, ...],
+    at: int,
+) -> None:
+    # Indices in row-major memory make NumPy write in row-major order.
+    places = tuple([np.asarray(i, np.intp, order="C") for i in np.broadcast_arrays(*indices)])
+    count = places[0].ndim
+    values = np.broadcast_to(value, _region(out.shape, places[0].shape, axes, at))
+    try:
+        write(_to_front(out, axes), places, np.moveaxis(values, range(at, at + count), range(count)))
+    except IndexError:
+        raise out_of_range(indices, [out.shape[a] for a in axes]) from None
+
+
+def _to_front(x: Array, axes: tuple[int, ...]) -> Array:
+    return x if axes == tuple(range(len(axes))) else np.moveaxis(x, axes, range(len(axes)))
+
+
+def _zero(like: Tensor) -> Tensor:
+    return Tensor(literal(0, like.dtype))
+
+
+# x[key] and x[key] = value
+
+
+def getitem(x: Tensor, key: Any, /) -> Tensor:
+    """`x[key]` by NumPy's rules. A boolean mask is evaluated at once, for the shape of the result depends on it."""
+    try:
+        normal = parse(key, x.shape)
+        view = _view(x, normal)
+        if not normal.selectors:
+            return view
+        indices, axes = resolve(normal)
+        return gather(view, *indices, axes=axes, at=normal.at)
+    except UserError as error:
+        raise error.of("getitem") from None
+
+
+def setitem(x: Tensor, key: Any, value: Any, /) -> Tensor:
+    """The tensor that `x` is after `x[key] = value`: of the same dtype, with the value broadcast."""
+    try:
+        normal = parse(key, x.shape)
+        value = _as_value(value, x.dtype)
+        if not normal.selectors:
+            return _replace(x, normal, value)
+        view = _view(x, normal)
+        masked = _where_masked(view, normal, value)
+        return _replace(x, normal, _scattered(view, normal, value) if masked is None else masked)
+    except UserError as error:
+        raise error.of("setitem") from None
+
+
+OPERATORS["getitem"] = getitem
+OPERATORS["setitem"] = setitem
+
+
+def _view(x: Tensor, key: Key) -> Tensor:
+    return Tensor(x._node) if is_whole(key.window, x.shape) else slice_view(x, key=key.window)
+
+
+def _replace(x: Tensor, key: Key, value: Tensor) -> Tensor:
+    value = _fitted(value, window_shape(key.window))
+    if is_whole(key.window, x.shape):
+        return broadcast_to(value, x.shape) if value.shape != x.shape else Tensor(value._node)
+    return slice_set(x, value, key=key.window)
+
+
+def _scattered(view: Tensor, key: Key, value: Tensor) -> Tensor:
+    indices, axes = resolve(key)
+    region = _region(view.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, key.at)
+    return scatter(view, _fitted(value, region), *indices, axes=axes, at=key.at)
+
+
+def _where_masked(view: Tensor, key: Key, value: Tensor) -> Tensor | None:
+    """Writing by one mask as a selection that needs no positions; None where the value has one element per position."""
+    dim, mask = key.selectors[0]
+    rest = view.ndim - dim - mask.ndim
+    covers = mask.dtype is bool_ and mask.shape == view.shape[dim : view.ndim - rest]
+    if len(key.selectors) > 1 or not covers or (value.ndim and (value.ndim > rest or key.at != dim)):
+        return None
+    value = _fitted(value, view.shape[view.ndim - rest :])
+    return where(reshape(mask, mask.shape + (1,) * rest), value, view)
+
+
+def _fitted(value: Tensor, region: Shape) -> Tensor:
+    """The value without superfluous dimensions in front, if it broadcasts to the region."""
+    extra = max(0, value.ndim - len(region))
+    shape = value.shape[extra:]
+    if value.shape[:extra] != (1,) * extra or any(
+        n not in (1, length) for n, length in zip(shape[::-1], region[::-1], strict=False)
+    ):
+        raise ShapeError(f"expected a value that broadcasts to {region}, got shape {value.shape}; reshape it")
+    return reshape(value, shape) if extra else value
+
+
+_LEVEL = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real floating": 2, "complex floating": 3}
+
+
+def _as_value(value: Any, dtype: DType) -> Tensor:
+    """What is written, in the tensor's dtype. It must be of the same kind or a lower one."""
+    python = next((t for t in (bool, int, float, complex) if isinstance(value, t)), None)
+    given = value if python is not None else asarray(value)
+    own = as_dtype(python) if python is not None else given.dtype
+    if _LEVEL[own.kind] > _LEVEL[dtype.kind]:
+        raise DTypeError(
+            f"expected a value that a tensor of {dtype.name} can hold, got {own.name}; cast it with astype"
+        )
+    return Tensor(literal(value, dtype)) if python is not None else given.astype(dtype)
+
+
+# Functions
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The elements at `indices` along an axis, which only a 1-d tensor may leave out."""
+    x, indices = _inputs("take", x, indices)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError(f"[take] expected an axis for a tensor of {x.ndim} dimensions, got None; name one")
+    try:
+        dim = rules.normal_axis(0 if axis is None else axis, x.ndim)
+        check_range(indices, x.shape[dim])
+    except UserError as error:
+        raise error.of("take") from None
+    return gather(x, indices, axes=(dim,), at=dim)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """For each place in `indices`, the element of `x` at that place, but with the index found there along `axis`.
+
+    The other dimensions of `x` and `indices` broadcast.
+    """
+    x, indices = _inputs("take_along_axis", x, indices)
+    if x.ndim != indices.ndim:
+        raise ShapeError(f"[take_along_axis] expected as many dimensions as {x.shape} has, got shape {indices.shape}")
+    try:
+        dim = rules.normal_axis(axis, x.ndim)
+        check_range(indices, x.shape[dim])
+        places = [indices if i == dim else _own_places(n, x.ndim - i) for i, n in enumerate(x.shape)]
+        return gather(x, *places, axes=tuple(range(x.ndim)), at=0)
+    except UserError as error:
+        raise error.of("take_along_axis") from None
+
+
+def _own_places(length: int, trailing: int) -> Tensor:
+    """The positions along a dimension, shaped to stand at it; a dimension of length 1 broadcasts."""
+    return Tensor(literal(0, int64)) if length == 1 else reshape(arange(length), (length,) + (1,) * (trailing - 1))
+
+
+def _inputs(name: str, x: Any, indices: Any) -> tuple[Tensor, Tensor]:
+    try:
+        x, indices = (Tensor(node) for node in as_nodes((x, asarray(indices))))
+        rules.expect(indices.dtype, "integer indices", lambda d: d.is_integer)
+    except UserError as error:
+        raise error.of(name) from None
+    return x, indices

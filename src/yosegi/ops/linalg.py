@@ -1,0 +1,128 @@
+"""Norms, powers and ranks of matrices; and, gathered from their files, the whole `linalg` namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from operator import index as as_index
+from typing import Any
+
+from ..dtype import DEFAULT_INT
+from ..errors import ArgumentError, ShapeError
+from ..tensor import Operand, Tensor
+from . import rules
+from .creation import asarray, eye
+from .decompositions import as_rtol, cholesky, eig, eigh, eigvals, eigvalsh, floating, pinv, qr, svd, svdvals
+from .elementwise import abs, imag, real, square, where
+from .products import (
+    cross,
+    diagonal,
+    expect_numeric,
+    matmul,
+    matrix_transpose,
+    outer,
+    tensordot,
+    trace,
+    vecdot,
+    widened,
+)
+from .reduce import max, min, sum
+from .shape import Axes, broadcast_to, expand_dims
+from .solves import det, inv, slogdet, solve
+
+
+def vector_norm(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+    """The norm of the vectors along some axes (of all elements by default): `sum(abs(x)**ord)**(1/ord)`, the largest
+    magnitude for inf, the smallest for -inf, how many are not zero for 0. Where the norm is 0, so is its gradient."""
+    exact = floating(x)
+    x = widened(exact)
+    if isinstance(ord, str):
+        raise ArgumentError(f"[vector_norm] expected a number for ord, got {ord!r}; matrix_norm has named norms")
+    if ord == inf:
+        norm = _largest(abs(x), axis, keepdims)
+    elif ord == -inf:
+        norm = min(abs(x), axis=axis, keepdims=keepdims)
+    elif ord == 0:
+        norm = sum((x != 0).astype(real(x).dtype), axis=axis, keepdims=keepdims)
+    elif ord == 1:
+        norm = sum(abs(x), axis=axis, keepdims=keepdims)
+    elif ord == 2:
+        squares = square(real(x)) + square(imag(x)) if x.dtype.is_complex else square(x)
+        norm = _root(sum(squares, axis=axis, keepdims=keepdims), 2)
+    else:
+        norm = _root(sum(abs(x) ** ord, axis=axis, keepdims=keepdims), ord)
+    return norm.astype(exact.dtype) if exact.dtype.is_half else norm
+
+
+def _root(x: Tensor, order: float) -> Tensor:
+    """x**(1/order); at 0, where the derivative of a root is infinite, it counts as 0."""
+    if order < 0:
+        return x ** (1 / order)
+    zero = x == 0
+    return where(zero, 0, where(zero, 1, x) ** (1 / order))
+
+
+def _largest(x: Tensor, axis: Any, keepdims: bool) -> Tensor:
+    """The maximum of numbers of at least 0; that of none is 0."""
+    axes = rules.normal_axes(axis, x.ndim)
+    reduce: Callable[..., Tensor] = sum if any(x.shape[a] == 0 for a in axes) else max
+    return reduce(x, axis=axes, keepdims=keepdims)
+
+
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
+    """The norm of matrices: "fro" of all elements as a vector, "nuc" the sum of the singular values, 2 and -2 the
+    largest and smallest of them, 1 and -1 the largest and smallest sum of a column, inf and -inf of a row."""
+    if x.ndim < 2:
+        raise ShapeError(f"[matrix_norm] expected a matrix or a stack of them, got shape {x.shape}; use vector_norm")
+    if ord is None or ord == "fro":
+        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord not in ("nuc", 2, -2, 1, -1, inf, -inf):
+        raise ArgumentError(f"[matrix_norm] expected ord among 'fro', 'nuc', 1, -1, 2, -2, inf, -inf, got {ord!r}")
+    exact = floating(x)
+    x = widened(exact)
+    if ord in ("nuc", 2, -2):
+        parts = svdvals(x)
+    else:
+        parts = sum(abs(x), axis=-2 if ord in (1, -1) else -1)
+    if ord == "nuc":
+        norm = sum(parts, axis=-1)
+    else:
+        norm = _largest(parts, -1, False) if ord in (2, 1, inf) else min(parts, axis=-1)
+    norm = expand_dims(norm, axis=(-2, -1)) if keepdims else norm
+    return norm.astype(exact.dtype) if exact.dtype.is_half else norm
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """The product of n copies of square matrices; of their inverses for n < 0, the identity for n = 0."""
+    n = as_index(n)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"[matrix_power] expected square matrices, got shape {x.shape}")
+    expect_numeric("matrix_power", x)
+    if n == 0:
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    square, n = (x, n) if n > 0 else (inv(x), -n)
+    result: Tensor | None = None
+    while True:
+        if n & 1:
+            result = square if result is None else matmul(result, square)
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        square = matmul(square, square)
+
+
+def matrix_rank(x: Tensor, /, *, rtol: Operand | None = None) -> Tensor:
+    """How many singular values are more than `rtol` times the largest (by default, eps by the larger side)."""
+    x = floating(x)
+    values = svdvals(x)
+    limit = as_rtol(x, rtol)
+    limit = limit if isinstance(limit, float) else expand_dims(asarray(limit), axis=-1)
+    return sum((values > values[..., :1] * limit).astype(DEFAULT_INT), axis=-1)
+
+
+__all__ = [
+    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip

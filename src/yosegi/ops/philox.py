@@ -1,0 +1,75 @@
+"""Philox 4x32-10: random bits as a function of a key and a counter (Salmon et al., "Parallel random numbers: as easy
+as 1, 2, 3", 2011).
+
+The bits of element i of draw d under a seed are Philox(seed, (i, d)) and nothing else: they depend neither on the
+device, nor on how the work is divided, nor on the order of evaluation.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ..dtype import uint32
+from ..errors import ShapeError
+from ..node import Spec, spec
+from ..op import Arr, Normal, OpKind, op
+from ..tensor import Array
+from . import rules
+
+_ROUNDS: Final = 10
+_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_HALF: Final = np.uint64(32)
+_CHUNK: Final = 1 << 14  # elements whose six 64-bit words stay in a core's second-level cache
+
+
+def philox4x32(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, ...]:
+    """The block cipher: four words of 32 bits from a counter of four and a key of two. Words are held as uint64."""
+    a, b, c, d = (word.copy() for word in counter)
+    first, second = np.empty_like(a), np.empty_like(a)
+    low_key, high_key = key
+    for _ in range(_ROUNDS):
+        np.multiply(a, _MULTIPLIERS[0], out=first)
+        np.multiply(c, _MULTIPLIERS[1], out=second)
+        np.right_shift(second, _HALF, out=a)
+        np.bitwise_xor(a, b, out=a)
+        np.bitwise_xor(a, np.uint64(low_key), out=a)
+        np.right_shift(first, _HALF, out=c)
+        np.bitwise_xor(c, d, out=c)
+        np.bitwise_xor(c, np.uint64(high_key), out=c)
+        np.bitwise_and(second, _LOW, out=b)
+        np.bitwise_and(first, _LOW, out=d)
+        low_key, high_key = (low_key + _WEYL[0]) & 0xFFFFFFFF, (high_key + _WEYL[1]) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+def _philox_rule(state: Spec, *, shape: Any, words: int) -> Normal:
+    rules.expect(state.dtype, "a state of dtype uint32", lambda d: d is uint32)
+    rules.one_of("words", words, (1, 2, 3, 4))
+    if state.shape != (4,):
+        raise ShapeError(f"expected a state of shape (4,), got {state.shape}")
+    lengths = rules.normal_shape(shape)
+    return Normal(spec((words, *lengths), uint32), {"shape": lengths, "words": words})
+
+
+@op(OpKind.RANDOM, infer=_philox_rule)
+def philox(state: Arr, /, *, shape: Any, words: int) -> Arr:
+    """Random words of 32 bits, up to four planes of the given shape.
+
+    The state is (seed low, seed high, draw low, draw high). Word w of element i, counted in row-major order, is word w
+    of Philox with the seed as key and the counter (i low, i high, draw low, draw high).
+    """
+    seed_low, seed_high, draw_low, draw_high = (int(word) for word in state)
+    size = prod(shape)
+    out = np.empty((words, size), np.uint32)
+    for start in range(0, size, _CHUNK):
+        element = np.arange(start, min(start + _CHUNK, size), dtype=np.uint64)
+        draw = (np.full_like(element, draw_low), np.full_like(element, draw_high))
+        made = philox4x32((element & _LOW, element >> _HALF, *draw), (seed_low, seed_high))
+        for plane, word in zip(out, made, strict=False):
+            plane[start : start + _CHUNK] = word
+    return out.reshape(words, *shape)

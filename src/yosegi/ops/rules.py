@@ -1,0 +1,120 @@
+"""Rules for shapes, axes and dtypes that many ops share. They raise at the user's call; `Op` adds the op's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import index as as_index
+from typing import Any
+
+from ..dtype import DType, as_dtype, bool_, complex_of, real_of
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ..node import Shape, Spec, spec
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all of these broadcast to."""
+    ndim = max(map(len, shapes), default=0)
+    result = [1] * ndim
+    for shape in shapes:
+        for i, length in enumerate(shape, start=ndim - len(shape)):
+            if length != 1:
+                if result[i] not in (1, length):
+                    raise ShapeError(
+                        f"expected shapes that broadcast together, got {' and '.join(map(str, shapes))}; "
+                        f"dimension {i} is both {result[i]} and {length}: reshape or expand_dims one of them"
+                    )
+                result[i] = length
+    return tuple(result)
+
+
+def normal_axis(axis: Any, ndim: int) -> int:
+    """One axis, counted from the front."""
+    axis = as_index(axis)
+    if not -ndim <= axis < ndim:
+        raise AxisError(f"expected an axis from {-ndim} to {ndim - 1} for {ndim} dimensions, got {axis}")
+    return int(axis % ndim)
+
+
+def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """One, several or (`None`) all axes, counted from the front, without repeats, in the order given."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(normal_axis(a, ndim) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"expected each axis once, got {axis}")
+    return axes
+
+
+def normal_shape(shape: Any) -> Shape:
+    """A shape as a tuple of non-negative ints."""
+    lengths = tuple(as_index(n) for n in shape) if isinstance(shape, (tuple, list)) else (as_index(shape),)
+    if any(n < 0 for n in lengths):
+        raise ShapeError(f"expected lengths of at least 0, got {lengths}")
+    return lengths
+
+
+def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
+    """The shape when `axes` are reduced."""
+    gone = set(axes)
+    if keepdims:
+        return tuple(1 if i in gone else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in gone)
+
+
+def expect(dtype: DType, what: str, accepts: Callable[[DType], bool]) -> None:
+    """Raise unless the dtype is accepted."""
+    if not accepts(dtype):
+        raise DTypeError(f"expected {what}, got {dtype.name}; cast it with astype")
+
+
+def is_numeric(d: DType) -> bool:
+    """Anything but bool."""
+    return d is not bool_
+
+
+def is_real(d: DType) -> bool:
+    """Numbers on the real line: integers and real floats."""
+    return d is not bool_ and not d.is_complex
+
+
+Rule = Callable[..., Spec]
+
+
+def elementwise(what: str, accepts: Callable[[DType], bool], result: Callable[[DType], DType] = lambda d: d) -> Rule:
+    """The rule of an elementwise op: inputs of one dtype that broadcast; `result` maps the dtype."""
+
+    def rule(*inputs: Spec) -> Spec:
+        dtype = inputs[-1].dtype
+        expect(dtype, what, accepts)
+        shape = inputs[0].shape if len(inputs) == 1 else broadcast_shapes(*[s.shape for s in inputs])
+        return spec(shape, result(dtype))
+
+    return rule
+
+
+anything = elementwise("any dtype", lambda d: True)
+numeric = elementwise("a numeric dtype", is_numeric)
+real = elementwise("a real numeric dtype", is_real)
+floating = elementwise("a floating dtype", lambda d: d.is_inexact)
+real_floating = elementwise("a real floating dtype", lambda d: d.is_float)
+integer = elementwise("an integer dtype", lambda d: d.is_integer)
+integer_or_bool = elementwise("an integer or bool dtype", lambda d: d.is_integer or d is bool_)
+boolean = elementwise("a bool dtype", lambda d: d is bool_)
+compare = elementwise("any dtype", lambda d: True, lambda d: bool_)
+compare_real = elementwise("a real dtype", lambda d: not d.is_complex, lambda d: bool_)
+test_numeric = elementwise("a numeric dtype", is_numeric, lambda d: bool_)
+test_float = elementwise("a real floating dtype", lambda d: d.is_float, lambda d: bool_)
+magnitude = elementwise("a numeric dtype", is_numeric, real_of)
+complex_part = elementwise("a complex dtype", lambda d: d.is_complex, real_of)
+to_complex = elementwise("a floating dtype", lambda d: d.is_inexact, complex_of)
+
+
+def optional_dtype(dtype: Any) -> DType | None:
+    """A dtype argument that may be left out."""
+    return None if dtype is None else as_dtype(dtype)
+
+
+def one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise unless an argument is one of the choices."""
+    if value not in choices:
+        raise ArgumentError(f"expected {name} among {', '.join(map(repr, choices))}, got {value!r}")

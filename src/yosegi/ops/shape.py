@@ -1,0 +1,246 @@
+"""Ops that move elements and compute nothing. On the host most are views: the same memory, other strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from operator import index as as_index
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ShapeError
+from ..node import Shape, Spec, spec
+from ..op import Arr, Normal, OpKind, op
+from ..tensor import OPERATORS, Tensor
+from . import rules
+
+_op = partial(op, OpKind.MOVEMENT)
+Axes = int | tuple[int, ...]
+
+
+def _reshape_rule(x: Spec, *, shape: Any, copy: bool | None) -> Normal:
+    wanted = [as_index(n) for n in (shape if isinstance(shape, tuple) else (shape,))]
+    known = prod(n for n in wanted if n != -1)
+    if wanted.count(-1) == 1 and known and x.size % known == 0:
+        wanted[wanted.index(-1)] = x.size // known
+    if any(n < 0 for n in wanted) or prod(wanted) != x.size:
+        raise ShapeError(f"expected a shape of {x.size} elements, got {shape} for a tensor of shape {x.shape}")
+    return Normal(spec(tuple(wanted), x.dtype), {"shape": tuple(wanted)})
+
+
+@_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),))
+def reshape(x: Arr, /, shape: Any, *, copy: bool | None = None) -> Arr:
+    """The same elements, in row-major order, in another shape; one length may be -1. `copy` changes nothing here:
+    tensors are values."""
+    return np.reshape(x, shape)
+
+
+OPERATORS["reshape"] = reshape
+
+
+def _permute_rule(x: Spec, *, axes: Any) -> Normal:
+    order = rules.normal_axes(axes, x.ndim)
+    if len(order) != x.ndim:
+        raise ShapeError(f"expected axes to name each of the {x.ndim} dimensions once, got {axes}")
+    return Normal(spec(tuple(x.shape[a] for a in order), x.dtype), {"axes": order})
+
+
+@_op(infer=_permute_rule, vjp=lambda g, out, x, *, axes: (permute_dims(g, tuple(np.argsort(axes).tolist())),))
+def permute_dims(x: Arr, /, axes: tuple[int, ...]) -> Arr:
+    """The dimensions in another order."""
+    return np.transpose(x, axes)
+
+
+def _broadcast_rule(x: Spec, *, shape: Any) -> Normal:
+    wanted = rules.normal_shape(shape)
+    if rules.broadcast_shapes(x.shape, wanted) != wanted:
+        raise ShapeError(f"expected a shape that {x.shape} broadcasts to, got {wanted}")
+    return Normal(spec(wanted, x.dtype), {"shape": wanted})
+
+
+@_op(infer=_broadcast_rule, vjp=lambda g, out, x, *, shape: (g,), scalar=lambda k, x, *, shape: x)
+def broadcast_to(x: Arr, /, shape: Any) -> Arr:
+    """The tensor repeated along new dimensions and those of length 1, without copies."""
+    return np.broadcast_to(x, shape)
+
+
+def _flip_rule(x: Spec, *, axis: Any) -> Normal:
+    return Normal(x, {"axis": rules.normal_axes(axis, x.ndim)})
+
+
+@_op(infer=_flip_rule, vjp=lambda g, out, x, *, axis: (flip(g, axis=axis),))
+def flip(x: Arr, /, *, axis: Axes | None = None) -> Arr:
+    """The elements in reverse order along some axes (all by default)."""
+    return np.flip(x, axis)
+
+
+def _concat_rule(*arrays: Spec, axis: int) -> Normal:
+    if not arrays:
+        raise ArgumentError("expected at least one tensor, got none")
+    first = arrays[0]
+    if first.ndim == 0:
+        raise ShapeError("expected tensors of at least one dimension, got a 0-d tensor; use stack, or axis=None")
+    axis = rules.normal_axis(axis, first.ndim)
+    for other in arrays[1:]:
+        if other.ndim != first.ndim or any(
+            a != b for i, (a, b) in enumerate(zip(first.shape, other.shape, strict=True)) if i != axis
+        ):
+            raise ShapeError(f"expected shapes equal but for dimension {axis}, got {first.shape} and {other.shape}")
+    shape = list(first.shape)
+    shape[axis] = sum(s.shape[axis] for s in arrays)
+    return Normal(spec(tuple(shape), first.dtype), {"axis": axis})
+
+
+def _concat_vjp(g: Tensor, out: Tensor, *arrays: Tensor, axis: int) -> tuple[Tensor, ...]:
+    ends = np.cumsum([a.shape[axis] for a in arrays]).tolist()
+    before = (slice(None),) * axis
+    return tuple(g[(*before, slice(end - a.shape[axis], end))] for a, end in zip(arrays, ends, strict=True))
+
+
+@_op(infer=_concat_rule, vjp=_concat_vjp, promotes_from=0)
+def concatenate(*arrays: Arr, axis: int) -> Arr:
+    """Tensors one after another along an axis."""
+    return np.concatenate(arrays, axis)
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """Tensors one after another along an existing axis; `axis=None` flattens them first."""
+    if axis is None:
+        return concatenate(*[reshape(a, (-1,)) for a in arrays], axis=0)
+    return concatenate(*arrays, axis=axis)
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new axis."""
+    shapes = {a.shape for a in arrays}
+    if len(shapes) != 1:
+        raise ShapeError(f"[stack] expected tensors of one shape, got {sorted(shapes) if shapes else 'none'}")
+    return concat([expand_dims(a, axis) for a in arrays], axis=rules.normal_axis(axis, len(shapes.pop()) + 1))
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, which disappears."""
+    if not x.ndim:
+        raise ShapeError("[unstack] expected a tensor of at least one dimension, got a 0-d tensor")
+    axis = rules.normal_axis(axis, x.ndim)
+    return tuple(x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis]))
+
+
+def _roll_rule(x: Spec, *, shift: Any, axis: Any) -> Normal:
+    shifts = tuple(as_index(s) for s in (shift if isinstance(shift, tuple) else (shift,)))
+    axes = tuple(rules.normal_axis(a, x.ndim) for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ArgumentError(f"expected as many shifts as axes, got {shift} and {axis}")
+    return Normal(
+        x,
+        {
+            "shift": shifts if len(shifts) > 1 else shifts * len(axes),
+            "axis": axes * (len(shifts) if len(axes) == 1 else 1),
+        },
+    )
+
+
+@_op(infer=_roll_rule, vjp=lambda g, out, x, *, shift, axis: (rolled(g, shift=tuple(-s for s in shift), axis=axis),))
+def rolled(x: Arr, /, *, shift: Any, axis: Any) -> Arr:
+    """Elements moved along axes; those pushed out at the end come in at the front."""
+    return np.roll(x, shift, axis)
+
+
+def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
+    """Elements moved along axes (of the flattened tensor by default), coming in again at the other end."""
+    if axis is None:
+        return reshape(rolled(reshape(x, (-1,)), shift=shift, axis=0), x.shape)
+    return rolled(x, shift=shift, axis=axis)
+
+
+def expand_dims(x: Tensor, /, axis: Axes = 0) -> Tensor:
+    """New dimensions of length 1, at the places they have in the result."""
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    new = set(rules.normal_axes(tuple(axes), x.ndim + len(axes)))
+    old = iter(x.shape)
+    return reshape(x, tuple(1 if i in new else next(old) for i in range(x.ndim + len(axes))))
+
+
+def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
+    """Without the given dimensions, which must have length 1."""
+    gone = rules.normal_axes(axis, x.ndim)
+    for a in gone:
+        if x.shape[a] != 1:
+            raise ShapeError(f"[squeeze] expected dimension {a} to have length 1, got {x.shape[a]} (shape {x.shape})")
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in gone))
+
+
+def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
+    """Some dimensions at other places, the rest in their order."""
+    sources, targets = rules.normal_axes(source, x.ndim), rules.normal_axes(destination, x.ndim)
+    if len(sources) != len(targets):
+        raise ArgumentError(f"[moveaxis] expected as many sources as destinations, got {source} and {destination}")
+    order = [a for a in range(x.ndim) if a not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return permute_dims(x, tuple(order))
+
+
+def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
+    """The tensor repeated as a whole along each dimension."""
+    ndim = max(x.ndim, len(repetitions))
+    counts = (1,) * (ndim - len(repetitions)) + rules.normal_shape(repetitions)
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    spread = reshape(x, tuple(n for length in shape for n in (1, length)))
+    wide = broadcast_to(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
+    return reshape(wide, tuple(c * n for c, n in zip(counts, shape, strict=True)))
+
+
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated along an axis (of the flattened tensor by default).
+
+    Repeats given as a tensor are needed at once: the shape of the result depends on them.
+    """
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    axis = rules.normal_axis(axis, x.ndim)
+    if isinstance(repeats, Tensor):
+        rules.expect(repeats.dtype, "[repeat] integer repeats", lambda d: d.is_integer)
+        counts = repeats.numpy()
+        if counts.ndim > 1 or counts.size not in (1, x.shape[axis]):
+            raise ShapeError(f"[repeat] expected 1 or {x.shape[axis]} repeats, got shape {repeats.shape}")
+        if counts.size != 1 or x.shape[axis] == 1:
+            places = np.repeat(np.arange(x.shape[axis]), counts.astype(np.int64))
+            return x[(slice(None),) * axis + (places,)]
+        repeats = int(counts.reshape(()))
+    count = as_index(repeats)
+    if count < 0:
+        raise ArgumentError(f"[repeat] expected repeats of at least 0, got {count}")
+    wide = broadcast_to(expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
+    return reshape(wide, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all of these broadcast to."""
+    return rules.broadcast_shapes(*shapes)
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """The tensors, all broadcast to their common shape."""
+    shape = rules.broadcast_shapes(*[a.shape for a in arrays])
+    return tuple(broadcast_to(a, shape) for a in arrays)
+
+
+def _triangle_rule(x: Spec, *, k: int) -> Spec:
+    if x.ndim < 2:
+        raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}")
+    return x
+
+
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))
+def tril(x: Arr, /, *, k: int = 0) -> Arr:
+    """The matrices with zeros above the k-th diagonal."""
+    return np.tril(x, k)
+
+
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),))
+def triu(x: Arr, /, *, k: int = 0) -> Arr:
+    """The matrices with zeros below the k-th diagonal."""
+    return np.triu(x, k)

@@ -1,0 +1,164 @@
+"""Graph → a smaller graph with the same values, to the bit.
+
+One walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions;
+a second one leaves out what no output needs. Only identities that hold for every number are used: `x + 0` is not `x`
+when x is -0.0, and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from .graph import Graph
+from .node import Call
+from .op import REGISTRY, constant, embedded, leaf
+from .reference import bind
+
+_FOLD_LIMIT: Final = 4096  # elements; a larger constant costs more memory than it saves time
+
+
+class Program:
+    """The graph being written."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.args: list[tuple[int, ...]] = []
+        self.known: dict[tuple[Call, tuple[int, ...]], int] = {}
+        self.values: dict[int, Any] = {}
+
+    def put(self, call: Call, args: tuple[int, ...]) -> int:
+        """The entry of this call: an equal earlier one, a simpler one, or a new one."""
+        if call.op is not leaf:
+            same = self.known.get((call, args))
+            if same is not None:
+                return same
+            rule = RULES.get(call.op.name)
+            simpler = rule(self, call, args) if rule is not None else None
+            if simpler is not None:
+                self.known[call, args] = simpler
+                return simpler
+        at = len(self.calls)
+        if call.op is not leaf:
+            self.known[call, args] = at
+            call, args = self._folded(at, call, args)
+        self.calls.append(call)
+        self.args.append(args)
+        return at
+
+    def _folded(self, at: int, call: Call, args: tuple[int, ...]) -> tuple[Call, tuple[int, ...]]:
+        if call.op is constant:
+            self.values[at] = constant.body(**call.attrs)
+        elif len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
+            with np.errstate(all="ignore"):
+                array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
+            self.values[at] = array
+            return Call(embedded, {"array": array}, (), call.outputs), ()
+        return call, args
+
+    def number(self, at: int) -> Any:
+        """The number an entry is known to be, or `None`."""
+        call = self.calls[at]
+        return call.attrs["value"] if call.op is constant else None
+
+    def again(self, name: str, at: int, **attrs: Any) -> int:
+        """Another op on an entry."""
+        made = REGISTRY[name].call(self.calls[at].outputs, attrs)
+        return self.put(made, (at,))
+
+
+Rule = Callable[[Program, Call, tuple[int, ...]], int | None]
+
+
+def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...] = (1,)) -> Rule:
+    """x <op> number is x."""
+
+    def rule(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+        for side in sides:
+            other = args[1 - side]
+            applies = not integers_only or call.spec.dtype.is_integer
+            if applies and p.number(args[side]) == number and p.calls[other].spec is call.spec:
+                return other
+        return None
+
+    return rule
+
+
+def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    if p.calls[args[0]].spec is not call.spec or not call.spec.dtype.is_inexact:
+        return None
+    exponent = p.number(args[1])
+    return args[0] if exponent == 1 else p.again("square", args[0]) if exponent == 2 else None
+
+
+def _inverse_of_itself(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    inner = p.calls[args[0]]
+    return p.args[args[0]][0] if inner.op is call.op and inner.attrs == call.attrs else None
+
+
+def _last_wins(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    """Of two reshapes, or broadcasts, in a row only the last matters; one that changes nothing does not."""
+    if p.calls[args[0]].spec is call.spec:
+        return args[0]
+    if p.calls[args[0]].op is call.op:
+        return p.again(call.op.name, p.args[args[0]][0], **call.attrs)
+    return None
+
+
+def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    axes = call.attrs["axes"]
+    if axes == tuple(range(len(axes))):
+        return args[0]
+    inner = p.calls[args[0]]
+    if inner.op is call.op:
+        first = inner.attrs["axes"]
+        return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
+    return None
+
+
+def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    return args[0] if p.calls[args[0]].spec.dtype is call.spec.dtype else None
+
+
+RULES: Final[dict[str, Rule]] = {
+    "add": _neutral(0, integers_only=True, sides=(0, 1)),
+    "subtract": _neutral(0),
+    "multiply": _neutral(1, sides=(0, 1)),
+    "divide": _neutral(1),
+    "pow": _power,
+    "negative": _inverse_of_itself,
+    "conjugate": _inverse_of_itself,
+    "flip": _inverse_of_itself,
+    "reshape": _last_wins,
+    "broadcast_to": _last_wins,
+    "permute_dims": _permuted,
+    "convert": _same_dtype,
+}
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same program with less in it. Its inputs stay the same, used or not."""
+    program = Program()
+    at: list[int] = []
+    for call, args in zip(graph.calls, graph.args, strict=True):
+        at.append(program.put(call, tuple([at[a] for a in args])))
+    return _without_dead(program, tuple(at[o] for o in graph.outputs))
+
+
+def _without_dead(program: Program, outputs: tuple[int, ...]) -> Graph:
+    alive = [call.op is leaf for call in program.calls]
+    for o in outputs:
+        alive[o] = True
+    for i in range(len(alive) - 1, -1, -1):
+        if alive[i]:
+            for a in program.args[i]:
+                alive[a] = True
+    kept = [i for i, live in enumerate(alive) if live]
+    new = {old: i for i, old in enumerate(kept)}
+    return Graph(
+        tuple([program.calls[i] for i in kept]),
+        tuple([tuple([new[a] for a in program.args[i]]) for i in kept]),
+        tuple(new[o] for o in outputs),
+    )

@@ -1,0 +1,12 @@
+"""Settings for all tests: every graph is checked at every stage, and no warning goes unseen."""
+
+import os
+
+os.environ["YOSEGI_CHECK"] = "1"  # read when yosegi is imported
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "yosegi", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("yosegi")

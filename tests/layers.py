@@ -1,0 +1,77 @@
+"""The layers of the package, top first, and what breaks them. A file may import only from files above it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+LAYERS = (
+    "errors", "dtype", "options", "memory.buffer", "memory", "node", "interchange", "tensor", "op", "tracing", "reference",
+    "codegen.builder", "codegen",
+    "ops.rules", "ops.elementwise", "ops.types", "ops.shape", "ops.reduce", "ops.creation", "ops.index_key", "ops.index",
+    "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort", "ops.fft", "ops.philox", "ops.random", "ops",
+    "tree", "grad", "graph", "simplify", "fuse", "device", "plan", "place", "run", "jit", "info",
+    "devices.cpu.kernel", "devices.cpu.device", "devices.cpu", "devices",
+    "bench.timing", "bench.overhead", "bench", "cli", "",
+)  # fmt: skip
+
+DEVICE_NAMES = re.compile(r"\b(cpu|cuda|opencl|metal|coreml|openvino)\b", re.IGNORECASE)
+"""Device names belong to `devices/`; elsewhere a device is asked, never named."""
+
+def breaches(root: Path) -> Iterator[str]:
+    """Everything in the package under `root` that breaks a rule."""
+    for path in sorted(root.rglob("*.py")):
+        module = _module(path.relative_to(root))
+        if module not in LAYERS:
+            yield f"{module}: has no place in the layers"
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for imported in _imports(tree, module, path.name == "__init__.py"):
+            name = imported if imported in LAYERS else imported.rpartition(".")[0]
+            if name in LAYERS and LAYERS.index(name) >= LAYERS.index(module) and name != module:
+                yield f"{module or 'yosegi'}: imports {name}, which is below it"
+        if not module.startswith("devices."):
+            for word in _words(tree):
+                yield f"{module or 'yosegi'}: names the device {word!r}"
+
+
+def _module(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and not _only_for_types(tree, node):
+            base = [p for p in package if p][: len([p for p in package if p]) - node.level + 1]
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                deeper = f"{source}.{alias.name}".strip(".")
+                yield deeper if deeper in LAYERS else source
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("yosegi"):
+                    yield alias.name.removeprefix("yosegi").strip(".")
+
+
+def _only_for_types(tree: ast.AST, node: ast.ImportFrom) -> bool:
+    guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return any(node in ast.walk(guard) for guard in guards)
+
+
+def _words(tree: ast.AST) -> Iterator[str]:
+    docstrings = {
+        id(n.body[0].value)
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef)) and n.body and isinstance(n.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            text = node.value
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            text = node.id if isinstance(node, ast.Name) else node.attr
+        yield from DEVICE_NAMES.findall(text.replace("_", " "))
