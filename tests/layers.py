@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = (
-    "errors", "dtype", "options", "memory.buffer", "memory", "node", "interchange", "tensor", "op", "tracing", "reference",
-    "codegen.builder", "codegen",
-    "ops.rules", "ops.elementwise", "ops.types", "ops.shape", "ops.reduce", "ops.creation", "ops.index_key", "ops.index",
-    "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort", "ops.fft", "ops.philox", "ops.random", "ops",
+    "errors", "dtype", "options", "memory.buffer", "memory", "node", "interchange", "tensor", "op", "tracing",
+    "reference", "codegen.builder", "codegen",
+    "ops.rules", "ops.elementwise", "ops.types", "ops.shape", "ops.reduce", "ops.creation", "ops.index_key",
+    "ops.index", "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort",
+    "ops.fft", "ops.philox", "ops.random", "ops",
     "tree", "grad", "graph", "simplify", "fuse", "device", "plan", "place", "run", "jit", "info",
     "devices.cpu.kernel", "devices.cpu.device", "devices.cpu", "devices",
     "bench.timing", "bench.overhead", "bench", "cli", "",
@@ -19,6 +20,7 @@ LAYERS = (
 
 DEVICE_NAMES = re.compile(r"\b(cpu|cuda|opencl|metal|coreml|openvino)\b", re.IGNORECASE)
 """Device names belong to `devices/`; elsewhere a device is asked, never named."""
+
 
 def breaches(root: Path) -> Iterator[str]:
     """Everything in the package under `root` that breaks a rule."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 import yosegi as ys
 from yosegi.graph import capture, check, graph_of
 

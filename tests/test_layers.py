@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yosegi
 
+import yosegi
 from layers import breaches
 
 PACKAGE = Path(yosegi.__file__).parent

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+
 import yosegi as ys
 from yosegi.errors import ArgumentError
 from yosegi.node import Node
@@ -83,7 +84,7 @@ def test_memory_is_flat_over_10_000_evaluations():
 
 def test_a_training_loop_keeps_no_history():
     gc.collect()
-    before = sum(isinstance(o, Node) for o in gc.get_objects())
+    before = sum(type(o) is Node for o in gc.get_objects())
     w = ys.asarray(np.ones(10))
     losses = []
     for _ in range(50):
@@ -93,7 +94,7 @@ def test_a_training_loop_keeps_no_history():
         losses.append(loss)
     gc.collect()
     assert all(loss._node.inputs == () for loss in losses)
-    assert sum(isinstance(o, Node) for o in gc.get_objects()) - before < 100
+    assert sum(type(o) is Node for o in gc.get_objects()) - before < 100
 
 
 def test_what_was_computed_is_not_computed_again(monkeypatch):
@@ -112,7 +113,7 @@ def test_both_results_of_a_decomposition_come_from_one_run(monkeypatch):
     op = ys.linalg.qr.__globals__["_qr"]
     body = op.body
     monkeypatch.setattr(op, "body", lambda x, **kw: calls.append(1) or body(x, **kw))
-    x = np.random.default_rng(0).normal(size=(4, 3))
+    x = np.random.default_rng(0).normal(size=(17, 3))
     q, r = ys.linalg.qr(ys.asarray(x))
     np.testing.assert_allclose(q.numpy() @ r.numpy(), x)
     assert len(calls) == 1

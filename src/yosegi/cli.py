@@ -19,9 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("devices", help="what this machine has, what it lacks and why")
     bench = commands.add_parser("bench", help="measure")
-    bench.add_argument(
-        "suite", choices=["overhead"], help="overhead: ten elementwise ops on 16 elements"
-    )
+    bench.add_argument("suite", choices=["overhead"], help="overhead: ten elementwise ops on 16 elements")
     bench.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     bench.add_argument("--rounds", type=int, default=40, help="rounds in which all contenders take turns")
     options = parser.parse_args(arguments)

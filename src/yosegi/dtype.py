@@ -153,8 +153,8 @@ def as_dtype(obj: Any) -> DType:
     if isinstance(obj, type) and obj in _BY_PYTHON:
         return _BY_PYTHON[obj]
     try:
-        found = _BY_NUMPY.get(np.dtype(obj).newbyteorder("="))
-    except TypeError:
+        found = None if obj is None else _BY_NUMPY.get(np.dtype(obj).newbyteorder("="))
+    except (TypeError, ValueError):
         found = None
     if found is None:
         raise DTypeError(f"expected a dtype among {', '.join(_BY_NAME)}, got {obj!r}")

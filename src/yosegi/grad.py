@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from .errors import ArgumentError, DTypeError, ShapeError
-from .node import Node, Spec
+from .node import Node, Spec, in_order
 from .op import Arr, OpKind, literal, op, pick, pick_call
 from .ops.creation import asarray
 from .ops.elementwise import real
@@ -62,22 +62,13 @@ Tape = list[tuple[Node, tuple[Node, ...]]]
 
 def record(outputs: Sequence[Node], variables: Sequence[Node]) -> Tape:
     """The nodes on the way from the variables to the outputs."""
-    depends: dict[Node, bool] = dict.fromkeys(variables, True)
+    depends = dict.fromkeys(variables, True)
     tape: Tape = []
-    stack = list(outputs)
-    while stack:
-        node = stack[-1]
-        if node in depends:
-            stack.pop()
-            continue
-        waiting = [i for i in node.inputs if i not in depends]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        depends[node] = any(depends[i] for i in node.inputs)
-        if depends[node]:
-            tape.append((node, node.inputs))
+    for node in in_order(outputs, lambda n: () if n in depends else n.inputs):
+        if node not in depends:
+            depends[node] = any(depends[i] for i in node.inputs)
+            if depends[node]:
+                tape.append((node, node.inputs))
     return tape
 
 

@@ -100,7 +100,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
     key.append("->")
     key += [position[r] for r in roots]
     asked = set(key[-len(wanted) :])
-    i = None  # the loop's last node would count as held
+    i = stack = None  # type: ignore[assignment]  # the loop's last node would count as held
     for at in range(len(order)):
         node = order[at]
         if getrefcount(node) - _OWN_REFERENCES > uses[at] and node.buffer is None and node.inputs and at not in asked:

@@ -16,7 +16,7 @@ from .errors import ArgumentError
 from .grad import held
 from .graph import Graph, capture, graph_of
 from .memory import Buffer
-from .node import Call, Node, Spec, evaluate, spec
+from .node import Call, Node, Spec, evaluate, in_order, spec
 from .op import embedded, leaf_call
 from .ops.creation import asarray
 from .options import current
@@ -217,31 +217,22 @@ def _evaluate_outside(roots: list[Node], given: set[Node]) -> None:
 
     Values made from nothing (zeros, ranges) are left to the plan, which may never need them in memory.
     """
-    inside: dict[Node, bool] = {}
+    traced: dict[Node, bool] = {}
     outside: dict[Node, bool] = {}
-    stack = list(roots)
-    while stack:
-        node = stack[-1]
-        if node in inside:
-            stack.pop()
-            continue
-        waiting = [] if node.buffer is not None else [i for i in node.inputs if i not in inside]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        inputs = () if node.buffer is not None else node.inputs
-        inside[node] = node in given or any(inside[i] for i in inputs)
+    frontier: set[Node] = set()
+    for node in in_order(roots, _pending_inputs):
+        inputs = _pending_inputs(node)
+        traced[node] = node in given or any(traced[i] for i in inputs)
         outside[node] = node.buffer is not None or any(outside[i] for i in inputs)
-    frontier = {
-        i
-        for node, traced in inside.items()
-        if traced and node.buffer is None
-        for i in node.inputs
-        if outside[i] and not inside[i]
-    }
-    frontier |= {r for r in roots if outside[r] and not inside[r]}
+        if traced[node]:
+            frontier.update(i for i in inputs if outside[i] and not traced[i])
+    frontier.update(r for r in roots if outside[r] and not traced[r])
     evaluate([n for n in frontier if n.buffer is None])
+
+
+def _pending_inputs(node: Node) -> tuple[Node, ...]:
+    inputs = node.inputs  # before buffer: see Node
+    return () if node.buffer is not None else inputs
 
 
 @overload

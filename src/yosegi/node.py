@@ -6,7 +6,7 @@ a comparison of identities: the structural key of a graph is little more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -89,6 +89,20 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.call!r}: {self.spec!r}>"
+
+
+def in_order(roots: Iterable[Node], inputs_of: Callable[[Node], Sequence[Node]]) -> list[Node]:
+    """The nodes below these, inputs before their users, however deep."""
+    order: dict[Node, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        waiting = () if node in order else [i for i in inputs_of(node) if i not in order]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            order[stack.pop()] = None
+    return list(order)
 
 
 _evaluator: Callable[[Sequence[Node]], None] | None = None

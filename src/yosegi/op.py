@@ -262,7 +262,12 @@ def op(
 
 
 def _hashable(value: Any) -> Any:
-    return tuple([_hashable(v) for v in value]) if isinstance(value, (list, tuple)) else value
+    kind = type(value)
+    if kind is not tuple and kind is not list:
+        return value
+    if kind is tuple and all(type(v) is not list and type(v) is not tuple for v in value):
+        return value
+    return tuple([_hashable(v) for v in value])
 
 
 def _retyped(s: Spec, to: DType | None) -> Spec:

@@ -273,6 +273,16 @@ def test_reading_by_a_mask_in_a_trace_is_an_error() -> None:
         ys.jit(lambda x: x[x > 0])(ys.asarray([1.0, -1.0]))
 
 
+def test_a_traced_number_written_over_all_takes_the_dtype_of_the_tensor() -> None:
+    @ys.jit
+    def f(x: Any, number: Any) -> Any:
+        x = x * 1
+        x[...] = number
+        return x * ys.ones((2,), dtype=ys.float32)
+
+    assert f(ys.asarray(1.0), 3.0).dtype is ys.float64
+
+
 def test_writing_keeps_the_dtype() -> None:
     x = ys.asarray([1.0, 2.0], dtype=ys.float32)
     x[0] = 3

@@ -320,9 +320,9 @@ def test_threads_share_a_generator() -> None:
     assert set(made) == {tuple(alone.integers(0, 2**62, (2,)).tolist()) for _ in range(200)}
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64])
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5])
 def test_seeds_have_64_bits(seed: int) -> None:
-    with pytest.raises(ArgumentError, match=r"\[default_rng\] expected a seed from 0 to 2\*\*64 - 1, got"):
+    with pytest.raises(ArgumentError, match=r"\[default_rng\] expected an integer from 0 to 2\*\*64 - 1 as seed, got"):
         ys.random.default_rng(seed)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import ceil
-from operator import index as as_index
-from typing import Any
+from math import ceil, isfinite
+from typing import Any, Final
 
 import numpy as np
 
 from .. import interchange
-from ..dtype import DEFAULT_FLOAT, DEFAULT_INT, DType, as_dtype, complex128
+from ..dtype import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, KINDS, DType, as_dtype, bool_, with_scalar
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import spec
+from ..node import Node, spec
 from ..op import Arr, OpKind, from_array, literal, op
 from ..tensor import Array, Tensor
 from . import rules
@@ -20,6 +19,9 @@ from .types import astype
 
 DTypeLike = Any
 DeviceLike = Any
+_NUMBERS: Final = (bool, int, float, complex)
+_PLAIN: Final[tuple[Any, ...]] = (*_NUMBERS, list, tuple)
+_PYTHON_TYPE: Final[dict[str, Any]] = dict(zip(KINDS, (bool, int, int, float, complex), strict=True))
 
 
 def place(x: Tensor, device: DeviceLike) -> Tensor:
@@ -27,6 +29,7 @@ def place(x: Tensor, device: DeviceLike) -> Tensor:
     return x if device is None else x.to_device(device)
 
 
+@rules.named
 def asarray(obj: Any, /, *, dtype: DTypeLike = None, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from numbers, nested lists, NumPy arrays, buffers, DLPack producers or tensors.
 
@@ -40,10 +43,15 @@ def asarray(obj: Any, /, *, dtype: DTypeLike = None, device: DeviceLike = None, 
     wanted = rules.optional_dtype(dtype)
     if isinstance(obj, Tensor):
         if copy is False and wanted not in (None, obj.dtype):
-            raise ArgumentError(f"[asarray] expected dtype {obj.dtype.name} for copy=False, got {wanted}")
+            raise ArgumentError(f"expected dtype {obj.dtype.name} for copy=False, got {wanted.name}")
         return place(obj if copy is False else astype(obj, wanted or obj.dtype), device)
-    if _holds_tensors(obj):
-        return place(asarray(stack([asarray(o) for o in obj]), dtype=wanted), device)
+    if isinstance(obj, _PLAIN) and not isinstance(obj, np.generic):
+        if copy is False:
+            raise ArgumentError(f"expected an array or a buffer for copy=False, got {type(obj).__name__}")
+        if _holds_tensors(obj):
+            stacked = stack([asarray(o) for o in obj])
+            return place(astype(stacked, wanted or stacked.dtype), device)
+        return place(from_array(_from_numbers(obj, wanted)), device)
     return place(from_array(_host_array(obj, wanted, copy)), device)
 
 
@@ -54,10 +62,6 @@ def _holds_tensors(obj: Any) -> bool:
 def _host_array(obj: Any, dtype: DType | None, copy: bool | None) -> Array:
     if isinstance(obj, (np.ndarray, np.generic)):
         array = np.asarray(obj)
-    elif isinstance(obj, (bool, int, float, complex, list, tuple)):
-        if copy is False:
-            raise ArgumentError(f"[asarray] expected an array or a buffer for copy=False, got {type(obj).__name__}")
-        array, copy = _from_numbers(obj, dtype), False
     elif hasattr(obj, "__dlpack__"):
         array = interchange.from_dlpack_array(obj, copy=None)
     elif hasattr(obj, "__array__"):
@@ -66,30 +70,38 @@ def _host_array(obj: Any, dtype: DType | None, copy: bool | None) -> Array:
         try:
             array = np.asarray(memoryview(obj))
         except TypeError:
-            raise DTypeError(f"[asarray] expected numbers, an array or a buffer, got {type(obj).__name__}") from None
+            raise DTypeError(f"expected numbers, an array or a buffer, got {type(obj).__name__}") from None
     own = as_dtype(array.dtype)
-    if dtype is not None and dtype is not own:
-        if copy is False and not isinstance(obj, (bool, int, float, complex, list, tuple)):
-            raise ArgumentError(f"[asarray] expected dtype {own.name} for copy=False, got {dtype.name}")
-        with np.errstate(all="ignore"):
-            return array.astype(dtype.numpy)
-    if copy or (copy is None and not interchange.is_immutable(array)):
-        return np.array(array, own.numpy, order="K")
-    return array if array.dtype == own.numpy else array.astype(own.numpy)
+    wanted = dtype or own
+    if array.dtype != wanted.numpy:
+        if copy is False:
+            raise ArgumentError(f"expected dtype {array.dtype} for copy=False, got {wanted.name}; leave copy out")
+        return _cast(array, wanted)
+    return np.array(array) if copy or (copy is None and not interchange.is_immutable(array)) else array
+
+
+def _cast(array: Array, dtype: DType) -> Array:
+    if array.dtype.kind == "c" and not (dtype.is_complex or dtype is bool_):
+        raise DTypeError(f"expected a complex dtype for {array.dtype}, got {dtype.name}; take the real part first")
+    with np.errstate(all="ignore"):
+        return array.astype(dtype.numpy)
 
 
 def _from_numbers(obj: Any, dtype: DType | None) -> Array:
     try:
         array = np.array(obj)
-        if array.dtype == object or (dtype is not None and dtype.is_integer and array.dtype.kind in "iu"):
-            array = np.array(obj, dtype=dtype.numpy if dtype is not None else None)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise ArgumentError(
-            f"[asarray] expected numbers in lists of even lengths, got {_short(obj)}: {error}"
-        ) from None
-    if array.dtype == object or array.dtype.kind not in "biufc":
-        raise DTypeError(f"[asarray] expected numbers that fit a dtype, got {_short(obj)}")
-    return array if array.size or array.dtype.kind != "f" else array.astype(DEFAULT_FLOAT.numpy)
+        whole = array.dtype.kind in "iu" or (array.dtype == object and all(type(v) is int for v in array.flat))
+        if dtype is not None and whole:
+            array = np.array(obj, dtype.numpy)  # which refuses integers that do not fit
+        own = as_dtype(array.dtype)
+    except OverflowError:
+        assert dtype is not None
+        raise DTypeError(f"expected numbers that fit {dtype.name}, got {_short(obj)}") from None
+    except DTypeError:
+        raise DTypeError(f"expected numbers that fit a dtype, got {_short(obj)}") from None
+    except (ValueError, TypeError):
+        raise ArgumentError(f"expected numbers in lists of even lengths, got {_short(obj)}") from None
+    return array if dtype in (None, own) else _cast(array, dtype)
 
 
 def _short(obj: Any) -> str:
@@ -97,13 +109,15 @@ def _short(obj: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+@rules.named
 def from_numpy(array: Array, /, *, copy: bool | None = None) -> Tensor:
     """A tensor from a NumPy array, by the rule of `asarray`."""
     if not isinstance(array, np.ndarray):
-        raise DTypeError(f"[from_numpy] expected a NumPy array, got {type(array).__name__}; use asarray")
+        raise DTypeError(f"expected a NumPy array, got {type(array).__name__}; use asarray")
     return asarray(array, copy=copy)
 
 
+@rules.named
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor on another library's memory. This is the door for sharing: nothing is copied unless `copy=True`, and
     who writes to the memory afterwards changes what is computed from it."""
@@ -113,56 +127,70 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
 # Patterns
 
 
+@rules.named
 def full(shape: Any, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of one value."""
     wanted = rules.optional_dtype(dtype)
     if isinstance(fill_value, Tensor):
         if fill_value.ndim:
-            raise ShapeError(f"[full] expected one value, got shape {fill_value.shape}; use broadcast_to")
+            raise ShapeError(f"expected one value, got shape {fill_value.shape}; use broadcast_to")
         value = astype(fill_value, wanted or fill_value.dtype)
     elif isinstance(fill_value, np.generic):
         value = asarray(fill_value, dtype=wanted)
-    elif isinstance(fill_value, (bool, int, float, complex)):
-        kind = next(t for t in (bool, int, float, complex) if isinstance(fill_value, t))
-        try:
-            value = Tensor(literal(fill_value, wanted or as_dtype(kind)))
-        except DTypeError as error:
-            raise error.of("full") from None
+    elif isinstance(fill_value, _NUMBERS):
+        kind = next(t for t in _NUMBERS if isinstance(fill_value, t))
+        value = Tensor(_literal(fill_value, kind, wanted or as_dtype(kind)))
     else:
-        raise DTypeError(f"[full] expected a number, got {type(fill_value).__name__}")
+        raise DTypeError(f"expected a number, got {type(fill_value).__name__}")
     return place(broadcast_to(value, rules.normal_shape(shape)), device)
 
 
+def _literal(value: Any, kind: type, dtype: DType) -> Node:
+    if with_scalar(dtype, kind) is not dtype:  # a number of the dtype's own kind: among integers, 1.5 is 1
+        try:
+            value = _PYTHON_TYPE[dtype.kind](value)
+        except (TypeError, ValueError, OverflowError):
+            raise DTypeError(f"expected a number that fits {dtype.name}, got {value!r}") from None
+    return literal(value, dtype)
+
+
+@rules.named
 def zeros(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of zeros."""
     return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, device=device)
 
 
+@rules.named
 def ones(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of ones."""
     return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, device=device)
 
 
+@rules.named
 def empty(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor whose values do not matter; they are zeros, for nothing ever shows what memory held before."""
     return zeros(shape, dtype=dtype, device=device)
 
 
+@rules.named
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of one value, shaped and typed like `x`."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device)
 
 
+@rules.named
 def zeros_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of zeros, shaped and typed like `x`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
+@rules.named
 def ones_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of ones, shaped and typed like `x`."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
+@rules.named
 def empty_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor whose values do not matter, shaped and typed like `x`."""
     return zeros_like(x, dtype=dtype, device=device)
@@ -171,26 +199,44 @@ def empty_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = No
 def _steps(start: Any, stop: Any, step: Any) -> int:
     """How many steps from start to before stop."""
     if step == 0:
-        raise ArgumentError("expected a step other than 0")
-    whole = all(isinstance(v, int) for v in (start, stop, step))
-    return int(max(0, -((start - stop) // step) if whole else ceil((stop - start) / step)))
+        raise ArgumentError(f"expected a step other than 0, got {step}")
+    n: int = -((start - stop) // step) if _whole(start, stop, step) else ceil((stop - start) / step)
+    return max(0, n)
+
+
+def _whole(*numbers: Any) -> bool:
+    return all(isinstance(n, int) for n in numbers)
 
 
 @op(OpKind.SOURCE, infer=lambda *, start, stop, step, dtype: spec((_steps(start, stop, step),), dtype))
 def count(*, start: Any, stop: Any, step: Any, dtype: DType) -> Arr:
     """Evenly spaced numbers, by their step."""
-    steps = np.arange(_steps(start, stop, step), dtype=np.int64 if dtype.is_integer else np.float64)
-    return (start + step * steps).astype(dtype.numpy)
+    n = _steps(start, stop, step)
+    if dtype.is_integer and _whole(start, step):  # modulo 2**64, which holds every integer dtype
+        first, by = (np.asarray(v % 2**64, np.uint64) for v in (start, step))
+        return (first + by * np.arange(n, dtype=np.uint64)).astype(dtype.numpy)
+    return (start + step * np.arange(n, dtype=np.float64)).astype(dtype.numpy)
 
 
+def _number(value: Any, what: str, kinds: Any) -> Any:
+    """A Python number from a number or a tensor of one."""
+    number = value.item() if isinstance(value, (Tensor, np.generic)) else value
+    if not isinstance(number, kinds):
+        raise DTypeError(f"expected {what}, got {value!r}")
+    if complex not in kinds and not isfinite(number):
+        raise ArgumentError(f"expected {what}, got {value!r}")
+    return number
+
+
+@rules.named
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: DTypeLike = None, device: DeviceLike = None
 ) -> Tensor:
     """Evenly spaced numbers from start (0 if left out) to before stop."""
     if stop is None:
         start, stop = 0, start
-    start, stop, step = (v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, stop, step))
-    default = DEFAULT_INT if all(isinstance(v, int) for v in (start, stop, step)) else DEFAULT_FLOAT
+    start, stop, step = (_number(v, "a finite real number", (int, float)) for v in (start, stop, step))
+    default = DEFAULT_INT if _whole(start, stop, step) else DEFAULT_FLOAT
     made = count(start=start, stop=stop, step=step, dtype=rules.optional_dtype(dtype) or default)
     return place(made, device)
 
@@ -201,6 +247,7 @@ def spaced(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: bool) -> 
     return np.linspace(start, stop, num, endpoint=endpoint).astype(dtype.numpy)
 
 
+@rules.named
 def linspace(
     start: complex,
     stop: complex,
@@ -212,11 +259,14 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """`num` evenly spaced numbers from start to stop, with or without stop itself."""
-    num = as_index(num)
+    start, stop = (_number(v, "a number", (int, float, complex)) for v in (start, stop))
+    num = rules.as_index(num, "num")
     if num < 0:
-        raise ArgumentError(f"[linspace] expected num of at least 0, got {num}")
-    default = complex128 if isinstance(start, complex) or isinstance(stop, complex) else DEFAULT_FLOAT
+        raise ArgumentError(f"expected num of at least 0, got {num}")
+    default = DEFAULT_COMPLEX if isinstance(start, complex) or isinstance(stop, complex) else DEFAULT_FLOAT
     wanted = rules.optional_dtype(dtype) or default
+    if default.is_complex and not wanted.is_complex:
+        raise DTypeError(f"expected a complex dtype from {start} to {stop}, got {wanted.name}; take ys.real first")
     return place(spaced(start=start, stop=stop, num=num, dtype=wanted, endpoint=bool(endpoint)), device)
 
 
@@ -226,21 +276,23 @@ def diagonal_ones(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Arr:
     return np.eye(n_rows, n_cols, k).astype(dtype.numpy)
 
 
+@rules.named
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike = None, device: DeviceLike = None
 ) -> Tensor:
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     rows, cols = rules.normal_shape((n_rows, n_rows if n_cols is None else n_cols))
     wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
-    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=as_index(k), dtype=wanted), device)
+    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_index(k, "k"), dtype=wanted), device)
 
 
+@rules.named
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate tensors of the grid that 1-d coordinates span; "xy" has the second coordinate first."""
     if indexing not in ("xy", "ij"):
-        raise ArgumentError(f"[meshgrid] expected indexing 'xy' or 'ij', got {indexing!r}")
+        raise ArgumentError(f"expected indexing 'xy' or 'ij', got {indexing!r}")
     if any(a.ndim > 1 for a in arrays):
-        raise ShapeError(f"[meshgrid] expected 1-d tensors, got shapes {[a.shape for a in arrays]}")
+        raise ShapeError(f"expected 1-d tensors, got shapes {[a.shape for a in arrays]}")
     axes = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         axes[:2] = [1, 0]

@@ -64,10 +64,14 @@ def remainder(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise remainder of `floor_divide`, with the sign of `x2`."""
 
 
-@_op(infer=rules.numeric, ufunc=np.power, operator="pow", scalar=lambda k, a, b: k.pow(a, b),
+@_op(infer=rules.numeric, operator="pow", scalar=lambda k, a, b: k.pow(a, b),
      vjp=lambda g, out, a, b: (g * conj(b * a ** (b - 1)), g * conj(out * _safe_log(a))))  # fmt: skip
 def pow(x1: Arr, x2: Arr, /) -> Arr:
-    """Element-wise power."""
+    """Element-wise power. An integer to a negative power is its reciprocal's integer part: 0, but for 1 and -1."""
+    if x2.dtype.kind != "i":
+        return np.power(x1, x2)
+    inverse = np.where(np.abs(x1) == 1, np.power(x1, x2 % 2), 0)
+    return np.where(x2 < 0, inverse, np.power(x1, np.maximum(x2, 0)))
 
 
 def _safe_log(x: Tensor) -> Tensor:
@@ -315,16 +319,19 @@ def conjugate(x: Arr, /) -> Arr:
     """Element-wise complex conjugate of a complex tensor."""
 
 
+@rules.on_tensor
 def real(x: Tensor, /) -> Tensor:
     """Element-wise real part; a real tensor is its own."""
     return real_part(x) if x.dtype.is_complex else Tensor(x._node)
 
 
+@rules.on_tensor
 def imag(x: Tensor, /) -> Tensor:
     """Element-wise imaginary part; 0 for a real tensor."""
-    return imag_part(x) if x.dtype.is_complex else x * 0
+    return imag_part(x) if x.dtype.is_complex else where(True, False, x)
 
 
+@rules.on_tensor
 def conj(x: Tensor, /) -> Tensor:
     """Element-wise complex conjugate; a real tensor is its own."""
     return conjugate(x) if x.dtype.is_complex else Tensor(x._node)
@@ -453,6 +460,7 @@ def where(condition: Arr, x1: Arr, x2: Arr, /) -> Arr:
     return np.where(condition, x1, x2)
 
 
+@rules.on_tensor
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Element-wise nearest value in [min, max]; either bound may be left out. Keeps the dtype of `x`."""
     clipped = x if min is None else maximum(x, min)

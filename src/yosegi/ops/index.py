@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -197,7 +197,8 @@ def _view(x: Tensor, key: Key) -> Tensor:
 def _replace(x: Tensor, key: Key, value: Tensor) -> Tensor:
     value = _fitted(value, window_shape(key.window))
     if is_whole(key.window, x.shape):
-        return broadcast_to(value, x.shape) if value.shape != x.shape else Tensor(value._node)
+        is_same = value.shape == x.shape and not value._node.spec.weak
+        return Tensor(value._node) if is_same else broadcast_to(value, x.shape)
     return slice_set(x, value, key=key.window)
 
 
@@ -229,7 +230,7 @@ def _fitted(value: Tensor, region: Shape) -> Tensor:
     return reshape(value, shape) if extra else value
 
 
-_LEVEL = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real floating": 2, "complex floating": 3}
+_LEVEL: Final = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real floating": 2, "complex floating": 3}
 
 
 def _as_value(value: Any, dtype: DType) -> Tensor:

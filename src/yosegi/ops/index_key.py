@@ -107,7 +107,7 @@ def _item(item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if not isinstance(item, Tensor):
-        if not isinstance(item, (bool, np.bool_)):
+        if not (isinstance(item, (bool, np.bool_)) or getattr(item, "ndim", 0) > 0):
             try:
                 return as_index(item)  # ints, and 0-d integer arrays
             except TypeError:

@@ -13,7 +13,7 @@ from ..tensor import Operand, Tensor
 from . import rules
 from .creation import asarray, eye
 from .decompositions import as_rtol, cholesky, eig, eigh, eigvals, eigvalsh, floating, pinv, qr, svd, svdvals
-from .elementwise import abs, imag, real, square, where
+from .elementwise import abs, imag, real, sqrt, square, where
 from .products import (
     cross,
     diagonal,
@@ -59,7 +59,8 @@ def _root(x: Tensor, order: float) -> Tensor:
     if order < 0:
         return x ** (1 / order)
     zero = x == 0
-    return where(zero, 0, where(zero, 1, x) ** (1 / order))
+    safe = where(zero, 1, x)
+    return where(zero, 0, sqrt(safe) if order == 2 else safe ** (1 / order))
 
 
 def _largest(x: Tensor, axis: Any, keepdims: bool) -> Tensor:

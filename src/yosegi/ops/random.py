@@ -66,10 +66,10 @@ class Generator:
         self._reset(seed)
 
     def _reset(self, seed: int | None) -> None:
-        if seed is not None and not 0 <= as_index(seed) < 1 << 64:
-            raise ArgumentError(f"[default_rng] expected a seed from 0 to 2**64 - 1, got {seed}")
+        if seed is not None and not (isinstance(seed, (int, np.integer)) and 0 <= seed < 1 << 64):
+            raise ArgumentError(f"[default_rng] expected an integer from 0 to 2**64 - 1 as seed, got {seed!r}")
         with self._lock:
-            self._seed = secrets.randbits(64) if seed is None else as_index(seed)
+            self._seed = secrets.randbits(64) if seed is None else int(seed)
             self._draws = 0
             # Made from a fixed seed by a function being traced, it would be made again at every call of that function.
             self._is_traced = seed is not None and is_tracing()

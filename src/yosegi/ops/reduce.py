@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import DType, bool_, int64, real_of, uint64
-from ..errors import ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..node import Spec, spec
 from ..op import Arr, Normal, OpKind, op
 from ..tensor import Tensor
@@ -27,9 +27,16 @@ def accumulator(dtype: DType) -> DType:
     return int64 if dtype.is_integer or dtype is bool_ else dtype
 
 
+def _result(x: Spec, dtype: Any) -> DType:
+    result = rules.optional_dtype(dtype) or accumulator(x.dtype)
+    if x.dtype.is_complex and not result.is_complex:
+        raise DTypeError(f"expected a complex dtype for {x.dtype.name}, got {result.name}; take ys.real first")
+    return result
+
+
 def _accumulate_rule(x: Spec, *, axis: Any, dtype: Any, keepdims: bool) -> Normal:
     axes = tuple(sorted(rules.normal_axes(axis, x.ndim)))
-    result = rules.optional_dtype(dtype) or accumulator(x.dtype)
+    result = _result(x, dtype)
     shape = rules.reduced_shape(x.shape, axes, keepdims)
     return Normal(spec(shape, result), {"axis": axes, "dtype": result, "keepdims": bool(keepdims)})
 
@@ -44,7 +51,7 @@ def _reduce_rule(x: Spec, *, axis: Any, keepdims: bool) -> Normal:
 def _extreme_rule(x: Spec, *, axis: Any, keepdims: bool) -> Normal:
     rules.expect(x.dtype, "a real dtype", lambda d: not d.is_complex)
     normal = _reduce_rule(x, axis=axis, keepdims=keepdims)
-    if x.size == 0 and any(x.shape[a] == 0 for a in normal.attrs["axis"]):
+    if 0 in [x.shape[a] for a in normal.attrs["axis"]]:
         raise ShapeError(f"expected at least one element to reduce, got shape {x.shape}")
     return normal
 
@@ -69,7 +76,7 @@ def sum(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keep
 
 def _numpy_accumulator(x: Arr, dtype: DType | None) -> Any:
     assert dtype is not None
-    return x.dtype if dtype.is_half else dtype.numpy  # halves are already up-cast, and must not be summed as halves
+    return np.promote_types(x.dtype, np.float32) if dtype.is_half else dtype.numpy  # nothing is summed as halves
 
 
 def _prod_vjp(
@@ -173,7 +180,7 @@ def _running_rule(x: Spec, *, axis: int | None, dtype: Any, include_initial: boo
             raise ShapeError(f"expected axis= for a tensor that is not 1-d, got shape {x.shape}")
         axis = 0
     axis = rules.normal_axis(axis, x.ndim)
-    result = rules.optional_dtype(dtype) or accumulator(x.dtype)
+    result = _result(x, dtype)
     shape = tuple(n + (i == axis and include_initial) for i, n in enumerate(x.shape))
     return Normal(spec(shape, result), {"axis": axis, "dtype": result, "include_initial": bool(include_initial)})
 
@@ -230,11 +237,14 @@ def cumulative_prod(
     return _with_initial(total, axis, 1) if include_initial else total  # type: ignore[arg-type]
 
 
+@rules.on_tensor
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """The n-th difference between neighbours along an axis, with values put before or behind first."""
     axis = rules.normal_axis(axis, x.ndim)
+    if rules.as_index(n, "n") < 0:
+        raise ArgumentError(f"expected n of at least 0, got {n}")
     parts = [t for t in (prepend, x, append) if t is not None]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     before = (slice(None),) * axis

@@ -2,13 +2,62 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
-from operator import index as as_index
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ..dtype import DType, as_dtype, bool_, complex_of, real_of
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError, UserError
 from ..node import Shape, Spec, spec
+from ..op import as_nodes
+from ..tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_OF_AN_OP: Final = re.compile(r"^\[\w+\] ")
+
+
+def named(function: Callable[P, R]) -> Callable[P, R]:
+    """Tell the mistakes in a call of a function made of ops as that function's, not as those of the ops inside."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TraceError:
+            raise
+        except UserError as error:
+            raise type(error)(_OF_AN_OP.sub("", str(error))).of(function.__name__) from None
+
+    return call
+
+
+def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
+    """`named`, for a function of a tensor: arrays and numbers are taken for one, as ops do."""
+
+    @named
+    @wraps(function)
+    def call(x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(as_tensor(x), *args, **kwargs)
+
+    return call
+
+
+def as_tensor(x: Any) -> Tensor:
+    """A tensor from whatever ops take for one."""
+    return x if isinstance(x, Tensor) else Tensor(as_nodes((x,))[0])
+
+
+def as_index(value: Any, what: str) -> int:
+    """A Python int from whatever can be an index."""
+    try:
+        return operator.index(value)
+    except UserError:
+        raise  # a tensor that has no value yet, or is no integer, says so itself
+    except TypeError:
+        raise DTypeError(f"expected {what} as an integer, got {value!r}") from None
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -29,10 +78,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 def normal_axis(axis: Any, ndim: int) -> int:
     """One axis, counted from the front."""
-    axis = as_index(axis)
-    if not -ndim <= axis < ndim:
-        raise AxisError(f"expected an axis from {-ndim} to {ndim - 1} for {ndim} dimensions, got {axis}")
-    return int(axis % ndim)
+    place = as_index(axis, "an axis")
+    if not -ndim <= place < ndim:
+        raise AxisError(f"expected an axis from {-ndim} to {ndim - 1} for {ndim} dimensions, got {place}")
+    return place % ndim
 
 
 def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -47,7 +96,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 def normal_shape(shape: Any) -> Shape:
     """A shape as a tuple of non-negative ints."""
-    lengths = tuple(as_index(n) for n in shape) if isinstance(shape, (tuple, list)) else (as_index(shape),)
+    lengths = tuple(as_index(n, "a length") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     if any(n < 0 for n in lengths):
         raise ShapeError(f"expected lengths of at least 0, got {lengths}")
     return lengths

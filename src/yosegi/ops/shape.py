@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..node import Shape, Spec, spec
 from ..op import Arr, Normal, OpKind, op
 from ..tensor import OPERATORS, Tensor
@@ -21,7 +20,7 @@ Axes = int | tuple[int, ...]
 
 
 def _reshape_rule(x: Spec, *, shape: Any, copy: bool | None) -> Normal:
-    wanted = [as_index(n) for n in (shape if isinstance(shape, tuple) else (shape,))]
+    wanted = [rules.as_index(n, "a length") for n in (shape if isinstance(shape, tuple) else (shape,))]
     known = prod(n for n in wanted if n != -1)
     if wanted.count(-1) == 1 and known and x.size % known == 0:
         wanted[wanted.index(-1)] = x.size // known
@@ -105,6 +104,7 @@ def concatenate(*arrays: Arr, axis: int) -> Arr:
     return np.concatenate(arrays, axis)
 
 
+@rules.named
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Tensors one after another along an existing axis; `axis=None` flattens them first."""
     if axis is None:
@@ -112,24 +112,26 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     return concatenate(*arrays, axis=axis)
 
 
+@rules.named
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
     shapes = {a.shape for a in arrays}
     if len(shapes) != 1:
-        raise ShapeError(f"[stack] expected tensors of one shape, got {sorted(shapes) if shapes else 'none'}")
-    return concat([expand_dims(a, axis) for a in arrays], axis=rules.normal_axis(axis, len(shapes.pop()) + 1))
+        raise ShapeError(f"expected tensors of one shape, got {sorted(shapes) if shapes else 'none'}")
+    return concatenate(*[expand_dims(a, axis) for a in arrays], axis=axis)
 
 
+@rules.on_tensor
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, which disappears."""
     if not x.ndim:
-        raise ShapeError("[unstack] expected a tensor of at least one dimension, got a 0-d tensor")
+        raise ShapeError("expected a tensor of at least one dimension, got a 0-d tensor")
     axis = rules.normal_axis(axis, x.ndim)
     return tuple(x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis]))
 
 
 def _roll_rule(x: Spec, *, shift: Any, axis: Any) -> Normal:
-    shifts = tuple(as_index(s) for s in (shift if isinstance(shift, tuple) else (shift,)))
+    shifts = tuple(rules.as_index(s, "a shift") for s in (shift if isinstance(shift, tuple) else (shift,)))
     axes = tuple(rules.normal_axis(a, x.ndim) for a in (axis if isinstance(axis, tuple) else (axis,)))
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ArgumentError(f"expected as many shifts as axes, got {shift} and {axis}")
@@ -148,6 +150,7 @@ def rolled(x: Arr, /, *, shift: Any, axis: Any) -> Arr:
     return np.roll(x, shift, axis)
 
 
+@rules.on_tensor
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     """Elements moved along axes (of the flattened tensor by default), coming in again at the other end."""
     if axis is None:
@@ -155,6 +158,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     return rolled(x, shift=shift, axis=axis)
 
 
+@rules.on_tensor
 def expand_dims(x: Tensor, /, axis: Axes = 0) -> Tensor:
     """New dimensions of length 1, at the places they have in the result."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -163,36 +167,41 @@ def expand_dims(x: Tensor, /, axis: Axes = 0) -> Tensor:
     return reshape(x, tuple(1 if i in new else next(old) for i in range(x.ndim + len(axes))))
 
 
+@rules.on_tensor
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """Without the given dimensions, which must have length 1."""
     gone = rules.normal_axes(axis, x.ndim)
     for a in gone:
         if x.shape[a] != 1:
-            raise ShapeError(f"[squeeze] expected dimension {a} to have length 1, got {x.shape[a]} (shape {x.shape})")
+            raise ShapeError(f"expected dimension {a} to have length 1, got {x.shape[a]} (shape {x.shape})")
     return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in gone))
 
 
+@rules.on_tensor
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
     """Some dimensions at other places, the rest in their order."""
     sources, targets = rules.normal_axes(source, x.ndim), rules.normal_axes(destination, x.ndim)
     if len(sources) != len(targets):
-        raise ArgumentError(f"[moveaxis] expected as many sources as destinations, got {source} and {destination}")
+        raise ArgumentError(f"expected as many sources as destinations, got {source} and {destination}")
     order = [a for a in range(x.ndim) if a not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
     return permute_dims(x, tuple(order))
 
 
+@rules.on_tensor
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     """The tensor repeated as a whole along each dimension."""
-    ndim = max(x.ndim, len(repetitions))
-    counts = (1,) * (ndim - len(repetitions)) + rules.normal_shape(repetitions)
+    counts = rules.normal_shape(repetitions)
+    ndim = max(x.ndim, len(counts))
+    counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - x.ndim) + x.shape
     spread = reshape(x, tuple(n for length in shape for n in (1, length)))
     wide = broadcast_to(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
     return reshape(wide, tuple(c * n for c, n in zip(counts, shape, strict=True)))
 
 
+@rules.on_tensor
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
     """Each element repeated along an axis (of the flattened tensor by default).
 
@@ -201,27 +210,35 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     axis = rules.normal_axis(axis, x.ndim)
-    if isinstance(repeats, Tensor):
-        rules.expect(repeats.dtype, "[repeat] integer repeats", lambda d: d.is_integer)
-        counts = repeats.numpy()
+    if not isinstance(repeats, int):
+        given = rules.as_tensor(repeats)
+        if not given.dtype.is_integer:
+            raise DTypeError(f"expected integer repeats, got {given.dtype.name}; cast them with astype")
+        counts = given.numpy()
         if counts.ndim > 1 or counts.size not in (1, x.shape[axis]):
-            raise ShapeError(f"[repeat] expected 1 or {x.shape[axis]} repeats, got shape {repeats.shape}")
-        if counts.size != 1 or x.shape[axis] == 1:
+            raise ShapeError(f"expected 1 or {x.shape[axis]} repeats, got shape {given.shape}")
+        if counts.size != 1:
+            _expect_counts(counts.min(initial=0))
             places = np.repeat(np.arange(x.shape[axis]), counts.astype(np.int64))
             return x[(slice(None),) * axis + (places,)]
         repeats = int(counts.reshape(()))
-    count = as_index(repeats)
-    if count < 0:
-        raise ArgumentError(f"[repeat] expected repeats of at least 0, got {count}")
-    wide = broadcast_to(expand_dims(x, axis + 1), (*x.shape[: axis + 1], count, *x.shape[axis + 1 :]))
-    return reshape(wide, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+    _expect_counts(repeats)
+    wide = broadcast_to(expand_dims(x, axis + 1), (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :]))
+    return reshape(wide, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 
+def _expect_counts(least: int) -> None:
+    if least < 0:
+        raise ArgumentError(f"expected repeats of at least 0, got {least}")
+
+
+@rules.named
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that all of these broadcast to."""
     return rules.broadcast_shapes(*shapes)
 
 
+@rules.named
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """The tensors, all broadcast to their common shape."""
     shape = rules.broadcast_shapes(*[a.shape for a in arrays])

@@ -4,62 +4,73 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtype import PROMOTION, DType, FloatInfo, IntInfo, as_dtype, float_info, int_info, is_kind
+import numpy as np
+
+from ..dtype import PROMOTION, DType, FloatInfo, IntInfo, as_dtype, bool_, float_info, int_info, is_kind
 from ..errors import DTypeError
 from ..node import spec
 from ..op import cast, common_dtype
 from ..tensor import OPERATORS, Tensor
+from . import rules
+from .elementwise import not_equal
 
 _PYTHON = (bool, int, float, complex)
 
 
+@rules.on_tensor
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """The same values in another dtype. `copy` changes nothing here: tensors are values."""
     wanted = as_dtype(dtype)
-    if x.dtype.is_complex and not wanted.is_complex:
-        raise DTypeError(f"[astype] expected a complex dtype for {x.dtype.name}, got {wanted.name}; take ys.real first")
     moved = x if device is None else x.to_device(device)
+    if x.dtype.is_complex and wanted is bool_:
+        return not_equal(moved, 0)
+    if x.dtype.is_complex and not wanted.is_complex:
+        raise DTypeError(f"expected a complex dtype for {x.dtype.name}, got {wanted.name}; take ys.real first")
     return Tensor(cast(moved._node, wanted))
 
 
 OPERATORS["astype"] = astype
 
 
+@rules.named
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """Whether promotion would ever take one dtype to the other."""
     source = from_.dtype if isinstance(from_, Tensor) else as_dtype(from_)
     return PROMOTION[source, as_dtype(to)] is as_dtype(to)
 
 
+@rules.named
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype an operation on these would have: tensors, dtypes and Python numbers, at least one not a number."""
     specs = []
     for item in arrays_and_dtypes:
         if isinstance(item, Tensor):
             specs.append(item._node.spec)
+        elif isinstance(item, (np.ndarray, np.generic)):
+            specs.append(spec((), as_dtype(item.dtype)))
         elif isinstance(item, _PYTHON):
             specs.append(spec((), as_dtype(next(t for t in _PYTHON if isinstance(item, t))), weak=True))
         else:
             specs.append(spec((), as_dtype(item)))
-    try:
-        common = common_dtype(specs)
-    except DTypeError as error:
-        raise error.of("result_type") from None
+    common = common_dtype(specs)
     if common is None or all(s.weak for s in specs):
-        raise DTypeError("[result_type] expected at least one tensor or dtype, got none")
+        raise DTypeError("expected at least one tensor or dtype, got none")
     return common
 
 
+@rules.named
 def finfo(type: DType | Tensor, /) -> FloatInfo:
     """The machine limits of a floating dtype."""
     return float_info(type.dtype if isinstance(type, Tensor) else as_dtype(type))
 
 
+@rules.named
 def iinfo(type: DType | Tensor, /) -> IntInfo:
     """The machine limits of an integer dtype."""
     return int_info(type.dtype if isinstance(type, Tensor) else as_dtype(type))
 
 
+@rules.named
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
     """Whether a dtype is of a kind, by the standard's names."""
     return is_kind(as_dtype(dtype), kind)

@@ -124,7 +124,9 @@ class _Writer:
             self.local[entry] = name
         name = self.local[entry]
         # NumPy returns its scalars from 0-d ufunc calls; bodies other than ufuncs are promised arrays.
-        return name if plain or self.graph.calls[entry].spec.ndim or name[0] != "t" else f"asarray({name})"
+        outputs = self.graph.calls[entry].outputs
+        is_array = len(outputs) > 1 or outputs[0].ndim > 0 or not name.startswith("t")
+        return name if plain or is_array else f"asarray({name})"
 
     def _result(self, entry: int) -> str:
         call = self.graph.calls[entry]

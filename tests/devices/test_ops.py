@@ -1,0 +1,42 @@
+"""Every op on every device present, against its reference body."""
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from samples import SAMPLES, calls
+from yosegi.dtype import float_info
+from yosegi.op import REGISTRY
+from yosegi.reference import bind
+
+CALLS = calls()
+
+
+def close(result, expected, op):
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    if expected.dtype.kind not in "fc":
+        np.testing.assert_array_equal(result, expected)
+    else:
+        rtol = op.tolerance.ulps * float_info(ys.asarray(expected).dtype).eps
+        np.testing.assert_allclose(result, expected, rtol=rtol, atol=rtol * np.max(np.abs(expected), initial=0))
+
+
+@pytest.mark.parametrize("device", [d.name for d in ys.devices()])
+@pytest.mark.parametrize("layout", ["contiguous", "reversed"])
+@pytest.mark.parametrize(("name", "number"), CALLS, ids=[f"{a}-{b}" for a, b in CALLS])
+def test_op(device, layout, name, number):
+    op, sample = REGISTRY[name], SAMPLES[name][number]
+    arrays = [np.flip(np.flip(np.asarray(a)).copy()) if layout == "reversed" else a for a in sample.arrays]
+    inputs = [ys.asarray(a, copy=False) for a in arrays]
+    node = op._node(tuple(inputs), sample.attrs)
+    with np.errstate(all="ignore"):
+        made = bind(node.call)(
+            *[i._node.buffer.data.astype(s.dtype.numpy) for i, s in zip(inputs, node.call.inputs, strict=True)]
+        )
+    many = len(node.call.outputs) > 1
+    with ys.options(device=device):
+        results = op.outputs(*inputs, **sample.attrs) if many else (op(*inputs, **sample.attrs),)
+        ys.eval(*results)
+    for result, expected in zip(results, made if many else (made,), strict=True):
+        close(result.numpy(), np.asarray(expected), op)

@@ -1,0 +1,176 @@
+"""Inputs for every op: one table that the gradient tests and the device tests run over.
+
+An op declared without a row here fails `test_every_op_has_a_sample`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import yosegi as ys
+from yosegi.op import REGISTRY
+
+RNG = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arrays and attributes to call an op with."""
+
+    arrays: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    real_only: bool = False
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape)
+
+
+def between(low: float, high: float, *shape: int) -> Any:
+    return RNG.uniform(low, high, size=shape)
+
+
+def as_complex(array: Any) -> Any:
+    return array + 1j * 0.5 * RNG.normal(size=array.shape)
+
+
+def definite(n: int) -> Any:
+    a = normal(2, n, n)
+    return a @ a.mT + n * np.eye(n)
+
+
+def symmetric(n: int) -> Any:
+    a = normal(2, n, n)
+    return a + a.mT
+
+
+def s(*arrays: Any, real_only: bool = False, **attrs: Any) -> Sample:
+    return Sample(arrays, attrs, real_only)
+
+
+X, Y, ROW = normal(3, 4), normal(3, 4), normal(4)
+POSITIVE, UNIT, ABOVE_ONE = between(0.5, 2, 3, 4), between(-0.8, 0.8, 3, 4), between(1.2, 3, 3, 4)
+INTEGERS = RNG.integers(1, 20, (3, 4))
+BOOLS = RNG.integers(0, 2, (3, 4)).astype(bool)
+PERMUTED = RNG.permutation(24).reshape(2, 3, 4) / 7.0  # no ties
+WINDOW = (("slice", 0, 2, 1), ("int", 1))
+
+UNARY_OF = {
+    "X": ["negative", "positive", "abs", "sign", "square", "exp", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh",
+          "tanh", "asinh", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "signbit", "variable"],
+    "POSITIVE": ["reciprocal", "sqrt", "log", "log1p", "log2", "log10"],
+    "UNIT": ["asin", "acos", "atanh"],
+    "ABOVE_ONE": ["acosh"],
+    "BOOLS": ["logical_not"],
+    "INTEGERS": ["bitwise_invert"],
+}  # fmt: skip
+BINARY_OF = {
+    "X": ["add", "subtract", "multiply", "maximum", "minimum", "hypot", "copysign", "nextafter", "logaddexp", "atan2",
+          "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"],
+    "POSITIVE": ["divide", "floor_divide", "remainder", "pow"],
+    "BOOLS": ["logical_and", "logical_or", "logical_xor"],
+    "INTEGERS": ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"],
+}  # fmt: skip
+REAL_ONLY = {
+    "maximum", "minimum", "hypot", "copysign", "nextafter", "logaddexp", "atan2", "less", "less_equal", "greater",
+    "greater_equal", "floor_divide", "remainder", "floor", "ceil", "trunc", "signbit",
+}  # fmt: skip
+FIRST = {"X": X, "POSITIVE": POSITIVE, "UNIT": UNIT, "ABOVE_ONE": ABOVE_ONE, "BOOLS": BOOLS, "INTEGERS": INTEGERS}
+SECOND = {"X": ROW, "POSITIVE": between(0.5, 2, 4), "BOOLS": BOOLS[:1], "INTEGERS": INTEGERS[0] % 5}
+
+SAMPLES: dict[str, list[Sample]] = {
+    name: [s(FIRST[group], real_only=name in REAL_ONLY)] for group, names in UNARY_OF.items() for name in names
+}
+SAMPLES |= {
+    name: [s(FIRST[group], SECOND[group], real_only=name in REAL_ONLY)]
+    for group, names in BINARY_OF.items()
+    for name in names
+}
+SAMPLES |= {
+    "convert": [s(X, dtype=ys.float64, real_only=True), s(as_complex(X), dtype=ys.complex128, real_only=True)],
+    "real_part": [s(as_complex(X), real_only=True)],
+    "imag_part": [s(as_complex(X), real_only=True)],
+    "conjugate": [s(as_complex(X), real_only=True)],
+    "where": [s(BOOLS, X, ROW)],
+    "reshape": [s(X, shape=(2, -1))],
+    "permute_dims": [s(PERMUTED, axes=(2, 0, 1))],
+    "broadcast_to": [s(ROW, shape=(2, 3, 4)), s(normal(3, 1), shape=(3, 4))],
+    "flip": [s(X), s(X, axis=0)],
+    "concatenate": [s(X, normal(2, 4), axis=0), s(X, normal(3, 1), X, axis=-1)],
+    "rolled": [s(X, shift=(1, -2), axis=(0, 1))],
+    "tril": [s(PERMUTED, k=-1)],
+    "triu": [s(PERMUTED, k=1)],
+    "count": [s(start=2, stop=20, step=3, dtype=ys.int64), s(start=0.5, stop=-2, step=-0.25, dtype=ys.float64)],
+    "spaced": [s(start=-1.0, stop=2.0, num=7, dtype=ys.float64, endpoint=False)],
+    "diagonal_ones": [s(n_rows=3, n_cols=4, k=1, dtype=ys.float64)],
+    "sum": [s(PERMUTED), s(PERMUTED, axis=(0, -1), keepdims=True), s(PERMUTED, axis=1)],
+    "prod": [s(PERMUTED), s(PERMUTED, axis=(0, -1)), s(np.where(X > 0.5, 0, X), axis=1, keepdims=True)],
+    "max": [s(PERMUTED, axis=1, real_only=True), s(PERMUTED, real_only=True)],
+    "min": [s(PERMUTED, axis=(0, 2), keepdims=True, real_only=True)],
+    "all": [s(BOOLS, axis=0)],
+    "any": [s(BOOLS, axis=1, keepdims=True)],
+    "mean": [s(PERMUTED), s(PERMUTED, axis=(0, 1), keepdims=True)],
+    "var": [s(PERMUTED, axis=1, correction=1.0)],
+    "std": [s(PERMUTED, axis=(0, 2), keepdims=True)],
+    "cumulative_sum": [s(PERMUTED, axis=1), s(ROW, include_initial=True)],
+    "cumulative_prod": [s(PERMUTED, axis=2), s(np.where(X > 0.3, 0, X), axis=1, include_initial=True)],
+    "matmul": [s(X, normal(4, 2)), s(normal(5, 1, 2, 3), normal(4, 3, 2)), s(ROW, normal(4, 2)), s(X, ROW),
+               s(ROW, normal(4))],
+    "einsum": [s(X, normal(4, 2), subscripts="ij,jk->ki"), s(normal(3, 3, 4), subscripts="iij->j")],
+    "diagonal": [s(PERMUTED, offset=1)],
+    "on_diagonal": [s(normal(2, 3), shape=(3, 3), offset=0)],
+    "inv": [s(definite(3))],
+    "solve": [s(definite(3), normal(3)), s(definite(3), normal(2, 3, 4))],
+    "det": [s(normal(2, 3, 3))],
+    "cofactors": [s(normal(2, 3, 3))],
+    "slogdet": [s(definite(3))],
+    "cholesky": [s(definite(3)), s(definite(3), upper=True)],
+    "qr": [s(normal(4, 3), mode="reduced")],
+    "svd": [s(normal(4, 3), full_matrices=False)],
+    "svdvals": [s(normal(3, 4))],
+    "pinv": [s(normal(4, 3), np.asarray(1e-12))],
+    "eigh": [s(symmetric(3))],
+    "eigvalsh": [s(symmetric(3))],
+    "eig": [s(definite(3))],
+    "eigvals": [s(definite(3))],
+    "complex_transform": [s(as_complex(X), axes=(0, 1), inverse=True, norm="ortho", real_only=True)],
+    "half_spectrum": [s(X, axis=1, norm="backward", real_only=True)],
+    "from_half_spectrum": [s(as_complex(normal(3, 4)), n=6, axis=1, norm="forward", real_only=True)],
+    "philox": [s(np.array([1, 2, 3, 4], np.uint32), shape=(3, 4), words=4)],
+    "sort": [s(PERMUTED, axis=1, real_only=True), s(PERMUTED, axis=-1, descending=True, real_only=True)],
+    "argsort": [s(PERMUTED, axis=1, descending=True)],
+    "argmax": [s(PERMUTED), s(PERMUTED, axis=1, keepdims=True)],
+    "argmin": [s(PERMUTED, axis=-1)],
+    "searchsorted": [s(np.arange(5.0), X, side="right")],
+    "isin": [s(INTEGERS, INTEGERS[0], invert=True)],
+}  # fmt: skip
+
+BUILT_BY_INDEXING = {
+    "slice_view": lambda x: x[1:, None, ::-2],
+    "slice_set": lambda x: _written(x, (slice(1, None), 2)),
+    "gather": lambda x: x[[0, 2, 0], [1, 3, 1]],
+    "scatter": lambda x: _written(x, ([0, 2], [1, 3])),
+}
+"""Ops whose attributes are internal: reached through the expressions that make them."""
+
+NOT_CALLED = {"leaf", "constant", "embedded", "pick", "scatter_add"}
+"""Leaves, constants and outputs are made, not called; scatter_add is the gradient of gather and runs in its test."""
+
+
+def _written(x: Any, key: Any) -> Any:
+    copy = x + 0.0
+    copy[key] = 2.5 * x[0, 0]
+    return copy
+
+
+def calls() -> list[tuple[str, int]]:
+    """Every (op, number of its sample)."""
+    return [(name, n) for name, samples in SAMPLES.items() for n in range(len(samples))]
+
+
+def missing() -> set[str]:
+    """Ops that no sample reaches."""
+    return REGISTRY.keys() - SAMPLES.keys() - BUILT_BY_INDEXING.keys() - NOT_CALLED

@@ -1,0 +1,188 @@
+"""jit: traces, replays, signatures, and what a trace cannot do."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from yosegi.errors import ArgumentError, TraceError
+
+
+def counted(function):
+    """The function, counting how often it is really run."""
+
+    def wrapper(*args, **kwargs):
+        wrapper.traces += 1
+        return function(*args, **kwargs)
+
+    wrapper.traces = 0
+    wrapper.__wrapped__ = function
+    return wrapper
+
+
+def test_a_signature_is_traced_once():
+    f = counted(lambda x, y: ys.tanh(x * 1.5 + y))
+    g = ys.jit(f)
+    x, y = np.arange(3.0), np.ones(3)
+    for shift in range(3):
+        np.testing.assert_allclose(g(ys.asarray(x + shift), ys.asarray(y)).numpy(), np.tanh((x + shift) * 1.5 + y))
+    assert f.traces == 1
+    g(ys.asarray(x.astype(np.float32)), ys.asarray(y))
+    g(ys.asarray(x[:2]), ys.asarray(y[:2]))
+    assert f.traces == 3
+
+
+def test_arguments_of_every_kind():
+    f = counted(lambda tree, scale, flag, *, name: {name: tree["a"] * scale if flag else tree["b"][0] - scale})
+    g = ys.jit(f)
+    tree = {"a": ys.asarray([1.0, 2.0]), "b": (np.ones(2), 3)}
+    assert g(tree, 2.0, True, name="k")["k"].tolist() == [2.0, 4.0]
+    assert g(tree, 3.0, True, name="k")["k"].tolist() == [3.0, 6.0]
+    assert f.traces == 1, "numbers are traced"
+    assert g(tree, 3.0, False, name="j")["j"].tolist() == [-2.0, -2.0]
+    assert f.traces == 2, "bools and strings belong to the signature"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8", "complex64"])
+@pytest.mark.parametrize("number", [2, 2.5, 1j])
+def test_a_traced_number_keeps_the_dtype_it_would_keep_untraced(dtype, number):
+    x = ys.asarray([1, 2, 3], dtype=dtype)
+    plain = x * number + number
+    traced = ys.jit(lambda x, n: x * n + n)(x, number)
+    assert traced.dtype is plain.dtype
+    np.testing.assert_array_equal(traced.numpy(), plain.numpy())
+
+
+def test_static_arguments_may_decide():
+    f = counted(lambda x, n, axis=0: ys.sum(ys.concat([x] * n, axis=axis)))
+    g = ys.jit(f, static_argnames=("n", "axis"))
+    x = ys.ones((2, 2))
+    assert [float(g(x, 2)), float(g(x, 2)), float(g(x, n=3)), float(g(x, 2, 1))] == [8.0, 8.0, 12.0, 8.0]
+    assert f.traces == 3
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected static_argnames among \['x', 'n', .*, got \['m'\]"):
+        ys.jit(f.__wrapped__, static_argnames="m")
+
+
+@pytest.mark.parametrize(
+    "needs_a_value",
+    [
+        lambda x: x if ys.sum(x) > 0 else -x,
+        lambda x: float(x[0]) * x,
+        lambda x: x * int(x[0]),
+        lambda x: x[x > 0],
+        lambda x: np.asarray(x),
+        lambda x: ys.nonzero(x),
+        lambda x: ys.unique_values(x),
+        lambda x: ys.zeros(x[0].astype(ys.int64)),
+    ],
+)
+def test_a_trace_that_needs_a_value_says_so(needs_a_value):
+    with pytest.raises(TraceError, match=r"\[jit\] expected the function to need no values while it is traced"):
+        ys.jit(needs_a_value)(ys.asarray([1.0, 2.0]))
+
+
+def test_a_traced_tensor_can_be_printed():
+    shown = []
+    ys.jit(lambda x: shown.append(repr(x + 1)) or x)(ys.asarray([1.0]))
+    assert shown == ["Tensor(<traced float64[1]>)"]
+
+
+def test_a_tensor_that_leaves_its_trace_is_refused():
+    kept = []
+    ys.jit(lambda x: kept.append(x * 2) or x)(ys.asarray([1.0]))
+    with pytest.raises(TraceError):
+        kept[0].numpy()
+
+
+def test_values_from_outside_are_constants_and_computed_once(monkeypatch):
+    calls = []
+    body = ys.exp.body
+    monkeypatch.setattr(ys.exp, "body", lambda x: calls.append(1) or body(x))
+    w = ys.exp(ys.asarray(np.linspace(0, 1, 5000)))  # not computed yet
+    f = ys.jit(lambda x: x * w)
+    for _ in range(3):
+        f(ys.asarray(np.ones(5000))).numpy()
+    assert len(calls) == 1
+
+
+def test_results_of_every_shape():
+    f = ys.jit(lambda x, y: (x, [x + y, None], {"k": "label", "c": ys.ones((2,)), "n": np.ones(1)}, 7))
+    x = ys.asarray([1.0, 2.0])
+    same, (total, nothing), rest, seven = f(x, x)
+    assert same.tolist() == [1.0, 2.0]
+    assert total.tolist() == [2.0, 4.0]
+    assert (nothing, rest["k"], seven) == (None, "label", 7)
+    assert rest["c"].tolist() == [1.0, 1.0]
+    assert rest["n"].tolist() == [1.0]
+
+
+def test_unused_and_swapped_arguments():
+    f = ys.jit(lambda a, b, c: c - a)
+    for i in range(3):
+        assert float(f(ys.asarray(1.0), ys.asarray(99.0), ys.asarray(5.0 + i))) == 4.0 + i
+
+
+def test_jit_inside_jit_grad_inside_jit_jit_inside_grad():
+    square = ys.jit(lambda x: x * x)
+    outer = ys.jit(lambda x: ys.sum(square(x) + x))
+    assert float(outer(ys.asarray([1.0, 2.0]))) == 8.0
+    assert ys.jit(ys.grad(outer))(ys.asarray([1.0, 2.0])).tolist() == [3.0, 5.0]
+    assert ys.grad(outer)(ys.asarray([1.0, 2.0])).tolist() == [3.0, 5.0]
+
+
+def test_random_draws_are_made_anew_and_match_the_untraced_function():
+    def noisy(x, rng):
+        return x + rng.normal((3,)) * rng.uniform((3,))
+
+    rng, same = ys.random.default_rng(5), ys.random.default_rng(5)
+    f = ys.jit(lambda x: noisy(x, rng))
+    x = ys.zeros((3,))
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x).numpy(), noisy(x, same).numpy())
+
+
+def test_methods_can_be_jitted():
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+        @ys.jit
+        def apply(self, x):
+            return x * self.w
+
+    two, three = Model(ys.asarray(2.0)), Model(ys.asarray(3.0))
+    x = ys.asarray(10.0)
+    assert [float(two.apply(x)), float(three.apply(x)), float(two.apply(x))] == [20.0, 30.0, 20.0]
+
+
+def test_an_unhashable_argument_is_refused():
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected arguments that are tensors, .*, got set"):
+        ys.jit(lambda x, s: x)(ys.asarray(1.0), {1})
+
+
+def test_the_users_mistake_inside_a_trace_is_raised_from_it():
+    with pytest.raises(ys.errors.ShapeError, match=r"\[add\] expected shapes that broadcast"):
+        ys.jit(lambda x, y: x + y)(ys.ones((2,)), ys.ones((3,)))
+
+
+def test_an_index_out_of_range_is_raised_at_the_replay():
+    f = ys.jit(lambda x, i: x[i])
+    assert f(ys.asarray([1.0, 2.0]), ys.asarray([1])).tolist() == [2.0]
+    with pytest.raises(ys.errors.IndexingError):
+        f(ys.asarray([1.0, 2.0]), ys.asarray([7]))
+
+
+def test_threads_share_a_jitted_function():
+    f = ys.jit(lambda x, n: ys.sum(x * n))
+    results = {}
+
+    def work(n):
+        results[n] = [float(f(ys.ones((4 + i % 3,)), float(n))) for i in range(60)]
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {n: [n * (4.0 + i % 3) for i in range(60)] for n in range(8)}

@@ -1,0 +1,35 @@
+"""The README's code runs, and prints what the README says it prints."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from yosegi.op import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
+PAGES = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of(page):
+    declared = set(REGISTRY)
+    names: dict[str, object] = {"__name__": "page"}
+    for code, expected in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), names)
+        if expected:
+            assert printed.getvalue() == expected
+    for name in set(REGISTRY) - declared:  # a page may declare an op of its own
+        del REGISTRY[name]
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
