@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradients import check_gradient, random
 
 import yosegi as ys
+from gradients import check_gradient, random
 from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 NORMS = ["backward", "ortho", "forward"]
