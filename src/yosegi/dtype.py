@@ -188,7 +188,7 @@ def float_info(dtype: DType) -> FloatInfo:
     if not dtype.is_inexact:
         raise DTypeError(f"[finfo] expected a floating dtype, got {dtype.name}; iinfo is for integers")
     real = real_of(dtype)
-    info = ml_dtypes.finfo(real.numpy)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(real.numpy)
     return FloatInfo(real.bits, float(info.eps), float(info.max), float(info.min), float(info.smallest_normal), real)
 
 

@@ -7,7 +7,7 @@ code in the capsule is changed on the way: the bytes are the same.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from .dtype import bfloat16
 from .errors import ArgumentError, DTypeError
 from .node import Node, evaluate
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = np.ndarray[Any, Any]
 
 HOST_DEVICE: Final = (1, 0)  # kDLCPU of the DLPack standard
 _DL_UINT: Final = 1

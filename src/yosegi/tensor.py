@@ -18,10 +18,10 @@ import numpy as np
 from . import interchange
 from .dtype import DType, as_dtype
 from .errors import ArgumentError, DTypeError, ShapeError
+from .interchange import Array as Array
 from .node import Node, Shape
 
 Operand: TypeAlias = "Tensor | bool | int | float | complex | np.ndarray[Any, Any] | np.generic"
-Array: TypeAlias = np.ndarray[Any, Any]
 
 OPERATORS: Final[dict[str, Callable[..., Any]]] = {}
 """The ops behind Python's operators and Tensor's methods, filled in by their declarations."""
@@ -174,7 +174,7 @@ class Tensor:
         return interchange.HOST_DEVICE
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        return memoryview(self.numpy())  # type: ignore[arg-type]
+        return memoryview(self.numpy())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OPERATORS["from_plain"], (interchange.plain(self.numpy()), self.dtype.name)

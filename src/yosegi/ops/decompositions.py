@@ -109,7 +109,7 @@ def _qr_vjp(g: tuple[Tensor, Tensor], out: tuple[Tensor, Tensor], x: Tensor, *, 
 
 @linalg_op(infer=_qr_rule, vjp=_qr_vjp)
 def _qr(x: Arr, /, *, mode: str) -> Arr:
-    return tuple(np.linalg.qr(x, mode))  # type: ignore[call-overload]
+    return tuple(np.linalg.qr(x, mode))
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:

@@ -46,7 +46,7 @@ def _complex_vjp(
 @_op(infer=_complex_rule, vjp=_complex_vjp)
 def complex_transform(x: Arr, /, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Arr:
     """The transform of complex numbers along some axes."""
-    return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)  # type: ignore[arg-type]
+    return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
 
 
 def _half_rule(x: Spec, *, axis: int, norm: str) -> Spec:
@@ -71,7 +71,7 @@ def _half_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, norm: str) -> tup
 @_op(infer=_half_rule, vjp=_half_vjp)
 def half_spectrum(x: Arr, /, *, axis: int, norm: str) -> Arr:
     """The first half of the transform of real numbers along an axis; the second is its mirror image."""
-    return np.fft.rfft(x, axis=axis, norm=norm)  # type: ignore[arg-type]
+    return np.fft.rfft(x, axis=axis, norm=norm)
 
 
 def _from_half_rule(x: Spec, *, n: int, axis: int, norm: str) -> Spec:
@@ -86,7 +86,7 @@ def _from_half_vjp(g: Tensor, out: Tensor, x: Tensor, *, n: int, axis: int, norm
 @_op(infer=_from_half_rule, vjp=_from_half_vjp)
 def from_half_spectrum(x: Arr, /, *, n: int, axis: int, norm: str) -> Arr:
     """The n real numbers along an axis of which this is half the transform."""
-    return np.fft.irfft(x, n, axis=axis, norm=norm)  # type: ignore[arg-type]
+    return np.fft.irfft(x, n, axis=axis, norm=norm)
 
 
 # Their arguments
