@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = (
-    "errors", "dtype", "options", "memory.buffer", "memory", "node", "interchange", "tensor", "op", "tracing",
+    "errors", "dtype", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node", "interchange",
+    "tensor", "op", "tracing",
     "reference", "codegen.builder", "codegen",
     "ops.rules", "ops.elementwise", "ops.types", "ops.shape", "ops.reduce", "ops.creation", "ops.index_key",
     "ops.index", "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort",
     "ops.fft", "ops.philox", "ops.random", "ops",
-    "tree", "grad", "graph", "simplify", "fuse", "device", "plan", "place", "run", "jit", "info",
+    "tree", "grad", "graph", "simplify", "fuse", "device", "health", "trace", "plan", "place",
+    "run", "evaluate", "jit", "info",
     "devices.cpu.kernel", "devices.cpu.device", "devices.cpu", "devices",
     "bench.timing", "bench.overhead", "bench", "cli", "",
 )  # fmt: skip
@@ -53,9 +55,14 @@ def _imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
             for alias in node.names:
                 deeper = f"{source}.{alias.name}".strip(".")
                 yield deeper if deeper in LAYERS else source
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "yosegi":
+            source = (node.module or "").removeprefix("yosegi").strip(".")
+            for alias in node.names:
+                deeper = f"{source}.{alias.name}".strip(".")
+                yield deeper if deeper in LAYERS else source
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.startswith("yosegi"):
+                if alias.name.split(".")[0] == "yosegi":
                     yield alias.name.removeprefix("yosegi").strip(".")
 
 
@@ -71,9 +78,15 @@ def _words(tree: ast.AST) -> Iterator[str]:
         if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef)) and n.body and isinstance(n.body[0], ast.Expr)
     }
     for node in ast.walk(tree):
-        text = ""
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            text = node.value
-        elif isinstance(node, (ast.Name, ast.Attribute)):
-            text = node.id if isinstance(node, ast.Name) else node.attr
-        yield from DEVICE_NAMES.findall(text.replace("_", " "))
+        for text in _texts(node):
+            if id(node) not in docstrings:
+                yield from DEVICE_NAMES.findall(text.replace("_", " "))
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Every word a node of the syntax tree brings in: names, attributes, parameters, imports, strings."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, bytes):
+            yield value.decode("latin-1")

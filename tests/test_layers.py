@@ -25,7 +25,13 @@ def test_the_package_keeps_its_layers():
         ("run.py", "import yosegi.jit", "run: imports jit, which is below it"),
         ("place.py", "from .devices.cpu import discover", "place: imports devices.cpu, which is below it"),
         ("place.py", "PREFERRED = 'cuda:0'", "place: names the device 'cuda'"),
-        ("graph.py", "def to_metal(): pass\nx = to_metal", "graph: names the device 'metal'"),
+        ("dtype.py", "from yosegi.run import run_plan", "dtype: imports run, which is below it"),
+        ("dtype.py", "from yosegi import run", "dtype: imports run, which is below it"),
+        ("graph.py", "def to_metal(): pass", "graph: names the device 'metal'"),
+        ("graph.py", "class Cuda: pass", "graph: names the device 'Cuda'"),
+        ("graph.py", "def f(cuda=1): pass", "graph: names the device 'cuda'"),
+        ("graph.py", "import cuda.bindings", "graph: names the device 'cuda'"),
+        ("graph.py", "x = b'opencl'", "graph: names the device 'opencl'"),
     ],
 )
 def test_a_breach_is_found(tmp_path, file, line, complaint):

@@ -11,8 +11,8 @@ import pytest
 
 import yosegi as ys
 from yosegi.errors import ArgumentError
+from yosegi.evaluate import PlanCache
 from yosegi.node import Node
-from yosegi.run import PlanCache
 
 
 def chain(x, length):
@@ -156,7 +156,7 @@ def test_creation_on_a_device_and_the_device_property():
 
 
 def test_the_plan_cache_lets_the_oldest_go():
-    cache = PlanCache(limit=10)
+    cache = PlanCache(limit=64 * 10)
     for n in range(20):
         cache.put((n, 0, 0), ys.plan(ys.asarray([1.0]) + n))
     assert len(cache) == 3

@@ -56,25 +56,30 @@ def in_single(function: Callable[..., Any], *arrays: Array, **attrs: Any) -> Arr
 
 
 def check(got: ys.Tensor, expected: Array, *, ulps: float = 4, zero_signs: bool = True) -> None:
-    """The same shape, dtype, NaNs, infinities and signs of zero; other floats within some units in the last place."""
+    """The tensor has this value: see `same`."""
     assert isinstance(got, ys.Tensor)
     assert (got.shape, got.dtype) == (expected.shape, as_dtype(expected.dtype))
-    value = got.numpy()
-    if not got.dtype.is_inexact:
-        np.testing.assert_array_equal(value, expected)
+    same(got.numpy(), expected, ulps=ulps, zero_signs=zero_signs)
+
+
+def same(got: Array, expected: Array, *, ulps: float = 4, zero_signs: bool = True) -> None:
+    """The same shape, dtype, NaNs, infinities and signs of zero; other floats within some units in the last place."""
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    dtype = as_dtype(got.dtype)
+    if not dtype.is_inexact:
+        np.testing.assert_array_equal(got, expected)
         return
-    is_complex = got.dtype.is_complex
-    pairs = (
-        [(value.real, expected.real), (value.imag, expected.imag)] if is_complex else [(wide(value), wide(expected))]
-    )
-    info = ys.finfo(got.dtype)
+    pairs = [(wide(got), wide(expected))]
+    if dtype.is_complex:
+        pairs = [(got.real, expected.real), (got.imag, expected.imag)]
+    info = ys.finfo(dtype)
     with np.errstate(all="ignore"):
         size = np.max([np.abs(wanted) for _, wanted in pairs], axis=0)
         allowed = ulps * info.eps * np.maximum(np.where(np.isfinite(size), size, 0), info.smallest_normal)
         for part, wanted in pairs:
             right = (part == wanted) | (np.isnan(part) & np.isnan(wanted)) | (np.abs(part - wanted) <= allowed)
             right &= np.isfinite(part) == np.isfinite(wanted)
-            if zero_signs and not is_complex:
+            if zero_signs and not dtype.is_complex:
                 right &= (wanted != 0) | (part != 0) | (np.signbit(part) == np.signbit(wanted))
             assert right.all(), f"got {part[~right]}, expected {wanted[~right]}, at {np.argwhere(~right).tolist()[:8]}"
 

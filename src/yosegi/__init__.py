@@ -25,6 +25,7 @@ from .dtype import (
     uint64,
 )
 from .dtype import bool_ as bool
+from .evaluate import eval, explain, plan
 from .grad import grad, value_and_grad, vjp
 from .info import API_VERSION as __array_api_version__
 from .info import __array_namespace_info__
@@ -170,7 +171,6 @@ from .ops.sort import (
 from .ops.types import astype, can_cast, finfo, iinfo, isdtype, result_type
 from .options import options
 from .plan import Plan
-from .run import eval, explain, plan
 from .tensor import Tensor
 from .tree import tree_map
 

@@ -1,14 +1,15 @@
 """What a device is, and which ones this machine has.
 
 A device lives in a folder of its own under `devices/`, which nothing else names. The folder's `discover()` gives the
-devices it finds, or one `Absent` with the reason; each says itself where in the machine's chain it stands.
+devices it finds, or `Absent` with the reason; each says itself where in the machine's chain it stands.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -16,27 +17,41 @@ from typing import Any, Protocol
 from .dtype import DType
 from .errors import ArgumentError
 from .fuse import Region
+from .memory import HOST
+from .op import OpKind
 
 Kernel = Callable[..., tuple[Any, ...]]
-"""A compiled region: the data of its inputs in, the data of its outputs out."""
+"""A compiled region: the data of its inputs in, the data of its outputs out, all in the device's space.
+
+It may return before the work is done; `Device.to_host` and `Device.synchronize` wait for it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device can hold and compute."""
+    """What a device can hold and compute: the capabilities by which work is routed."""
 
     dtypes: frozenset[DType]
-    max_dimensions: int | None = None
+    kinds: frozenset[OpKind]
+    """The operation classes it has anything for; `supports` decides on each region."""
 
 
 class Device(Protocol):
-    """One device of this machine."""
+    """One device of this machine.
+
+    Its methods raise a `DeviceFailure` of the right class when the device cannot, and nothing else.
+    """
 
     name: str
     rank: int
     """Its place in the chain: lower is asked first. The last one, which can do everything, has the highest."""
     space: str
-    """The memory its kernels take their data from and leave it in."""
+    """The memory its kernels take their data from and leave it in; devices that share memory share the name."""
+    is_gpu: bool
+    is_volatile: bool
+    """Whether what is in its memory is gone when the device is."""
+    coalesces: bool
+    """Whether neighbouring regions are better compiled as one unit."""
     description: str
     limits: Limits
 
@@ -46,8 +61,20 @@ class Device(Protocol):
     def compile(self, region: Region) -> Kernel:
         """Code for a region that it supports."""
 
+    def from_host(self, array: Any) -> Any:
+        """An array that nobody will write to any more, as data in the device's space; the same memory if it can be."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data in the device's space as a host array, when it is there; the same memory if it can be."""
+
+    def synchronize(self) -> None:
+        """Wait until all work given to it is done."""
+
     def memory(self) -> tuple[int, int]:
         """Bytes free and bytes in all."""
+
+    def trim(self) -> int:
+        """Give back memory that is kept for reuse; how many bytes that were."""
 
     def __str__(self) -> str: ...
 
@@ -66,10 +93,12 @@ def discovered() -> tuple[Device | Absent, ...]:
     package = importlib.import_module("yosegi.devices")
     found: list[Device | Absent] = []
     for module in pkgutil.iter_modules(package.__path__):
-        discover: Callable[[], Iterable[Device | Absent]] = importlib.import_module(
-            f"yosegi.devices.{module.name}"
-        ).discover
+        discover: Callable[[], Iterable[Device | Absent]]
+        discover = importlib.import_module(f"yosegi.devices.{module.name}").discover
         found.extend(discover())
+    if os.environ.get("YOSEGI_DISABLE_GPU") == "1":
+        disabled = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
+        found = [Absent(d.name, disabled) if not isinstance(d, Absent) and d.is_gpu else d for d in found]
     return tuple(sorted(found, key=lambda d: (isinstance(d, Absent), getattr(d, "rank", 0))))
 
 
@@ -84,23 +113,28 @@ def devices() -> tuple[Device, ...]:
     return tuple(d for d in discovered() if not isinstance(d, Absent))
 
 
+def host_device() -> Device:
+    """The last device of the chain: it computes in host memory, and can do everything."""
+    return next(d for d in reversed(devices()) if d.space == HOST)
+
+
+@cache
+def chain_named(name: str) -> tuple[Device, ...]:
+    """The devices that a name stands for, in the order in which they are asked.
+
+    "auto" is the whole chain, "a:0" one device, "a:0+b:0" a device with the one that takes what it cannot do. The host
+    ends every chain: work never stops because a device cannot do something.
+    """
+    chosen = devices() if name == "auto" else tuple(device_named(part) for part in name.split("+"))
+    return chosen if chosen[-1] is host_device() else (*chosen, host_device())
+
+
 def device_named(name: Any) -> Device:
     """A present device, by name; raises with the list of those present, and why that one is absent."""
     wanted = str(name)
     for device in devices():
-        if wanted in (device.name, "auto"):
+        if device.name in (wanted, f"{wanted}:0"):
             return device
     present = ", ".join(d.name for d in devices())
-    reason = next((f": {d.reason}" for d in discovered() if isinstance(d, Absent) and d.name == wanted), "")
+    reason = next((f": {d.reason}" for d in discovered() if isinstance(d, Absent) and d.name.startswith(wanted)), "")
     raise ArgumentError(f"[device] expected one of {present}, got {wanted!r}{reason}")
-
-
-def first_supporting(region: Region, chain: Sequence[Device]) -> tuple[Device, tuple[tuple[str, str], ...]]:
-    """The first device of the chain that can run the region, and those that cannot with their reasons."""
-    refused: list[tuple[str, str]] = []
-    for device in chain:
-        reason = device.supports(region)
-        if reason is None:
-            return device, tuple(refused)
-        refused.append((device.name, reason))
-    raise AssertionError(f"no device runs {region}; the last of a chain must run everything: {refused}")

@@ -1,8 +1,9 @@
 """The dtypes and their promotion, as one table.
 
-Promotion follows the Array API inside a kind. Between kinds, where the standard leaves it open, the "higher" kind
-wins and keeps its own width: `bool < integer < real < complex`, so `int64 + float32` is `float32`. `float16` with
-`bfloat16` is `float32`, the smallest type that holds both. `uint64` with a signed integer has no common type.
+Promotion follows the Array API inside a kind. Between kinds, where the standard leaves it open, the "higher" kind wins,
+`bool < integer < real < complex`, in a width that holds the integer too, as in NumPy: `int16 + float32` is `float32`,
+`int32 + float32` is `float64`. `float16` with `bfloat16` is `float32`. `uint64` with a signed integer has no common
+type.
 """
 
 from __future__ import annotations
@@ -59,6 +60,22 @@ class DType:
         """A 16-bit float: stored so, computed in float32."""
         return self.kind == "real floating" and self.bits == 16
 
+    @property
+    def dtype(self) -> Any:
+        """The same type in NumPy, under the name by which NumPy finds it: `np.zeros(3, dtype=ys.float32)`."""
+        return self.numpy
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to itself, and to what NumPy or Python call the same type: `x.dtype == np.float32`."""
+        if self is other or isinstance(other, DType):
+            return self is other
+        try:
+            return as_dtype(other) is self
+        except DTypeError:
+            return False
+
+    __hash__ = object.__hash__  # dtypes are looked up on every hot path
+
     def __repr__(self) -> str:
         return f"yosegi.{self.name}"
 
@@ -97,6 +114,7 @@ _RANK: Final = {kind: rank for rank, kind in enumerate(KINDS)}
 _SIGNED: Final = {d.bits: d for d in (int8, int16, int32, int64)}
 _COMPLEX_OF: Final = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}
 _REAL_OF: Final = {complex64: float32, complex128: float64}
+_DIGITS: Final = {float16: 11, bfloat16: 8, float32: 24, float64: 53}
 
 
 def _join(a: DType, b: DType) -> DType | None:
@@ -110,7 +128,21 @@ def _join(a: DType, b: DType) -> DType | None:
         return _SIGNED.get(max(a.bits, 2 * b.bits))
     if a.is_float:
         return complex128 if a is float64 else b
-    return b
+    return _holding(a, b) if a.is_integer else b
+
+
+def _holding(integer: DType, inexact: DType) -> DType:
+    """The floating dtype, `inexact` or wider, that has a digit for each of the integer's; the widest if none has."""
+    digits = integer.bits - (integer.kind == "signed integer")
+    for real in (real_of(inexact), float32, float64):
+        if _DIGITS[real] >= min(digits, _DIGITS[float64]):
+            return real if inexact.is_float else _COMPLEX_OF[real]
+    raise AssertionError("float64 has the most digits")
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts of a complex `dtype`, else `dtype` itself."""
+    return _REAL_OF.get(dtype, dtype)
 
 
 PROMOTION: Final[dict[tuple[DType, DType], DType | None]] = {(a, b): _join(a, b) for a in ALL for b in ALL}
@@ -122,6 +154,16 @@ def promote(a: DType, b: DType) -> DType:
     if common is None:
         raise DTypeError(f"expected dtypes with a common type, got {a.name} and {b.name}; cast one with astype")
     return common
+
+
+def rank(dtype: DType) -> int:
+    """How high the dtype's kind is: promotion goes upwards."""
+    return _RANK[dtype.kind]
+
+
+def number_type(value: Any) -> type | None:
+    """Which of Python's number types a value is of, `None` if it is no Python number."""
+    return next((t for t in _BY_PYTHON if isinstance(value, t)), None)
 
 
 def with_scalar(dtype: DType, scalar_type: type) -> DType:
@@ -137,11 +179,6 @@ def with_scalar(dtype: DType, scalar_type: type) -> DType:
 def complex_of(dtype: DType) -> DType:
     """The complex dtype whose parts hold `dtype`."""
     return dtype if dtype.is_complex else _COMPLEX_OF.get(dtype, complex128)
-
-
-def real_of(dtype: DType) -> DType:
-    """The dtype of the parts of a complex `dtype`, else `dtype` itself."""
-    return _REAL_OF.get(dtype, dtype)
 
 
 def as_dtype(obj: Any) -> DType:

@@ -42,6 +42,18 @@ class TraceError(UserError, TypeError):
     """A traced function asked for a value that exists only when it is replayed."""
 
 
+class ValuesLost(YosegiError):
+    """Values that only one memory had are gone with it. Evaluation computes them again; users never see this."""
+
+    def __init__(self, space: str, reason: str) -> None:
+        super().__init__(f"the values in {space} are lost: {reason}")
+        self.space = space
+
+
+class FallbackWarning(UserWarning):
+    """Work did not run on the device it was meant for. Told with `options(on_fallback="warn")`."""
+
+
 class DeviceFailure(YosegiError):
     """Something a device could not do, though the program is right."""
 

@@ -1,23 +1,33 @@
 """Graph → regions: the device-neutral pieces that are placed and compiled.
 
-A region is one op here; `join` makes one region of several neighbours when placement has put them on one device.
+Elementwise ops of one shape that feed each other become one loop, which may end in a reduction: its values need not
+go through memory on the way. A product is a region, and so is every op that can be nothing else. `join` makes one
+region of neighbours when placement has put them on one device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, Final
 
 from .graph import Graph
+from .node import Call, Shape
 from .op import OpKind, constant, embedded, leaf
+
+_LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
+_CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
+"""The reductions that a loop can end in."""
 
 
 class RegionKind(Enum):
     """How a region is compiled."""
 
     LOOP = "loop"
-    """Elementwise work: generated from scalar rules."""
+    """Elementwise work, generated from scalar rules."""
+    REDUCTION = "reduction"
+    """A reduction, with the elementwise work before it."""
     CONTRACTION = "contraction"
     """A product."""
     OPAQUE = "opaque"
@@ -36,8 +46,24 @@ class Region:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, in an order in which they can run."""
+        return [self.graph.calls[n] for n in self.nodes]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that go in and out."""
+        return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
+
+    def key(self) -> tuple[Any, ...]:
+        """What makes two regions the same work: the calls and their wiring."""
+        at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
+        wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
+        return (*self.calls, *wiring, *[at[o] for o in self.outputs])
+
     def __str__(self) -> str:
-        names = [self.graph.calls[n].op.name for n in self.nodes]
+        names = [call.op.name for call in self.calls]
         return "+".join(names) if len(names) <= 8 else "+".join(names[:7]) + f"+… ({len(names)} ops)"
 
 
@@ -46,22 +72,63 @@ def is_constant(graph: Graph, entry: int) -> bool:
     return graph.calls[entry].op in (constant, embedded)
 
 
+@dataclass(slots=True)
+class _Growing:
+    """A region that more ops may join."""
+
+    kind: RegionKind
+    shape: Shape
+    nodes: list[int] = field(default_factory=list)
+
+    def takes(self, call: Call) -> bool:
+        """Whether the call, which reads a value of this region, can be part of it."""
+        if self.kind is not RegionKind.LOOP or len(self.nodes) >= _LOOP_LIMIT:
+            return False
+        if call.op.scalar is not None:
+            return call.spec.shape == self.shape
+        return call.op.name in _CLOSING and call.inputs[0].shape == self.shape
+
+
 def fuse(graph: Graph) -> list[Region]:
     """The regions of a graph, in an order in which they can run."""
-    regions = []
+    growing: list[_Growing] = []
+    home: dict[int, int] = {}
     outputs = set(graph.outputs)
-    for i, call in enumerate(graph.calls):
-        if call.op is leaf or (is_constant(graph, i) and i not in outputs):
+    for entry, call in enumerate(graph.calls):
+        if call.op is leaf or (is_constant(graph, entry) and entry not in outputs):
             continue
-        if call.op.scalar is not None:
-            kind = RegionKind.LOOP
-        elif call.op.kind is OpKind.LINEAR_ALGEBRA and call.op.name in ("matmul", "einsum"):
-            kind = RegionKind.CONTRACTION
+        # Of the regions that feed an op only the last can take it: the others' results it reads must be there before.
+        last = max((home[a] for a in graph.args[entry] if a in home), default=-1)
+        if last >= 0 and growing[last].takes(call):
+            growing[last].nodes.append(entry)
+            if call.op.scalar is None:
+                growing[last].kind = RegionKind.REDUCTION
+            home[entry] = last
         else:
-            kind = RegionKind.OPAQUE
-        inputs = tuple(dict.fromkeys(a for a in graph.args[i] if not is_constant(graph, a)))
-        regions.append(Region(graph, kind, (i,), inputs, (i,)))
-    return regions
+            home[entry] = len(growing)
+            growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+    readers: dict[int, set[int]] = {}
+    for entry, region in home.items():
+        for a in graph.args[entry]:
+            readers.setdefault(a, set()).add(region)
+    return [_finished(graph, g, n, readers, outputs) for n, g in enumerate(growing)]
+
+
+def _kind(call: Call) -> RegionKind:
+    if call.op.scalar is not None:
+        return RegionKind.LOOP
+    if call.op.name in _CLOSING:
+        return RegionKind.REDUCTION
+    if call.op.kind is OpKind.LINEAR_ALGEBRA and call.op.name in ("matmul", "einsum"):
+        return RegionKind.CONTRACTION
+    return RegionKind.OPAQUE
+
+
+def _finished(graph: Graph, g: _Growing, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
+    inside = set(g.nodes)
+    read = (a for n in g.nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
+    shown = tuple(n for n in g.nodes if n in outputs or readers.get(n, set()) - {number})
+    return Region(graph, g.kind, tuple(g.nodes), tuple(dict.fromkeys(read)), shown)
 
 
 def join(regions: Sequence[Region], needed_later: Iterable[int]) -> Region:

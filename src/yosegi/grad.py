@@ -9,9 +9,7 @@ steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import ArgumentError, DTypeError, ShapeError
@@ -22,32 +20,8 @@ from .ops.elementwise import real
 from .ops.reduce import sum as reduce_sum
 from .ops.shape import broadcast_to, reshape
 from .tensor import Tensor
+from .tracing import recording
 from .tree import flatten, unflatten
-
-_held: ContextVar[list[Node] | None] = ContextVar("held", default=None)
-
-
-held = _held.get
-"""Where evaluation must note nodes whose inputs it has to leave in place, or `None` when it may drop them.
-
-A function under differentiation may ask for values on its way (`if float(x) > 0:`). What they were computed from is
-still needed for the pass back, and let go of when the outermost pass is done.
-"""
-
-
-@contextmanager
-def _recording() -> Iterator[None]:
-    if _held.get() is not None:
-        yield
-        return
-    nodes: list[Node] = []
-    token = _held.set(nodes)
-    try:
-        yield
-    finally:
-        _held.reset(token)
-        for node in nodes:
-            node.inputs = ()
 
 
 @op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x)
@@ -79,14 +53,17 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
         _accumulate(sums, output, 0, g)
     for node, inputs in reversed(tape):
         parts = sums.pop(node, None)
+        if parts is None:
+            continue
         call = node.call
-        if parts is None or (call.op.vjp is None and call.op is not pick):
-            continue  # without a rule: a step function, or an order, whose derivative is zero wherever there is one
         if call.op is pick:
             assert parts[0] is not None
             _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
             continue
-        assert call.op.vjp is not None
+        if call.op.vjp is None:
+            raise ArgumentError(
+                f"[grad] expected ops that have a gradient, got {call.op.name}; declare its vjp (flat, if it is a step)"
+            )
         out: Any = Tensor(node)
         cotangent: Any = parts[0]
         if len(parts) > 1:
@@ -137,7 +114,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     """
     leaves, structure = flatten(primals)
     variables = [_variable_of(p) for p in leaves]
-    with _recording():
+    with recording():
         value = function(*unflatten(structure, [Tensor(v) for v in variables]))
         results, shape = flatten(value)
         outputs = [asarray(r)._node for r in results]

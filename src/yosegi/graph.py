@@ -12,6 +12,7 @@ from sys import getrefcount
 from typing import Any, Final
 
 from .errors import TraceError
+from .memory import HOST
 from .node import Call, Node
 from .op import leaf, leaf_call, pick
 
@@ -64,7 +65,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
             continue
         inputs = node.inputs  # before buffer: see Node
         if node.buffer is not None:
-            key.append(node.call.outputs)
+            key.append(_leaf_key(node))
             leaves.append(node)
         else:
             ready = True
@@ -77,7 +78,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
                         position[i] = len(order)
                         order.append(i)
                         uses.append(0)
-                        key.append(i.call.outputs)
+                        key.append(i.call.outputs if i.buffer.space is HOST else _leaf_key(i))
                         leaves.append(i)
             if not ready:
                 continue
@@ -109,6 +110,12 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
     return tuple(key), leaves, wanted
 
 
+def _leaf_key(node: Node) -> tuple[Any, ...]:
+    assert node.buffer is not None
+    outputs: tuple[Any, ...] = node.call.outputs
+    return outputs if node.buffer.space is HOST else (node.buffer.space, *outputs)
+
+
 def graph_of(key: Key) -> Graph:
     """The graph that a structural key describes."""
     calls: list[Call] = []
@@ -123,7 +130,11 @@ def graph_of(key: Key) -> Graph:
             args.append(key[i : i + n])
             i += n
         else:
-            calls.append(leaf_call(item[0]) if len(item) == 1 else Call(leaf, {}, (), item))
+            space, specs = (item[0], item[1:]) if isinstance(item[0], str) else (HOST, item)
+            if space is HOST and len(specs) == 1:
+                calls.append(leaf_call(specs[0]))
+            else:
+                calls.append(Call(leaf, {"space": space}, (), specs))
             args.append(())
     return Graph(tuple(calls), tuple(args), key[end + 1 :])
 
@@ -135,9 +146,8 @@ def check(graph: Graph) -> None:
         where = f"entry {i}, {call!r}"
         assert all(0 <= a < i for a in args), f"{where}: reads {args}, which do not come before it"
         given = tuple(s for a in args for s in graph.calls[a].outputs)
-        assert list(map(str, given)) == list(map(str, call.inputs)), (
-            f"{where}: was made for {call.inputs}, gets {given}"
-        )
+        fits = [(s.shape, s.dtype) for s in given] == [(s.shape, s.dtype) for s in call.inputs]
+        assert fits, f"{where}: was made for {call.inputs}, gets {given}"
         if call.op is not leaf:
             assert call.op.infers(call), f"{where}: its rule does not give {call.outputs}"
     assert all(0 <= o < len(graph.calls) for o in graph.outputs), f"outputs {graph.outputs} are not entries"

@@ -9,7 +9,7 @@ from . import dtype as dt
 from .device import Device, device_named, devices
 from .dtype import DType
 from .errors import ArgumentError
-from .tensor import OPERATORS
+from .tensor import HOOKS
 
 API_VERSION: Final = "2025.12"
 _KNOWN_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -62,4 +62,4 @@ def namespace(api_version: str | None = None) -> ModuleType:
     return import_module(__package__ or "yosegi")
 
 
-OPERATORS["namespace"] = namespace
+HOOKS.namespace = namespace

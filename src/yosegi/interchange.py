@@ -13,21 +13,19 @@ import numpy as np
 
 from .dtype import bfloat16
 from .errors import ArgumentError, DTypeError
-from .node import Node, evaluate
+from .node import Node, fetch
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 HOST_DEVICE: Final = (1, 0)  # kDLCPU of the DLPack standard
+_SMALL_PART: Final = 4  # a view of less than one in so many bytes of its memory is copied, to let go of the rest
 _DL_UINT: Final = 1
 _DL_BFLOAT: Final = 4
 
 
 def host_array(node: Node) -> Array:
     """The node's value as a read-only host array, computed if it was not yet."""
-    if node.buffer is None:
-        evaluate((node,))
-        assert node.buffer is not None
-    return read_only(node.buffer.data)
+    return read_only(fetch(node))
 
 
 def read_only(array: Array) -> Array:
@@ -38,6 +36,16 @@ def read_only(array: Array) -> Array:
     return array
 
 
+def settled(array: Array) -> Array:
+    """A result that may be a view, as one that is good to keep: not a broadcast one, nor a sliver of a large array."""
+    base = array.base
+    if base is None:
+        return array
+    sliver = isinstance(base, np.ndarray) and array.nbytes * _SMALL_PART < base.nbytes
+    repeats = 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    return array.copy() if sliver or repeats else array
+
+
 def is_immutable(array: Array) -> bool:
     """Whether no one can write this memory through NumPy: neither this array nor any array it views is writable."""
     owner: Any = array
@@ -45,7 +53,7 @@ def is_immutable(array: Array) -> bool:
         if owner.flags.writeable:
             return False
         owner = owner.base
-    return owner is None or isinstance(owner, bytes)
+    return owner is None or isinstance(owner.obj if isinstance(owner, memoryview) else owner, bytes)
 
 
 def plain(array: Array) -> Array:
@@ -132,17 +140,21 @@ def to_dlpack(
 ) -> Any:
     """A DLPack capsule of the node's value: zero-copy, and marked read-only.
 
-    The first DLPack protocol cannot say "read-only". Its consumers get a copy, unless they insist on the memory.
+    The first DLPack protocol cannot say "read-only", and some consumers of later ones do not listen. So those of the
+    first get a copy, and all do of memory that really must not be written (a constant's, another owner's), unless
+    they insist with `copy=False`.
     """
     if stream is not None:
         raise ArgumentError(f"[__dlpack__] expected stream=None for values in host memory, got {stream!r}")
     if dl_device is not None and (int(dl_device[0]), dl_device[1]) != HOST_DEVICE:
         raise BufferError(f"[__dlpack__] expected dl_device={HOST_DEVICE}, got {dl_device}; move the tensor first")
-    array = host_array(node)
+    array = fetch(node)
     if max_version is None or max_version[0] < 1:
-        assert node.buffer is not None
-        array = node.buffer.data if copy is False else array.copy()
+        array = array if copy is False else array.copy()
         max_version = copy = None
+    else:
+        copy = copy if copy is not None or array.flags.writeable else True
+        array = read_only(array)
     capsule = plain(array).__dlpack__(max_version=max_version, copy=copy)
     if array.dtype == bfloat16.numpy:
         _dl_type(capsule).code = _DL_BFLOAT

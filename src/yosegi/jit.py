@@ -11,24 +11,25 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from .dtype import as_dtype
-from .errors import ArgumentError
-from .grad import held
+from .dtype import as_dtype, number_type
+from .errors import ArgumentError, DTypeError
+from .evaluate import plan_of, results_of
 from .graph import Graph, capture, graph_of
-from .memory import Buffer
+from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
 from .op import embedded, leaf_call
 from .ops.creation import asarray
 from .options import current
-from .run import CHECKED, check_results, plan_of
+from .plan import Plan
 from .tensor import Tensor
-from .tracing import Feed, is_tracing, tracing
+from .tracing import Feed, held, is_tracing, tracing
 from .tree import Structure, flatten, unflatten
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _TRACE_LIMIT: Final = 256  # traces kept per function; with one more, the oldest goes
+_WEAK: Final = {kind: spec((), as_dtype(kind), weak=True) for kind in (int, float, complex)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +41,35 @@ class _Static:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
-    """A function traced for one signature."""
-
-    run: Callable[..., Sequence[Any]]
-    """The plan, as a function of the data of the traced arguments, then the feeds."""
-    feeds: tuple[Feed, ...]
-    outputs: tuple[Call, ...]
-    results: tuple[Any, ...]
-    """The leaves of what the function returned: an `_Output`, or a value that is not a tensor."""
-    structure: Structure
-    only: Call | None
-    """The output, when that is all the function returned: the common case, which is kept short."""
+class _Output:
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Output:
-    index: int
+class _Replay:
+    """A function traced for one signature: a plan of the traced arguments, then the feeds."""
+
+    plan: Plan
+    feeds: tuple[Feed, ...]
+    calls: tuple[Call, ...]
+    """Of leaves like the outputs."""
+    results: tuple[Any, ...]
+    """The leaves of what the function returned: an `_Output`, or a value that is not a tensor."""
+    structure: Structure
+    form: type | None
+    """`Tensor` or `tuple`, when the outputs are simply all that the function returned: the common cases, kept short."""
+
+    def rebuilt(self, buffers: Sequence[Buffer]) -> Any:
+        """What the function returns, made of these outputs."""
+        if self.form is Tensor:
+            return Tensor(Node(self.calls[0], (), buffers[0]))
+        if self.form is tuple:
+            return tuple([Tensor(Node(c, (), b)) for c, b in zip(self.calls, buffers, strict=True)])
+        leaves = [
+            Tensor(Node(self.calls[r.index], (), buffers[r.index])) if isinstance(r, _Output) else r
+            for r in self.results
+        ]
+        return unflatten(self.structure, leaves)
 
 
 class Jitted(Generic[P, R]):
@@ -83,22 +96,31 @@ class Jitted(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        # The common call, of computed tensors and nothing else, is looked up by their specs and runs at once.
-        if not kwargs:
+        # The common call, of computed tensors and numbers alone, is looked up by their specs and runs at once.
+        if not kwargs and not self._static:
             key: list[Any] = [current()]
-            data = []
+            data: list[Any] = []
             for a in args:
-                if type(a) is not Tensor:
+                if type(a) is Tensor:
+                    buffer = a._node.buffer
+                    if buffer is None or buffer.space is not HOST:
+                        break
+                    key.append(a._node.spec)
+                    data.append(buffer.data)
+                elif type(a) is float:
+                    key.append(_WEAK[float])
+                    data.append(np.float64(a))
+                else:
                     break
-                node = a._node
-                if node.buffer is None:
-                    break
-                key.append(node.spec)
-                data.append(node.buffer.data)
             else:
                 replay = self._replays.get(tuple(key))
-                if replay is not None and replay.only is not None and held() is None:
-                    return Tensor(Node(replay.only, (), Buffer(replay.run(*data)[0])))  # type: ignore[return-value]
+                if replay is not None and held() is None and not is_tracing():
+                    kernel = replay.plan.host_kernel
+                    if kernel is not None and replay.form is not None and not replay.feeds:
+                        made = kernel(*data)
+                        if replay.form is Tensor:
+                            return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
+                        return replay.rebuilt([Buffer(m) for m in made])  # type: ignore[no-any-return]
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -107,55 +129,50 @@ class Jitted(Generic[P, R]):
         marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
         leaves, structure = flatten((marked, {name: self._marked(name, v) for name, v in kwargs.items()}))
         inputs = [_as_input(value) for value in leaves]
-        evaluate([i._node for i in inputs if isinstance(i, Tensor)])
-        kinds = [i if isinstance(i, _Static) else _spec_of(i) for i in inputs]
-        plain = not kwargs and all(isinstance(a, Tensor) for a in args)
+        kinds = [i if isinstance(i, _Static) else i._node.spec if isinstance(i, Tensor) else _weak(i) for i in inputs]
+        plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
         key = (current(), *kinds) if plain else (current(), structure, *kinds)
         replay = self._replays.get(key)
         if replay is None:
             replay = self._trace(kinds, structure)
             while len(self._replays) >= _TRACE_LIMIT:
-                self._replays.pop(next(iter(self._replays)), None)
+                self._replays.pop(next(iter(list(self._replays))), None)
             self._replays[key] = replay
-        data = [_data_of(i) for i in inputs if not isinstance(i, _Static)]
-        return self._run(replay, data)  # type: ignore[no-any-return]
+        nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
+        nodes += [asarray(make())._node for make in replay.feeds]
+        return replay.rebuilt(results_of(replay.plan, nodes))  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
-        return _Static(type(value), value) if name in self._static else value
+        return _static(value) if name in self._static else value
 
     def _trace(self, kinds: Sequence[Spec | _Static], structure: Structure) -> _Replay:
-        arguments = [k.value if isinstance(k, _Static) else Tensor(Node(leaf_call(k), ())) for k in kinds]
-        args, kwargs = unflatten(structure, arguments)
+        given = [Node(leaf_call(k), ()) for k in kinds if isinstance(k, Spec)]
+        nodes = iter(given)
+        args, kwargs = unflatten(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
         with tracing() as trace:
             returned = self._function(*args, **kwargs)
-        given = [a._node for a, k in zip(arguments, kinds, strict=True) if isinstance(k, Spec)]
-        given += [node for node, _ in trace.feeds]
         values, shape = flatten(returned)
-        tensors = [asarray(v) for v in values if isinstance(v, (Tensor, np.ndarray, np.generic))]
-        count = iter(range(len(tensors)))
-        results = tuple(_Output(next(count)) if isinstance(v, (Tensor, np.ndarray, np.generic)) else v for v in values)
-        plan = plan_of(_graph_of_trace([t._node for t in tensors], given))
-        outputs = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        only = outputs[0] if shape is ... and len(outputs) == 1 and not trace.feeds else None
-        feeds = tuple(make for _, make in trace.feeds)
-        return _Replay(plan.kernel, feeds, outputs, results, shape, only)
-
-    def _run(self, replay: _Replay, data: list[Any]) -> Any:
-        made = replay.run(*data, *[make() for make in replay.feeds])
-        nodes = [Node(call, (), Buffer(d)) for call, d in zip(replay.outputs, made, strict=True)]
-        if CHECKED:
-            check_results(nodes, made)
-        leaves = [Tensor(nodes[r.index]) if isinstance(r, _Output) else r for r in replay.results]
-        return unflatten(replay.structure, leaves)
+        is_output = [isinstance(v, (Tensor, np.ndarray, np.generic)) for v in values]
+        tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
+        indices = iter(range(len(tensors)))
+        results = tuple(_Output(next(indices)) if out else v for v, out in zip(values, is_output, strict=True))
+        plan = plan_of(_graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds]))
+        form = None
+        if all(is_output):
+            form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
+        calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
+        return _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
     if isinstance(value, (Tensor, _Static)):
         return value
     if isinstance(value, (np.ndarray, np.generic)):
-        return asarray(value, copy=False)
-    if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
-        return value
+        return asarray(value)
+    return value if number_type(value) in _WEAK else _static(value)
+
+
+def _static(value: Any) -> _Static:
     try:
         hash(value)
     except TypeError:
@@ -166,18 +183,19 @@ def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
     return _Static(type(value), value)
 
 
-def _number_type(value: complex) -> type:
-    return int if isinstance(value, int) else float if isinstance(value, float) else complex
+def _weak(value: complex) -> Spec:
+    return _WEAK[number_type(value)]  # type: ignore[index]
 
 
-def _spec_of(value: Any) -> Spec:
-    return value._node.spec if isinstance(value, Tensor) else spec((), as_dtype(_number_type(value)), weak=True)
-
-
-def _data_of(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value._node.buffer.data  # type: ignore[union-attr]
-    return np.asarray(value, as_dtype(_number_type(value)).numpy)
+def _number(value: complex) -> Node:
+    """A Python number that is given to a trace, as a value."""
+    kind = _weak(value)
+    try:
+        return Node(leaf_call(kind), (), Buffer(np.asarray(value, kind.dtype.numpy)))
+    except OverflowError:
+        raise DTypeError(
+            f"[jit] expected a number that fits {kind.dtype.name}, got {value}; pass it as a float"
+        ) from None
 
 
 def _graph_of_trace(roots: list[Node], given: list[Node]) -> Graph:
@@ -196,20 +214,24 @@ def _graph_of_trace(roots: list[Node], given: list[Node]) -> Graph:
     graph = graph_of(key)
     calls = [node.call for node in given]
     args: list[tuple[int, ...]] = [()] * len(given)
-    at = dict(zip(graph.inputs, leaves, strict=True))
+    source_of = dict(zip(graph.inputs, leaves, strict=True))
     place_of = {node: i for i, node in enumerate(given)}
     new: list[int] = []
     for entry, call in enumerate(graph.calls):
-        source = at.get(entry)
+        source = source_of.get(entry)
         if source in place_of:
             new.append(place_of[source])
             continue
         if source is not None:
-            call = Call(embedded, {"array": source.buffer.data}, (), call.outputs)  # type: ignore[union-attr]
+            call = Call(embedded, {"array": _constant(source)}, (), call.outputs)
         new.append(len(calls))
         calls.append(call)
         args.append(tuple([new[a] for a in graph.args[entry]]))
     return Graph(tuple(calls), tuple(args), tuple(new[o] for o in graph.outputs[: len(roots)]))
+
+
+def _constant(source: Node) -> Any:
+    return source.buffer.data if len(source.call.outputs) > 1 else Tensor(source).numpy()  # type: ignore[union-attr]
 
 
 def _evaluate_outside(roots: list[Node], given: set[Node]) -> None:

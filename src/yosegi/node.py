@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from .dtype import DType
-from .memory import Buffer
+from .memory import HOST, Buffer
 
 if TYPE_CHECKING:
     from .op import Op
@@ -58,7 +58,7 @@ def spec(shape: Shape, dtype: DType, weak: bool = False) -> Spec:
 class Call:
     """An op applied to inputs of given specs with given attributes: all of a node but its inputs."""
 
-    __slots__ = ("attrs", "inputs", "op", "outputs", "spec")
+    __slots__ = ("__weakref__", "attrs", "inputs", "op", "outputs", "spec")
 
     def __init__(self, op: Op[Any], attrs: dict[str, Any], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...]) -> None:
         self.op = op
@@ -106,15 +106,25 @@ def in_order(roots: Iterable[Node], inputs_of: Callable[[Node], Sequence[Node]])
 
 
 _evaluator: Callable[[Sequence[Node]], None] | None = None
+_fetcher: Callable[[Node], Any] | None = None
 
 
-def install_evaluator(evaluate: Callable[[Sequence[Node]], None]) -> None:
-    """Tell nodes how to become real. The runtime calls this once; it is the one seam that points downward."""
-    global _evaluator
-    _evaluator = evaluate
+def install_evaluator(evaluate: Callable[[Sequence[Node]], None], fetch: Callable[[Node], Any]) -> None:
+    """Tell nodes how to become real, and how to come to the host. The runtime calls this once."""
+    global _evaluator, _fetcher
+    _evaluator, _fetcher = evaluate, fetch
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Give every node its buffer."""
     assert _evaluator is not None, "the runtime is not loaded"
     _evaluator(nodes)
+
+
+def fetch(node: Node) -> Any:
+    """The node's value as a host array."""
+    buffer = node.buffer
+    if buffer is not None and buffer.space is HOST:
+        return buffer.data
+    assert _fetcher is not None, "the runtime is not loaded"
+    return _fetcher(node)

@@ -18,22 +18,23 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from math import copysign
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from . import interchange
-from .dtype import DEFAULT_FLOAT, DType, as_dtype, promote, with_scalar
+from .dtype import DEFAULT_FLOAT, DType, as_dtype, number_type, promote, rank, with_scalar
 from .errors import DTypeError, UserError
 from .memory import Buffer
 from .node import Call, Node, Spec, spec
-from .tensor import OPERATORS, Tensor
+from .tensor import HOOKS, OPERATORS, Tensor
 
 Arr: TypeAlias = Any
 """A tensor argument. The public call takes tensors and numbers; the reference body gets NumPy arrays."""
 
 P = ParamSpec("P")
-_SCALARS: Final = (bool, int, float, complex)
 _MEMO_LIMIT: Final = 8192
 
 
@@ -105,9 +106,11 @@ class Op(Generic[P]):
         self._is_tensor = tuple(p.annotation in (Arr, "Arr") for p in parameters if p.kind is not p.VAR_POSITIONAL)
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._attr_names = tuple(n for n, t in zip(self._names, self._is_tensor, strict=True) if not t)
-        self.arity = sum(self._is_tensor)
+        self._positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        self._keywords = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
         self._bound: dict[Any, _Bound] = {}
-        self._calls: dict[Any, Call] = {}
+        # Weak: a call lives as long as a node or a plan has it, and stays the same one all that time.
+        self._calls: WeakValueDictionary[Any, Call] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -117,19 +120,20 @@ class Op(Generic[P]):
         if not kwargs:
             if len(args) == 2:
                 a, b = args
+                na: Node | None
+                nb: Node | None
                 if type(a) is Tensor:
                     na = a._node
-                    nb: Node | None
-                    if type(b) is Tensor:
-                        nb = b._node
-                    elif (type(b) is float or type(b) is int) and b:  # zeros have a sign: literal() tells them apart
-                        nb = _LITERALS.get((b, type(b), na.spec.dtype))
-                    else:
-                        nb = None
-                    if nb is not None:
-                        bound = self._bound.get((na.spec, nb.spec))
-                        if bound is not None and bound.casts is None:
-                            return Tensor(Node(bound.call, (na, nb)))
+                    nb = b._node if type(b) is Tensor else _known_literal(b, na.spec.dtype)
+                elif type(b) is Tensor:
+                    nb = b._node
+                    na = _known_literal(a, nb.spec.dtype)
+                else:
+                    na = nb = None
+                if na is not None and nb is not None:
+                    bound = self._bound.get((na.spec, nb.spec))
+                    if bound is not None and bound.casts is None:
+                        return Tensor(Node(bound.call, (na, nb)))
             elif len(args) == 1 and type(args[0]) is Tensor:
                 na = args[0]._node
                 bound = self._bound.get(na.spec)
@@ -159,6 +163,11 @@ class Op(Generic[P]):
             nodes = tuple([n if to is None else cast(n, to) for n, to in zip(nodes, bound.casts, strict=True)])
         return Node(bound.call, nodes)
 
+    def interned(self, key: Any, attrs: dict[str, Any], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...]) -> Call:
+        """The one call under this key."""
+        call = self._calls.get(key)
+        return call if call is not None else self._calls.setdefault(key, Call(self, attrs, inputs, outputs))
+
     def call(self, specs: tuple[Spec, ...], attrs: dict[str, Any]) -> Call:
         """The call of this op on inputs of these specs, for passes that write graphs."""
         values = tuple([attrs.get(name, self._defaults.get(name)) for name in self._attr_names])
@@ -174,8 +183,10 @@ class Op(Generic[P]):
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         if self._variadic:
+            if not kwargs.keys() <= set(self._attr_names):
+                self._complain(args, kwargs)
             return args, tuple([_hashable(kwargs.get(n, self._defaults.get(n))) for n in self._attr_names])
-        if len(args) + len(kwargs) > len(self._names):
+        if len(args) > self._positional or not kwargs.keys() <= self._keywords:
             self._complain(args, kwargs)
         values = list(args)
         for name in self._names[len(args) :]:
@@ -185,7 +196,7 @@ class Op(Generic[P]):
                 values.append(self._defaults[name])
             else:
                 self._complain(args, kwargs)
-        if kwargs and not kwargs.keys() <= set(self._names[len(args) :]):
+        if len(values) < len(args) + len(kwargs):
             self._complain(args, kwargs)
         tensors = tuple([v for v, t in zip(values, self._is_tensor, strict=True) if t])
         return tensors, tuple([_hashable(v) for v, t in zip(values, self._is_tensor, strict=True) if not t])
@@ -207,10 +218,9 @@ class Op(Generic[P]):
         outputs = result if isinstance(result, tuple) else (result,)
         if self.promotes_from == 0 and all(s.weak for s in specs):
             outputs = tuple([spec(s.shape, s.dtype, weak=True) for s in outputs])
-        if max(len(self._bound), len(self._calls)) >= _MEMO_LIMIT:
+        if len(self._bound) >= _MEMO_LIMIT:
             self._bound.clear()
-            self._calls.clear()
-        call = self._calls.setdefault((typed, *named.items()), Call(self, named, typed, outputs))
+        call = self.interned((typed, *named.items()), named, typed, outputs)
         bound = _Bound(call, casts if casts is not None and any(casts) else None)
         self._bound[key] = bound
         return bound
@@ -262,12 +272,19 @@ def op(
 
 
 def _hashable(value: Any) -> Any:
+    """An attribute as it can be looked up: lists, arrays and tensors as tuples, whose values are then structure."""
     kind = type(value)
-    if kind is not tuple and kind is not list:
-        return value
-    if kind is tuple and all(type(v) is not list and type(v) is not tuple for v in value):
-        return value
-    return tuple([_hashable(v) for v in value])
+    if kind is tuple or kind is list:
+        flat = kind is tuple and all(type(v) not in (list, tuple, Tensor, np.ndarray) for v in value)
+        return value if flat else tuple([_hashable(v) for v in value])
+    if kind is Tensor or kind is np.ndarray:
+        return _hashable(value.tolist())
+    return value
+
+
+def flat(g: Any, out: Any, *inputs: Any, **attrs: Any) -> tuple[None, ...]:
+    """The gradient of a step function: zero wherever there is one."""
+    return (None,) * len(inputs)
 
 
 def _retyped(s: Spec, to: DType | None) -> Spec:
@@ -303,23 +320,12 @@ def pick(x: Arr, /, *, index: int) -> Arr:
 
 def pick_call(source: tuple[Spec, ...], index: int) -> Call:
     """The call that takes one output of an op with these."""
-    key = (source, index)
-    call = pick._calls.get(key)
-    return (
-        call
-        if call is not None
-        else pick._calls.setdefault(key, Call(pick, {"index": index}, source, (source[index],)))
-    )
+    return pick.interned((source, index), {"index": index}, source, (source[index],))
 
 
 def leaf_call(s: Spec) -> Call:
     """The call of every leaf of this spec."""
-    call = leaf._calls.get(s)
-    if call is None:
-        if len(leaf._calls) >= _MEMO_LIMIT:
-            leaf._calls.clear()
-        call = leaf._calls.setdefault(s, Call(leaf, {}, (), (s,)))
-    return call
+    return leaf.interned(s, {}, (), (s,))
 
 
 def from_array(array: np.ndarray[Any, Any]) -> Tensor:
@@ -332,10 +338,20 @@ def from_plain(array: np.ndarray[Any, Any], dtype: str) -> Tensor:
     return from_array(interchange.read_only(array.view(as_dtype(dtype).numpy)))
 
 
-OPERATORS["from_plain"] = from_plain
+HOOKS.from_plain = from_plain
 
 _STRUCTURAL: Final = frozenset({0, 1, -1, 2, 0.5})
 _LITERALS: Final[dict[Any, Node]] = {}
+
+
+def _known_literal(value: Any, dtype: DType) -> Node | None:
+    """The node of a number that has been met before; `None` if it must be looked at by `literal`."""
+    if type(value) is float:
+        if value == 0 and copysign(1, value) < 0:
+            return None  # -0.0 == 0.0, but they are not the same number
+    elif type(value) is not int:
+        return None
+    return _LITERALS.get((value, type(value), dtype))
 
 
 def literal(value: Any, dtype: DType) -> Node:
@@ -344,24 +360,26 @@ def literal(value: Any, dtype: DType) -> Node:
     The few numbers that simplification has rules for become part of the structure. Any other is data, so that
     `x * rate` keeps its plan when `rate` changes.
     """
-    key = (value, type(value), dtype)
-    if value == 0 and repr(value) not in ("0", "0.0", "False", "0j"):
-        key = (repr(value), type(value), dtype)  # -0.0 == 0.0, but they are not the same number
-    node = _LITERALS.get(key)
-    if node is not None:
-        return node
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(value, dtype.numpy)
     except (OverflowError, TypeError, ValueError):
         raise DTypeError(f"expected a number that fits {dtype.name}, got {value!r}; cast the tensor first") from None
-    if value in _STRUCTURAL and type(value) is not complex and key[0] is value:
-        node = Node(constant._bind((value, type(value), dtype), (), (value, dtype)).call, ())
-    else:
-        node = Node(leaf_call(spec((), dtype)), (), Buffer(array))
-    if len(_LITERALS) >= _MEMO_LIMIT:
-        _LITERALS.clear()
-    return _LITERALS.setdefault(key, node)
+    array.flags.writeable = False  # one array serves every use of the number
+    # Numbers that compare equal may differ in the sign of a zero: their bytes tell.
+    plain = type(value) in (int, float) and (value != 0 or copysign(1, value) > 0)
+    key = (value if plain else array.tobytes(), type(value), dtype)
+    node = _LITERALS.get(key)
+    if node is None:
+        if plain and value in _STRUCTURAL:
+            attrs = {"value": value, "dtype": dtype}
+            node = Node(constant.interned(key, attrs, (), (spec((), dtype),)), ())
+        else:
+            node = Node(leaf_call(spec((), dtype)), (), Buffer(array))
+        if len(_LITERALS) >= _MEMO_LIMIT:
+            _LITERALS.clear()
+        node = _LITERALS.setdefault(key, node)
+    return node
 
 
 def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: bool = False) -> tuple[Node, ...]:
@@ -373,7 +391,7 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
             nodes.append(arg._node)
         elif isinstance(arg, (np.ndarray, np.generic)):
             nodes.append(from_array(np.array(arg))._node)
-        elif isinstance(arg, _SCALARS):
+        elif number_type(arg) is not None:
             scalars = True
             nodes.append(arg)
         else:
@@ -383,7 +401,8 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
         common = common_dtype([n.spec for n in nodes[first:] if isinstance(n, Node)], inexact)
         for i, value in enumerate(nodes):
             if not isinstance(value, Node):
-                kind = next(t for t in _SCALARS if isinstance(value, t))
+                kind = number_type(value)
+                assert kind is not None
                 dtype = as_dtype(kind) if common is None or i < first else with_scalar(common, kind)
                 nodes[i] = literal(value, dtype)
     return tuple(nodes)
@@ -392,7 +411,8 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
 def common_dtype(specs: Iterable[Spec], inexact: bool = False) -> DType | None:
     """The dtype these are brought to; Python numbers (weak specs) follow the tensors. `None` if there are none."""
     common: DType | None = None
-    for s in sorted(specs, key=lambda s: s.weak):
+    # The highest kind first, so that the order of the operands does not matter; Python numbers last.
+    for s in sorted(specs, key=lambda s: (s.weak, -rank(s.dtype))):
         if common is None:
             common = s.dtype
         else:
@@ -413,11 +433,22 @@ _PYTHON_TYPE: Final = {"bool": bool, "signed integer": int, "real floating": flo
     scalar=lambda k, x, *, dtype: k.convert(x, dtype))  # fmt: skip
 def convert(x: Arr, /, *, dtype: DType) -> Arr:
     """The same values in another dtype."""
-    return x.real.astype(dtype.numpy) if x.dtype.kind == "c" and not dtype.is_complex else x.astype(dtype.numpy)
+    if x.dtype.kind == "c" and dtype.kind == "bool":
+        return x != 0
+    return (x if dtype.is_complex else x.real).astype(dtype.numpy)
+
+
+@op(OpKind.SOURCE, infer=lambda x, *, dtype: spec((), dtype))
+def fitted(x: Arr, /, *, dtype: DType) -> Arr:
+    """A Python integer that a traced function was given, in the integer dtype it met, which must have room for it."""
+    if not np.iinfo(dtype.numpy).min <= x <= np.iinfo(dtype.numpy).max:
+        raise DTypeError(f"[jit] expected a number that fits {dtype.name}, got {x}; cast the tensor first")
+    return x.astype(dtype.numpy)
 
 
 def cast(node: Node, dtype: DType) -> Node:
     """The node's values in `dtype`."""
     if node.spec.dtype is dtype:
         return node
-    return convert._node((Tensor(node),), {"dtype": dtype})
+    to = fitted if node.spec.weak and dtype.is_integer else convert
+    return to._node((Tensor(node),), {"dtype": dtype})

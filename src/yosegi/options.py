@@ -6,25 +6,36 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
+
+from .errors import ArgumentError
+
+ON_FALLBACK: Final = ("silent", "warn", "error")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Options:
-    """The options in force. `device`: the only device to use, or "auto" for the machine's chain."""
+    """The options in force.
 
-    device: str = "auto"
+    `device` names the device to use, "a:0+b:0" one with another that takes what it cannot do, "auto" the machine's
+    chain. `on_fallback` says what happens when work does not run on the device it was meant for.
+    """
+
+    device: str
+    on_fallback: str
 
 
 @cache
-def _interned(device: str) -> Options:
+def _interned(device: str, on_fallback: str) -> Options:
     # One object per distinct set: plans are kept by the identity of their options.
-    return Options(device)
+    if on_fallback not in ON_FALLBACK:
+        raise ArgumentError(f"[options] expected on_fallback among {', '.join(ON_FALLBACK)}, got {on_fallback!r}")
+    return Options(device, on_fallback)
 
 
-_DEFAULT: Final = _interned(os.environ.get("YOSEGI_DEVICE", "auto"))
+_DEFAULT: Final = _interned(os.environ.get("YOSEGI_DEVICE", "auto"), "silent")
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
 current = _current.get
@@ -32,7 +43,7 @@ current = _current.get
 
 
 @contextmanager
-def options(*, device: Any = None) -> Iterator[Options]:
+def options(*, device: Any = None, on_fallback: str | None = None) -> Iterator[Options]:
     """Evaluate what is evaluated inside this block under other options.
 
     >>> import yosegi as ys
@@ -40,8 +51,9 @@ def options(*, device: Any = None) -> Iterator[Options]:
     ...     float(ys.asarray([1.0, 2.0]).sum())
     3.0
     """
-    chosen = replace(current(), **({} if device is None else {"device": str(device)}))
-    token = _current.set(_interned(chosen.device))
+    old = current()
+    chosen = _interned(old.device if device is None else str(device), on_fallback or old.on_fallback)
+    token = _current.set(chosen)
     try:
         yield chosen
     finally:

@@ -3,50 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
-from .device import Kernel
+from .device import Device, Kernel
 from .fuse import Region
 from .graph import Graph
+from .memory import HOST
+from .trace import Record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
-    """One region on one device."""
+    """One region, the devices that may run it, best first, and what is compiled of it."""
 
     region: Region
-    device: str
-    kernel: Kernel
+    candidates: tuple[Device, ...]
+    refused: tuple[tuple[str, str], ...]
+    """The devices asked before the first candidate, and why they could not."""
     frees: tuple[int, ...]
     """The values that no later step needs."""
-    refused: tuple[tuple[str, str], ...] = ()
-    """The devices asked before this one, and why they could not."""
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    last: Record | None = None
+    """How it ran the last time."""
+
+    @property
+    def device(self) -> Device:
+        """The device it is planned on."""
+        return self.candidates[0]
+
+    def kernel_on(self, device: Device) -> Kernel:
+        """The region, compiled for a device, once."""
+        kernel = self.kernels.get(device.name)
+        if kernel is None:
+            kernel = self.kernels.setdefault(device.name, device.compile(self.region))
+        return kernel
 
 
 class Plan:
-    """Steps in order. `kernel` takes the data of the graph's inputs and gives that of its outputs."""
+    """Steps in order, for the inputs and outputs of a graph."""
 
-    __slots__ = ("graph", "kernel", "steps")
+    __slots__ = ("graph", "host_kernel", "inputs", "steps")
 
     def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.graph = graph
+        self.inputs = graph.inputs
         self.steps = tuple(steps)
-        # A plan of one step that takes and gives exactly what the plan does is its kernel: nothing to shuffle.
-        whole = len(steps) == 1 and steps[0].region.inputs == graph.inputs and steps[0].region.outputs == graph.outputs
-        self.kernel: Kernel = steps[0].kernel if whole else self._run_steps
+        self.host_kernel = self._host_kernel()
+        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
-    def _run_steps(self, *data: Any) -> tuple[Any, ...]:
-        values: dict[int, Any] = dict(zip(self.graph.inputs, data, strict=True))
-        for step in self.steps:
-            made = step.kernel(*[values[i] for i in step.region.inputs])
-            values.update(zip(step.region.outputs, made, strict=True))
-            for entry in step.frees:
-                del values[entry]
-        return tuple([values[o] for o in self.graph.outputs])
+    def _host_kernel(self) -> Kernel | None:
+        if len(self.steps) != 1 or self.steps[0].device.space != HOST:
+            return None
+        region = self.steps[0].region
+        whole = region.inputs == self.inputs and region.outputs == self.graph.outputs
+        return self.steps[0].kernel_on(self.steps[0].device) if whole else None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the constants it holds."""
+        return sum(c.spec.nbytes for c in self.graph.calls if "array" in c.attrs)
 
     def explain(self) -> Explanation:
-        """What will run where, and why not elsewhere."""
+        """What will run where, and why not elsewhere; and how it ran, if it did."""
         return Explanation(self)
 
     def __repr__(self) -> str:
@@ -54,7 +74,7 @@ class Plan:
 
 
 class Explanation:
-    """A plan in words. `print` it, or take `to_json()`."""
+    """A plan in words. `print` it, look at it in a notebook, or take `to_json()`."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -65,11 +85,12 @@ class Explanation:
         return {
             "steps": [
                 {
-                    "device": step.device,
-                    "ops": [calls[n].op.name for n in step.region.nodes],
+                    "device": step.device.name,
+                    "ops": [call.op.name for call in step.region.calls],
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
                     "refused": [{"device": d, "reason": r} for d, r in step.refused],
+                    "actual": None if step.last is None else step.last.to_json(),
                 }
                 for step in self._plan.steps
             ]
@@ -83,6 +104,25 @@ class Explanation:
             lines.append(f"step {i} on {step['device']}: {shown}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
             lines += [f"  not on {r['device']}: {r['reason']}" for r in step["refused"]]
+            if step["actual"] is not None:
+                lines += _actual_lines(step["actual"])
         return "\n".join(lines) or "nothing to compute: the values are there"
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "<tr><th>step</th><th>device</th><th>ops</th><th>in → out</th><th>not on</th><th>ran</th></tr>"
+        rows = []
+        for i, step in enumerate(self.to_json()["steps"]):
+            flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
+            refused = "; ".join(f"{r['device']}: {r['reason']}" for r in step["refused"])
+            ran = "" if step["actual"] is None else "; ".join(line.strip() for line in _actual_lines(step["actual"]))
+            cells = (str(i), step["device"], " ".join(step["ops"]), flow, refused, ran)
+            rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
+        return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _actual_lines(actual: dict[str, Any]) -> list[str]:
+    lines = [f"  failed on {f['device']}: {f['kind']}: {f['message']}" for f in actual["failures"]]
+    moved = f", {actual['bytes_moved']:,} bytes moved" if actual["bytes_moved"] else ""
+    return [*lines, f"  ran on {actual['device']} in {actual['milliseconds']:.3f} ms{moved}"]

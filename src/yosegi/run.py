@@ -1,150 +1,133 @@
-"""Evaluation: nodes → plan (a known one, if the structure has been seen) → values."""
+"""Running: a plan's steps on their devices, with whatever goes wrong on the way.
+
+A device's failure moves the step to its next candidate. What a lost device alone had is computed again. A user's
+mistake is raised at once.
+"""
 
 from __future__ import annotations
 
-import os
+import logging
+import warnings
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, Final
 
-from .device import Device, device_named, devices
-from .errors import ArgumentError
-from .grad import held
-from .graph import Graph, Key, capture, check, graph_of
-from .memory import Buffer
-from .node import Node, install_evaluator
-from .options import Options, current
-from .place import place
-from .plan import Explanation, Plan
-from .simplify import simplify
-from .tensor import OPERATORS, Tensor
+from .device import Device, devices
+from .errors import DeviceFailure, DeviceLost, FallbackWarning, OutOfMemory, Unsupported, ValuesLost
+from .health import health
+from .memory import HOST, Buffer, Transfers
+from .options import current
+from .plan import Plan, Step
+from .trace import Failure, Record, trace
 
-CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
-"""Check every graph at every stage, and every result against its spec. For tests."""
+log = logging.getLogger("yosegi")
 
 
-class PlanCache:
-    """Plans by structural key. The oldest go when all keys together outgrow the limit."""
-
-    def __init__(self, limit: int = 1 << 20) -> None:
-        self._plans: dict[Key, Plan] = {}
-        self._limit = limit
-        self._size = 0
-
-    def get(self, key: Key) -> Plan | None:
-        """The plan for this structure, if there is one."""
-        return self._plans.get(key)
-
-    def put(self, key: Key, plan: Plan) -> None:
-        """Remember a plan."""
-        self._plans[key] = plan
-        self._size += len(key)
-        while self._size > self._limit and len(self._plans) > 1:
-            oldest = next(iter(self._plans))
-            if self._plans.pop(oldest, None) is not None:
-                self._size -= len(oldest)
-
-    def __len__(self) -> int:
-        return len(self._plans)
+def _device_of_space(space: str) -> Device:
+    return next(d for d in devices() if d.space == space)
 
 
-_plans: Final[dict[Options, PlanCache]] = {}
+transfers: Final = Transfers(_device_of_space)
 
 
-def plan_for(key: Key) -> Plan:
-    """The plan for a structure under the options in force: a known one, or a new one."""
-    options = current()
-    cache = _plans.get(options)
-    if cache is None:
-        cache = _plans.setdefault(options, PlanCache())
-    plan = cache.get(key)
-    if plan is None:
-        plan = plan_of(graph_of(key))
-        cache.put(key, plan)
-    return plan
+def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
+    values: dict[int, Buffer] = dict(zip(plan.inputs, inputs, strict=True))
+    for step in plan.steps:
+        made = _run_step(step, [values[i] for i in step.region.inputs])
+        values.update(zip(step.region.outputs, made, strict=True))
+        for entry in step.frees:
+            del values[entry]
+    return [values[o] for o in plan.graph.outputs]
 
 
-def plan_of(graph: Graph) -> Plan:
-    """A new plan: the graph, simplified, cut into regions, placed, compiled."""
-    smaller = simplify(graph)
-    if CHECKED:
-        check(graph)
-        check(smaller)
-    return place(smaller, chain())
+def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+    failures: list[Failure] = []
+    for device in step.candidates:
+        against = health.reason_against(device.name, step.region) if device is not step.candidates[-1] else None
+        if against is not None:
+            failures.append(Failure(device.name, "quarantined", against))
+            continue
+        for attempt in (1, 2):
+            start = perf_counter()
+            try:
+                data, moved = _gathered(step, inputs, device)
+                made = step.kernel_on(device)(*data)
+            except DeviceFailure as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                _note(device, step, failure)
+                if isinstance(failure, OutOfMemory) and attempt == 1 and _trim() > 0:
+                    continue
+                if device is step.candidates[-1]:
+                    raise
+                break
+            _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
+            return [Buffer(d, device.space) for d in made]
+    raise AssertionError("the last candidate either runs a step or raises")
 
 
-def chain() -> tuple[Device, ...]:
-    """The devices that the options in force allow, in order."""
-    wanted = current().device
-    return devices() if wanted == "auto" else (device_named(wanted),)
+def _gathered(step: Step, inputs: Sequence[Buffer], device: Device) -> tuple[list[Any], int]:
+    """The step's inputs in the device's memory, and the bytes copied for that."""
+    data, total = [], 0
+    for entry, buffer in zip(step.region.inputs, inputs, strict=True):
+        try:
+            there, moved = transfers.fetch(buffer, device.space, step.region.graph.calls[entry].spec.nbytes)
+        except DeviceFailure as failure:
+            if buffer.on(HOST) is None and buffer.space != device.space:
+                raise lost(buffer.space, failure) from failure  # it is the source that failed, not this device
+            raise
+        data.append(there)
+        total += moved
+    return data, total
 
 
-def evaluate(nodes: Sequence[Node]) -> None:
-    """Compute these nodes, and with them whatever on their way somebody still holds."""
-    pending = [n for n in nodes if n.buffer is None]
-    if not pending:
+def lost(space: str, failure: DeviceFailure) -> ValuesLost:
+    """Note that a memory does not give its values any more, and the exception that says so."""
+    device = _device_of_space(space)
+    gone = failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure))
+    health.note(device.name, None, gone)
+    log.warning("%s is lost: %s", device.name, failure)
+    return ValuesLost(space, str(failure))
+
+
+def _note(device: Device, step: Step, failure: DeviceFailure) -> None:
+    health.note(device.name, step.region, failure)
+    step.kernels.pop(device.name, None)
+    log.warning("%s failed on %s: %s: %s", step.region, device.name, type(failure).__name__, failure)
+    if current().on_fallback == "error":
+        raise failure
+
+
+def _trim() -> int:
+    return sum(device.trim() for device in devices())
+
+
+def _finish(step: Step, device: Device, milliseconds: float, moved: int, failures: list[Failure]) -> None:
+    planned = step.device.name
+    step.last = Record(str(step.region), planned, device.name, milliseconds, moved, tuple(failures))
+    trace.add(step.last)
+    if failures and current().on_fallback == "warn":
+        told = "; ".join(f"{f.device}: {f.kind}: {f.message}" for f in failures)
+        warnings.warn(FallbackWarning(f"{step.region} ran on {device.name} ({told})"), stacklevel=2)
+
+
+def check_fallback(plan: Plan, asked_for: Device) -> None:
+    """With `on_fallback`, tell, or refuse, that a named device does not run a part of the plan."""
+    policy = current().on_fallback
+    if policy == "silent":
         return
-    key, leaves, wanted = capture(pending)
-    results = plan_for(key).kernel(*[leaf.buffer.data for leaf in leaves])  # type: ignore[union-attr]
-    if CHECKED:
-        check_results(wanted, results)
-    keep = held()
-    for node, result in zip(wanted, results, strict=True):
-        node.buffer = Buffer(result)
-        if keep is None:
-            node.inputs = ()
-        else:
-            keep.append(node)
+    for step in plan.steps:
+        reason = dict(step.refused).get(asked_for.name)
+        if reason is not None and step.device is not asked_for:
+            text = f"{step.region} runs on {step.device.name}, not on {asked_for.name}: {reason}"
+            if policy == "error":
+                raise Unsupported(text)
+            warnings.warn(FallbackWarning(text), stacklevel=2)
 
 
-def check_results(nodes: Sequence[Node], results: Sequence[Any]) -> None:
-    """Raise unless each result has the shape and dtype its node promised."""
-    for node, result in zip(nodes, results, strict=True):
-        parts = result if len(node.call.outputs) > 1 else (result,)
-        for spec, part in zip(node.call.outputs, parts, strict=True):
-            got = (part.shape, part.dtype)
-            assert got == (spec.shape, spec.dtype.numpy), f"{node.call!r} promised {spec!r}, gave {got}"
-
-
-install_evaluator(evaluate)
-
-
-# What users call
-
-
-def eval(*tensors: Tensor) -> None:
-    """Make these tensors real now, together, and leave them where they are."""
-    evaluate([t._node for t in tensors])
-
-
-def plan(*tensors: Tensor) -> Plan:
-    """The plan by which these tensors will be computed."""
-    return plan_for(capture([t._node for t in tensors if t._node.buffer is None])[0])
-
-
-def explain(*tensors: Tensor) -> Explanation:
-    """What runs where for these tensors, and why not elsewhere.
-
-    >>> import yosegi as ys
-    >>> x = ys.asarray([1.0, 2.0])
-    >>> print(ys.explain(ys.exp(x * 3)))
-    step 0 on cpu: multiply exp
-      float64[2], float64[] → float64[2]
-    """
-    return plan(*tensors).explain()
-
-
-def device_of(x: Tensor) -> Device:
-    """Where the tensor's value lives, or, for one not computed yet, the first device of the chain."""
-    return chain()[0] if x._node.buffer is None else next(d for d in devices() if d.space == x._node.buffer.space)
-
-
-def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
-    """The same value on another device."""
-    if stream is not None:
-        raise ArgumentError(f"[to_device] expected stream=None, got {stream!r}")
-    device_named(device)
-    return Tensor(x._node)
-
-
-OPERATORS["device_of"] = device_of
-OPERATORS["to_device"] = to_device
+def to_host(buffer: Buffer) -> Any:
+    """The values as a host array. Raises `ValuesLost` when the memory that has them is gone."""
+    try:
+        return transfers.fetch(buffer, HOST, 0)[0]
+    except DeviceFailure as failure:
+        raise lost(buffer.space, failure) from failure

@@ -1,8 +1,8 @@
-"""Graph → a smaller graph with the same values, to the bit.
+"""Graph → a smaller graph with the same values.
 
 One walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions;
 a second one leaves out what no output needs. Only identities that hold for every number are used: `x + 0` is not `x`
-when x is -0.0, and stays.
+when x is -0.0, and stays. One rule changes bits, for the better: `x**2` becomes `x * x`, which is correctly rounded.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Program:
         elif len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
                 array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
+            array.flags.writeable = False
             self.values[at] = array
             return Call(embedded, {"array": array}, (), call.outputs), ()
         return call, args
@@ -78,7 +79,8 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
     def rule(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
         for side in sides:
             other = args[1 - side]
-            applies = not integers_only or call.spec.dtype.is_integer
+            # A complex product by 1 is more than a copy: it makes NaN of infinities.
+            applies = call.spec.dtype.is_integer if integers_only else not call.spec.dtype.is_complex
             if applies and p.number(args[side]) == number and p.calls[other].spec is call.spec:
                 return other
         return None
@@ -89,7 +91,7 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
 def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     if p.calls[args[0]].spec is not call.spec or not call.spec.dtype.is_inexact:
         return None
-    exponent = p.number(args[1])
+    exponent = None if call.spec.dtype.is_complex else p.number(args[1])
     return args[0] if exponent == 1 else p.again("square", args[0]) if exponent == 2 else None
 
 

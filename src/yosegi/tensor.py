@@ -10,26 +10,40 @@ read-only views, so that this holds for NumPy's hands too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from . import interchange
-from .dtype import DType, as_dtype
+from .dtype import DType
 from .errors import ArgumentError, DTypeError, ShapeError
 from .interchange import Array as Array
 from .node import Node, Shape
 
 Operand: TypeAlias = "Tensor | bool | int | float | complex | np.ndarray[Any, Any] | np.generic"
 
-OPERATORS: Final[dict[str, Callable[..., Any]]] = {}
-"""The ops behind Python's operators and Tensor's methods, filled in by their declarations."""
+OPERATORS: Final[dict[str, Callable[..., Tensor]]] = {}
+"""The functions behind Python's operators and Tensor's methods, by name. They are declared below this file in the
+layers, and put themselves in."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What else a tensor asks of files below it in the layers; they fill it in."""
+
+    device_of: Callable[[Tensor], Any] = field(init=False)
+    namespace: Callable[[str | None], ModuleType] = field(init=False)
+    from_plain: Callable[[Array, str], Tensor] = field(init=False)
+
+
+HOOKS: Final = Hooks()
 
 
 def _unary(name: str) -> Callable[[Tensor], Tensor]:
     def method(self: Tensor, /) -> Tensor:
-        return OPERATORS[name](self)  # type: ignore[no-any-return]
+        return OPERATORS[name](self)
 
     return method
 
@@ -37,7 +51,7 @@ def _unary(name: str) -> Callable[[Tensor], Tensor]:
 def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
         try:
-            return OPERATORS[name](self, other)  # type: ignore[no-any-return]
+            return OPERATORS[name](self, other)
         except DTypeError:
             if _is_operand(other):
                 raise
@@ -50,14 +64,16 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
         if not _is_operand(other):
             return NotImplemented  # type: ignore[no-any-return]
-        return OPERATORS[name](other, self)  # type: ignore[no-any-return]
+        return OPERATORS[name](other, self)
 
     return method
 
 
 def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
-        result: Tensor = OPERATORS[name](self, other)
+        if not _is_operand(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        result = OPERATORS[name](self, other)
         if result.shape != self.shape:
             raise ShapeError(
                 f"[{name}] expected the result of the in-place operator to keep the shape {self.shape}, "
@@ -71,6 +87,18 @@ def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
         self._node = result._node
         return self
 
+    return method
+
+
+def _reduction(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, axis: Any = None, dtype: Any = None, out: None = None, **attrs: Any) -> Tensor:
+        if out is not None:
+            raise ArgumentError(f"[{name}] expected out=None, got {type(out).__name__}; tensors are values")
+        if dtype is not None:
+            attrs["dtype"] = dtype
+        return OPERATORS[name](self, axis=axis, **attrs)
+
+    method.__name__, method.__doc__ = name, f"See `ys.{name}`."
     return method
 
 
@@ -118,7 +146,7 @@ class Tensor:
     @property
     def device(self) -> Any:
         """The device the value lives on; for one not computed yet, the default device."""
-        return OPERATORS["device_of"](self)
+        return HOOKS.device_of(self)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -127,8 +155,7 @@ class Tensor:
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
         """The `yosegi` module, which is the Array API namespace."""
-        namespace: ModuleType = OPERATORS["namespace"](api_version)
-        return namespace
+        return HOOKS.namespace(api_version)
 
     # Its value
 
@@ -177,7 +204,7 @@ class Tensor:
         return memoryview(self.numpy())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OPERATORS["from_plain"], (interchange.plain(self.numpy()), self.dtype.name)
+        return HOOKS.from_plain, (interchange.plain(self.numpy()), self.dtype.name)
 
     def __copy__(self) -> Tensor:
         return Tensor(self._node)
@@ -223,7 +250,7 @@ class Tensor:
     # Parts and layouts
 
     def __getitem__(self, key: Any, /) -> Tensor:
-        return OPERATORS["getitem"](self, key)  # type: ignore[no-any-return]
+        return OPERATORS["getitem"](self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
         self._node = OPERATORS["setitem"](self, key, value)._node
@@ -237,44 +264,46 @@ class Tensor:
         return bool(OPERATORS["any"](OPERATORS["eq"](self, value)))
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The same value on another device."""
-        return OPERATORS["to_device"](self, device, stream)  # type: ignore[no-any-return]
+        """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+        return OPERATORS["to_device"](self, device, stream)
 
     def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
         """The same values in another dtype."""
-        return OPERATORS["astype"](self, as_dtype(dtype), copy=copy)  # type: ignore[no-any-return]
+        return OPERATORS["astype"](self, dtype, copy=copy)
+
+    def copy(self) -> Tensor:
+        """A tensor of the same value."""
+        return Tensor(self._node)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one length may be -1."""
-        return OPERATORS["reshape"](self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)  # type: ignore[no-any-return]
+        return OPERATORS["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
-    def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        """See `ys.sum`."""
-        return OPERATORS["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)  # type: ignore[no-any-return]
+    def flatten(self) -> Tensor:
+        """The same elements in one dimension."""
+        return OPERATORS["reshape"](self, (-1,))
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """See `ys.mean`."""
-        return OPERATORS["mean"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """See `ys.max`."""
-        return OPERATORS["max"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
-
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        """See `ys.min`."""
-        return OPERATORS["min"](self, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
+    ravel = flatten
 
     @property
     def T(self) -> Tensor:
         """The transpose of a matrix."""
         if self.ndim != 2:
             raise ShapeError(f"[T] expected a 2-d tensor, got shape {self.shape}; use mT or ys.permute_dims")
-        return OPERATORS["matrix_transpose"](self)  # type: ignore[no-any-return]
+        return OPERATORS["matrix_transpose"](self)
 
     @property
     def mT(self) -> Tensor:
         """The transpose of the last two dimensions."""
-        return OPERATORS["matrix_transpose"](self)  # type: ignore[no-any-return]
+        return OPERATORS["matrix_transpose"](self)
+
+    # Reductions, by NumPy's names
+
+    sum, prod = _reduction("sum"), _reduction("prod")
+    mean, std, var = _reduction("mean"), _reduction("std"), _reduction("var")
+    max, min = _reduction("max"), _reduction("min")
+    argmax, argmin = _reduction("argmax"), _reduction("argmin")
+    any, all = _reduction("any"), _reduction("all")
 
     # Operators
 

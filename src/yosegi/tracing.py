@@ -1,7 +1,11 @@
-"""The trace under way: what a function being jitted needs beside its arguments.
+"""What is under way: a function being traced by `jit`, or recorded for a gradient.
 
 Most of a trace is simply the graph its calls build. Some values must be made anew at every replay, like the key of a
 random draw: `fed` gives a placeholder for such a value and notes in the trace how to make it.
+
+A function being recorded may ask for values on its way (`if float(x) > 0:`). What they were computed from is still
+needed for the pass back, so evaluation drops no inputs; it notes the nodes, which are let go of when the outermost
+recording ends.
 """
 
 from __future__ import annotations
@@ -46,6 +50,28 @@ def tracing() -> Iterator[Trace]:
 def is_tracing() -> bool:
     """Whether a function is being traced in this context."""
     return _current.get() is not None
+
+
+_held: ContextVar[list[Node] | None] = ContextVar("held", default=None)
+
+held = _held.get
+"""Where evaluation must note nodes whose inputs it has to leave in place; `None` when nothing is being recorded."""
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Keep the graph of everything that is computed inside."""
+    if _held.get() is not None:
+        yield
+        return
+    nodes: list[Node] = []
+    token = _held.set(nodes)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+        for node in nodes:
+            node.inputs = ()
 
 
 def fed(make: Feed, shape: Shape, dtype: DType) -> Tensor:

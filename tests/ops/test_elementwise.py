@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ import yosegi as ys
 from values import LAYOUTS, LETTER, check, dtypes_of, in_single, operands, specials
 from yosegi.dtype import ALL, PROMOTION, DType, as_dtype
 from yosegi.errors import DTypeError, ShapeError
-from yosegi.op import REGISTRY
 from yosegi.ops import elementwise
 
 # The table ----------------------------------------------------------------------------------------------------------
@@ -77,6 +77,7 @@ def _tanh(x: Any) -> Any:
 
 REFERENCES = {
     "floor_divide": _floor_divide, "pow": _pow, "expm1": _expm1, "tanh": _tanh,
+    "reciprocal": lambda x: np.true_divide(1, x),
     "round": lambda x: np.rint(x) if x.dtype.kind in "fc" else x,
     "conj": lambda x: np.conj(x) if x.dtype.kind == "c" else x,
     "imag": lambda x: np.imag(x) if x.dtype.kind == "c" else np.zeros_like(x),
@@ -95,7 +96,7 @@ def reference(name: str, *arrays: Any) -> Any:
 
 
 def arity(name: str) -> int:
-    return REGISTRY[name].arity if name in REGISTRY else 1
+    return len(signature(getattr(ys, name)).parameters)
 
 
 def unsigned_zero(name: str) -> bool:
@@ -108,7 +109,7 @@ def test_the_table_holds_every_elementwise_function() -> None:
     assert public - {"Tensor"} == INPUTS.keys() | {"where", "clip"}
 
 
-@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in INPUTS for d in dtypes_of(INPUTS[n].kinds)])
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in INPUTS for d in dtypes_of(INPUTS[n].kinds)], ids=str)
 def test_special_values(name: str, dtype: DType) -> None:
     values = specials(dtype)
     arrays = [values] if arity(name) == 1 else [values[:, None], values]
@@ -125,7 +126,9 @@ def test_shapes_and_layouts(name: str, data: Any) -> None:
     check(got, reference(name, *[array for _, array in pairs]), zero_signs=not unsigned_zero(name))
 
 
-@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in INPUTS for d in ALL if LETTER[d] not in INPUTS[n].kinds])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(n, d) for n in INPUTS for d in ALL if LETTER[d] not in INPUTS[n].kinds], ids=str
+)
 def test_dtypes_a_function_is_not_defined_for(name: str, dtype: DType) -> None:
     text = f"[{name}] expected {INPUTS[name].what}, got {dtype.name}; cast it with astype"
     with pytest.raises(DTypeError) as error:
@@ -140,8 +143,8 @@ def test_a_chain_reads_any_layout(layout: str) -> None:
     check(x + x, array + array)
 
 
-@pytest.mark.parametrize("x", ALL)
-@pytest.mark.parametrize("y", ALL)
+@pytest.mark.parametrize("x", ALL, ids=str)
+@pytest.mark.parametrize("y", ALL, ids=str)
 def test_mixed_dtypes_are_brought_to_the_common_one(x: DType, y: DType) -> None:
     common = PROMOTION[x, y]
     if common not in (None, ys.bool):
@@ -166,7 +169,7 @@ def met(dtype: DType, letter: str) -> DType:
 
 
 @pytest.mark.parametrize("letter", NUMBERS)
-@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_numbers_on_both_sides(dtype: DType, letter: str) -> None:
     number, result = NUMBERS[letter], met(dtype, letter)
     x = ys.asarray([0, 1]).astype(dtype)
@@ -181,7 +184,7 @@ def test_numbers_on_both_sides(dtype: DType, letter: str) -> None:
             check(named(number, x), in_single(function, value, array))
 
 
-@pytest.mark.parametrize("dtype", dtypes_of("biu"))
+@pytest.mark.parametrize("dtype", dtypes_of("biu"), ids=str)
 def test_float_functions_of_integers_and_numbers(dtype: DType) -> None:
     x = ys.asarray([0, 1]).astype(dtype)
     check(x / 4, np.array([0, 0.25]))
@@ -216,7 +219,6 @@ def test_numbers_are_told_apart() -> None:
     check(ys.asarray([2, 3]) * True, np.array([2, 3]))
 
 
-@pytest.mark.xfail(strict=True, reason="op.literal keeps one node for numbers that compare equal: 1+0j and 1-0j")
 def test_complex_numbers_are_told_apart_by_the_signs_of_their_zeros() -> None:
     assert complex(ys.sqrt(complex(-1, 0.0))) == 1j
     assert complex(ys.sqrt(complex(-1, -0.0))) == -1j
@@ -330,7 +332,7 @@ def test_where_in_any_shape(pairs: Any) -> None:
     check(ys.where(c != 0, x, y), np.where(condition != 0, first, second))
 
 
-@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_where_of_every_dtype(dtype: DType) -> None:
     values = specials(dtype)
     condition = np.arange(values.size) % 3 == 0
@@ -340,7 +342,7 @@ def test_where_of_every_dtype(dtype: DType) -> None:
     check(grid, np.where(condition[:, None], values, np.zeros((), dtype.numpy)))
 
 
-@pytest.mark.parametrize("dtype", dtypes_of("iuf"))
+@pytest.mark.parametrize("dtype", dtypes_of("iuf"), ids=str)
 def test_clip(dtype: DType) -> None:
     values = specials(dtype)
     x, low, high = ys.asarray(values), np.asarray(1).astype(dtype.numpy), np.asarray(2).astype(dtype.numpy)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import run
+from ..evaluate import eval
 from ..jit import jit
 from ..op import REGISTRY
 from ..ops.creation import asarray
@@ -64,7 +64,7 @@ def measure(*, rounds: int = 40, calls: int = 300) -> Overhead:
 
     def cached() -> Any:
         result = chain(exp, tanh, x, y)
-        run.eval(result)
+        eval(result)
         return result
 
     contenders: dict[str, Callable[[], Any]] = {

@@ -1,5 +1,6 @@
 """What holds a tensor's values."""
 
 from .buffer import HOST, Buffer
+from .transfer import Method, Transfers
 
-__all__ = ["HOST", "Buffer"]
+__all__ = ["HOST", "Buffer", "Method", "Transfers"]

@@ -20,7 +20,7 @@ from .types import astype
 DTypeLike = Any
 DeviceLike = Any
 _NUMBERS: Final = (bool, int, float, complex)
-_PLAIN: Final[tuple[Any, ...]] = (*_NUMBERS, list, tuple)
+_PLAIN: Final[tuple[Any, ...]] = (*_NUMBERS, list, tuple, range)
 _PYTHON_TYPE: Final[dict[str, Any]] = dict(zip(KINDS, (bool, int, int, float, complex), strict=True))
 
 
@@ -43,7 +43,7 @@ def asarray(obj: Any, /, *, dtype: DTypeLike = None, device: DeviceLike = None, 
     wanted = rules.optional_dtype(dtype)
     if isinstance(obj, Tensor):
         if copy is False and wanted not in (None, obj.dtype):
-            raise ArgumentError(f"expected dtype {obj.dtype.name} for copy=False, got {wanted.name}")
+            raise ArgumentError(f"expected dtype {obj.dtype.name} for copy=False, got {wanted.name}; leave copy out")
         return place(obj if copy is False else astype(obj, wanted or obj.dtype), device)
     if isinstance(obj, _PLAIN) and not isinstance(obj, np.generic):
         if copy is False:

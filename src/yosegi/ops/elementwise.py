@@ -13,7 +13,7 @@ import numpy as np
 
 from ..dtype import bool_
 from ..node import Spec, spec
-from ..op import Arr, OpKind, op
+from ..op import Arr, OpKind, flat, op
 from ..tensor import Operand, Tensor
 from . import rules
 
@@ -48,7 +48,7 @@ def divide(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise quotient. Integers are divided as floats."""
 
 
-@_op(infer=rules.real, operator="floordiv", scalar=lambda k, a, b: k.floordiv(a, b))
+@_op(infer=rules.real, operator="floordiv", vjp=flat, scalar=lambda k, a, b: k.floordiv(a, b))
 def floor_divide(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise quotient, rounded down. An integer divided by zero is 0."""
     if x1.dtype.kind != "f":
@@ -65,13 +65,18 @@ def remainder(x1: Arr, x2: Arr, /) -> Arr:
 
 
 @_op(infer=rules.numeric, operator="pow", scalar=lambda k, a, b: k.pow(a, b),
-     vjp=lambda g, out, a, b: (g * conj(b * a ** (b - 1)), g * conj(out * _safe_log(a))))  # fmt: skip
+     vjp=lambda g, out, a, b: (g * conj(_power_slope(a, b)), g * conj(out * _safe_log(a))))  # fmt: skip
 def pow(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise power. An integer to a negative power is its reciprocal's integer part: 0, but for 1 and -1."""
     if x2.dtype.kind != "i":
         return np.power(x1, x2)
     inverse = np.where(np.abs(x1) == 1, np.power(x1, x2 % 2), 0)
     return np.where(x2 < 0, inverse, np.power(x1, np.maximum(x2, 0)))
+
+
+def _power_slope(a: Tensor, b: Tensor) -> Tensor:
+    """b * a**(b - 1), and 0 for b = 0, whatever a."""
+    return where(b == 0, 0, b * a ** where(b == 0, 1, b - 1))
 
 
 def _safe_log(x: Tensor) -> Tensor:
@@ -109,9 +114,11 @@ def _sign_vjp(g: Tensor, out: Tensor, x: Tensor) -> Tensor | None:
     return where(size == 0, 0, (g - out * real(conj(out) * g)) / where(size == 0, 1, size))
 
 
-@_math(ufunc=np.reciprocal, vjp=lambda g, out, x: (-g * conj(out * out),), scalar=lambda k, x: k.div(k.const(1, x), x))
+@_math(real_ufunc=np.reciprocal, vjp=lambda g, out, x: (-g * conj(out * out),),
+       scalar=lambda k, x: k.div(k.const(1, x), x))  # fmt: skip
 def reciprocal(x: Arr, /) -> Arr:
     """Element-wise 1/x."""
+    return np.true_divide(1, x)  # NumPy's complex reciprocal knows no infinity at 0
 
 
 @_op(infer=rules.numeric, ufunc=np.square, vjp=lambda g, out, x: (2 * g * conj(x),), scalar=lambda k, x: k.mul(x, x))
@@ -152,7 +159,8 @@ def copysign(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise magnitude of `x1` with the sign of `x2`."""
 
 
-@_real_math(ufunc=np.nextafter, computes_half=True, scalar=lambda k, a, b: k.nextafter(a, b))
+@_real_math(ufunc=np.nextafter, computes_half=True, vjp=lambda g, out, a, b: (g, None),
+            scalar=lambda k, a, b: k.nextafter(a, b))  # fmt: skip
 def nextafter(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise next representable number from `x1` towards `x2`."""
 
@@ -160,25 +168,25 @@ def nextafter(x1: Arr, x2: Arr, /) -> Arr:
 # Rounding
 
 
-@_op(infer=rules.real, scalar=lambda k, x: k.floor(x))
+@_op(infer=rules.real, vjp=flat, scalar=lambda k, x: k.floor(x))
 def floor(x: Arr, /) -> Arr:
     """Element-wise largest integer not above x."""
     return np.floor(x) if x.dtype.kind == "f" else x
 
 
-@_op(infer=rules.real, scalar=lambda k, x: k.ceil(x))
+@_op(infer=rules.real, vjp=flat, scalar=lambda k, x: k.ceil(x))
 def ceil(x: Arr, /) -> Arr:
     """Element-wise smallest integer not below x."""
     return np.ceil(x) if x.dtype.kind == "f" else x
 
 
-@_op(infer=rules.real, scalar=lambda k, x: k.trunc(x))
+@_op(infer=rules.real, vjp=flat, scalar=lambda k, x: k.trunc(x))
 def trunc(x: Arr, /) -> Arr:
     """Element-wise integer part of x."""
     return np.trunc(x) if x.dtype.kind == "f" else x
 
 
-@_op(infer=rules.numeric, scalar=lambda k, x: k.rint(x))
+@_op(infer=rules.numeric, vjp=flat, scalar=lambda k, x: k.rint(x))
 def round(x: Arr, /) -> Arr:
     """Element-wise nearest integer; halves go to the even one."""
     return np.rint(x) if x.dtype.kind in "fc" else x

@@ -14,11 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import DType, as_dtype, bool_, int64
+from ..dtype import DType, as_dtype, bool_, int64, number_type
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
+from ..interchange import settled
+from ..memory import HOST
 from ..node import Shape, Spec, spec
-from ..op import Arr, OpKind, as_nodes, literal, op
+from ..op import Arr, OpKind, as_nodes, from_array, literal, op
 from ..tensor import OPERATORS, Array, Tensor
+from ..tracing import held, is_tracing
 from . import rules
 from .creation import arange, asarray, zeros
 from .elementwise import where
@@ -161,6 +164,9 @@ def _zero(like: Tensor) -> Tensor:
 
 def getitem(x: Tensor, key: Any, /) -> Tensor:
     """`x[key]` by NumPy's rules. A boolean mask is evaluated at once, for the shape of the result depends on it."""
+    at_once = _host_view(x, key)
+    if at_once is not None:
+        return at_once
     try:
         normal = parse(key, x.shape)
         view = _view(x, normal)
@@ -170,6 +176,25 @@ def getitem(x: Tensor, key: Any, /) -> Tensor:
         return gather(view, *indices, axes=axes, at=normal.at)
     except UserError as error:
         raise error.of("getitem") from None
+
+
+_BASIC: Final = (int, slice, type(None), type(...))
+
+
+def _host_view(x: Tensor, key: Any) -> Tensor | None:
+    """A window of a value that is there, taken at once: it costs nothing, where a plan for each window would.
+
+    `None` where the value is not there, or the way to it matters, or the key is of another kind or does not fit.
+    """
+    buffer = x._node.buffer
+    if buffer is None or buffer.space is not HOST or held() is not None or is_tracing():
+        return None
+    if type(key) not in _BASIC and not (type(key) is tuple and all([type(k) in _BASIC for k in key])):
+        return None
+    try:
+        return from_array(settled(np.asarray(buffer.data[key])))
+    except IndexError:
+        return None
 
 
 def setitem(x: Tensor, key: Any, value: Any, /) -> Tensor:
@@ -235,7 +260,7 @@ _LEVEL: Final = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real fl
 
 def _as_value(value: Any, dtype: DType) -> Tensor:
     """What is written, in the tensor's dtype. It must be of the same kind or a lower one."""
-    python = next((t for t in (bool, int, float, complex) if isinstance(value, t)), None)
+    python = number_type(value)
     given = value if python is not None else asarray(value)
     own = as_dtype(python) if python is not None else given.dtype
     if _LEVEL[own.kind] > _LEVEL[dtype.kind]:

@@ -92,7 +92,7 @@ def _prod_vjp(
     return (kept(g, x, axis) * conj(moveaxis(others, tuple(range(len(rest), x.ndim)), axis)),)
 
 
-@_op(infer=_accumulate_rule, vjp=_prod_vjp)
+@_op(infer=_accumulate_rule, vjp=_prod_vjp, operator="prod")
 def prod(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: bool = False) -> Arr:
     """The product over some axes (all by default)."""
     return np.prod(x, axis=axis, dtype=_numpy_accumulator(x, dtype), keepdims=keepdims)
@@ -115,7 +115,7 @@ def min(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     return np.min(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_truth_rule)
+@_op(infer=_truth_rule, operator="all")
 def all(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """Whether every element is true (not zero) over some axes (all by default)."""
     return np.all(x, axis=axis, keepdims=keepdims)
@@ -155,7 +155,7 @@ def _var_vjp(
     return (kept(g, x, axis) * (x - mean(x, axis=axis, keepdims=True)) * (2 * _share(x, axis, correction)),)
 
 
-@_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True)
+@_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True, operator="var")
 def var(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The variance over some axes (all by default): squares are divided by the count less `correction`."""
     n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
@@ -164,7 +164,7 @@ def var(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdim
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
 
 
-@_op(infer=_spread_rule, promotes_from=0, inexact=True,
+@_op(infer=_spread_rule, promotes_from=0, inexact=True, operator="std",
      vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))  # fmt: skip
 def std(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The standard deviation over some axes (all by default)."""

@@ -26,10 +26,8 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except TraceError:
-            raise
         except UserError as error:
-            raise type(error)(_OF_AN_OP.sub("", str(error))).of(function.__name__) from None
+            raise _told_as(function.__name__, error) from None
 
     return call
 
@@ -37,12 +35,20 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
 def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
     """`named`, for a function of a tensor: arrays and numbers are taken for one, as ops do."""
 
-    @named
     @wraps(function)
     def call(x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(as_tensor(x), *args, **kwargs)
+        try:
+            return function(as_tensor(x), *args, **kwargs)
+        except UserError as error:
+            raise _told_as(function.__name__, error) from None
 
     return call
+
+
+def _told_as(name: str, error: UserError) -> UserError:
+    if isinstance(error, TraceError):
+        return error
+    return type(error)(_OF_AN_OP.sub("", str(error))).of(name)
 
 
 def as_tensor(x: Any) -> Tensor:

@@ -77,13 +77,13 @@ def _extreme_rule(x: Spec, *, axis: int | None, keepdims: bool) -> Normal:
     return Normal(spec(shape, int64), {"axis": dim, "keepdims": bool(keepdims)})
 
 
-@_op(infer=_extreme_rule)
+@_op(infer=_extreme_rule, operator="argmax")
 def argmax(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
     """The index of the first largest element, along an axis or of the flattened tensor. NaN is the largest."""
     return np.argmax(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_extreme_rule)
+@_op(infer=_extreme_rule, operator="argmin")
 def argmin(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
     """The index of the first smallest element, along an axis or of the flattened tensor; that of a NaN, if any is."""
     return np.argmin(x, axis=axis, keepdims=keepdims)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from typing import Any
 
 from ...device import Kernel, Limits
 from ...dtype import ALL
 from ...fuse import Region
 from ...memory import HOST
+from ...op import OpKind
 from .kernel import compile_region
 
 
@@ -18,9 +20,12 @@ class Cpu:
     name = "cpu"
     rank = 1000
     space = HOST
+    is_gpu = False
+    is_volatile = False
+    coalesces = True
 
     def __init__(self) -> None:
-        self.limits = Limits(frozenset(ALL))
+        self.limits = Limits(frozenset(ALL), frozenset(OpKind))
         self.description = f"{platform.machine()}, {os.cpu_count()} cores, NumPy reference kernels"
 
     def supports(self, region: Region) -> str | None:
@@ -30,6 +35,21 @@ class Cpu:
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls the reference bodies."""
         return compile_region(region)
+
+    def from_host(self, array: Any) -> Any:
+        """The same array."""
+        return array
+
+    def to_host(self, data: Any) -> Any:
+        """The same array."""
+        return data
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: its kernels return when they are done."""
+
+    def trim(self) -> int:
+        """Nothing is kept for reuse."""
+        return 0
 
     def memory(self) -> tuple[int, int]:
         """Main memory, as the system reports it; zeros where it does not."""

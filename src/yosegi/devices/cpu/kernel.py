@@ -19,19 +19,17 @@ import numpy as np
 from ...device import Kernel
 from ...errors import OutOfMemory
 from ...fuse import Region, is_constant
+from ...interchange import settled
 from ...node import Call
 from ...reference import ERROR_STATE, bind
-
-_SMALL_PART = 4  # a view of less than one in so many bytes of its memory is copied, to let go of the rest
 
 
 def compile_region(region: Region) -> Kernel:
     """The region as a function of its inputs' arrays."""
     source, names = _Writer(region).write()
-    namespace: dict[str, Any] = {**names, "asarray": np.asarray, "settled": settled, "MemoryError": MemoryError,
-                                 "out_of_memory": _out_of_memory, "errstate": np.errstate}  # fmt: skip
-    if ERROR_STATE is not None:
-        namespace["error_state"], namespace["ignore"] = ERROR_STATE
+    variable, ignore = ERROR_STATE
+    namespace: dict[str, Any] = {**names, "asarray": np.asarray, "settled": settled, "out_of_memory": _out_of_memory,
+                                 "error_state": variable, "ignore": ignore}  # fmt: skip
     exec(_code(source), namespace)
     kernel: Kernel = namespace["kernel"]
     return kernel
@@ -44,16 +42,6 @@ def _code(source: str) -> CodeType:
 
 def _out_of_memory(error: MemoryError) -> OutOfMemory:
     return OutOfMemory(str(error) or "the system has no memory left")
-
-
-def settled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A result that may be a view, as one that is good to keep: not a broadcast one, nor a sliver of a large array."""
-    base = array.base
-    if base is None:
-        return array
-    sliver = isinstance(base, np.ndarray) and array.nbytes * _SMALL_PART < base.nbytes
-    repeats = 0 in array.strides and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
-    return array.copy() if sliver or repeats else array
 
 
 class _Writer:
@@ -79,15 +67,12 @@ class _Writer:
                 body.append(f"del {', '.join(dead)}")
         results = ", ".join(self._result(entry) for entry in self.region.outputs)
         body.append(f"return ({results},)" if results else "return ()")
-        if ERROR_STATE is not None:
-            lines = ["token = error_state.set(ignore)", "try:", *[f" {line}" for line in body]]
-            tail = ["except MemoryError as error:", " raise out_of_memory(error) from error",
-                    "finally:", " error_state.reset(token)"]  # fmt: skip
-            lines += tail
-        else:
-            lines = ["with errstate(all='ignore'):", *[f" {line}" for line in body]]
-        text = "\n".join(f" {line}" for line in lines)
-        return f"def kernel({parameters}):\n{text}\n", self.names
+        text = "\n".join(f"  {line}" for line in body)
+        return (
+            f"def kernel({parameters}):\n token = error_state.set(ignore)\n try:\n{text}\n"
+            " except MemoryError as error:\n  raise out_of_memory(error) from error\n"
+            " finally:\n  error_state.reset(token)\n"
+        ), self.names
 
     def _last_uses(self) -> dict[int, int]:
         last: dict[int, int] = {}
@@ -133,4 +118,4 @@ class _Writer:
         name = self.local[entry]
         if len(call.outputs) > 1 or entry in self.owned:
             return name
-        return f"asarray({name})" if not call.spec.ndim else f"settled({name})"
+        return f"settled(asarray({name}))" if not call.spec.ndim else f"settled({name})"

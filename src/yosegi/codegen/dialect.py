@@ -1,0 +1,107 @@
+"""The table by which the languages of the C family differ.
+
+Kernels are written once, in `loops`, `reductions` and `copies`; a `Dialect` holds the words. Its rows live with the
+devices that speak them. A language without arithmetic on vectors has `widths == (1,)` there and still loads and
+stores several elements at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One language. Texts in braces are filled in by `str.format`."""
+
+    header: str
+    """What every source begins with."""
+    kernel: str
+    """The words before a kernel's name."""
+    global_pointer: str
+    """A parameter that points to device memory: {const}, {type}, {name}."""
+    local_array: str
+    """An array that a work group shares: {type}, {name}, {size}."""
+    global_id: str
+    local_id: str
+    group_id: str
+    barrier: str
+    """Waits for the work group, and makes what it wrote to shared memory seen."""
+
+    types: Mapping[DType, str]
+    """What an element is while it is computed with. Of complex dtypes: each part."""
+    stored: Mapping[DType, str]
+    """What an element is in memory. Of complex dtypes: each part."""
+    masks: Mapping[int, str]
+    """Signed integers by bits: what comparing two vectors gives, all ones for true."""
+    unsigned: Mapping[str, str]
+    """Integer type names with their unsigned counterparts."""
+
+    widths: tuple[int, ...]
+    """The widths of vectors that arithmetic can be written for, widest first; 1 is always among them."""
+    vector: str
+    """The name of a vector type: {type}, {n}."""
+    splat: str
+    """A vector of given elements, or of one repeated: {type}, {items}."""
+    lane: str
+    """One element of a vector: {x}, {i} (a hexadecimal digit)."""
+    low: str
+    high: str
+    """The halves of a vector: {x}."""
+    even: str
+    odd: str
+    """Every other element of a vector: {x}. Both can be assigned to."""
+    load: str
+    """A vector from memory that is aligned to its elements: {n}, {pointer}, {at}."""
+    store: str
+    """The same, to memory: {n}, {pointer}, {at}, {value}."""
+    load_half: str
+    """A float16 element as a float: {pointer}, {at}."""
+    load_halves: str
+    store_half: str
+    """A float as a float16 element: {pointer}, {at}, {value}."""
+    store_halves: str
+    """The same for vectors, with {n}."""
+
+    convert: str
+    """A value converted by C's rules: {type}, {x}."""
+    reinterpret: str
+    """The same bits as another type: {type}, {x}."""
+    select: str
+    """Of two vectors, {a} where the vector {mask} is all ones, {b} where it is zero."""
+    all_lanes: str
+    """Whether a mask holds in every lane: {mask}."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
+    suffixes: Mapping[str, str] = field(default_factory=dict)
+    """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
+    bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Functions of a type that on vectors are only right below some magnitude; beyond, they are called per lane."""
+
+    def vector_type(self, scalar: str, width: int) -> str:
+        """The type of so many elements."""
+        return scalar if width == 1 else self.vector.format(type=scalar, n=width)
+
+    def function(self, name: str, scalar: str) -> str:
+        """A function's name for arguments of a type."""
+        suffix = self.suffixes.get(scalar, "")
+        return self.functions.get(name, "{name}{suffix}").format(name=name, suffix=suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What of a device's build decides the shape of its kernels."""
+
+    width: int
+    """How many 4-byte elements one work item computes with at once."""
+    group: int
+    """Work items in a group."""
+    cooperating: int
+    """Work items in a group that reduces together: a power of two."""
+    units: int
+    """Groups that run side by side."""
+    blocked: bool
+    """Whether an item's elements are best next to each other (caches), or next to its neighbours' (coalescing)."""

@@ -1,0 +1,77 @@
+"""OpenCL C, as a row of the table of dialects."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...codegen.dialect import Dialect
+from ...dtype import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+_INTEGERS: Final[dict[DType, str]] = {
+    int8: "char", int16: "short", int32: "int", int64: "long",
+    uint8: "uchar", uint16: "ushort", uint32: "uint", uint64: "ulong",
+}  # fmt: skip
+_FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
+
+# Products are not fused with sums: a loop gives what its ops give one by one, to the bit.
+_HEADER: Final = "#pragma OPENCL FP_CONTRACT OFF\n"
+DOUBLE: Final = "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#endif\n"
+
+OPENCL: Final = Dialect(
+    header=DOUBLE + _HEADER,
+    kernel="__kernel void",
+    global_pointer="__global {const}{type}* restrict {name}",
+    local_array="__local {type} {name}[{size}]",
+    global_id="get_global_id(0)",
+    local_id="get_local_id(0)",
+    group_id="get_group_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE)",
+    types=_INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
+    stored=_INTEGERS | _FLOATS | {bool_: "uchar", float16: "half", bfloat16: "ushort"},
+    masks={8: "char", 16: "short", 32: "int", 64: "long"},
+    unsigned={t: f"u{t.removeprefix('u')}" for t in _INTEGERS.values()},
+    widths=(16, 8, 4, 2, 1),
+    vector="{type}{n}",
+    splat="({type})({items})",
+    lane="{x}.s{i}",
+    low="{x}.lo",
+    high="{x}.hi",
+    even="{x}.even",
+    odd="{x}.odd",
+    load="vload{n}(0, {pointer} + {at})",
+    store="vstore{n}({value}, 0, {pointer} + {at})",
+    load_half="vload_half({at}, {pointer})",
+    load_halves="vload_half{n}(0, {pointer} + {at})",
+    store_half="vstore_half_rte({value}, {at}, {pointer})",
+    store_halves="vstore_half{n}_rte({value}, 0, {pointer} + {at})",
+    convert="convert_{type}({x})",
+    reinterpret="as_{type}({x})",
+    select="select({b}, {a}, {mask})",
+    all_lanes="all({mask})",
+    # The vector forms of SLEEF, which PoCL compiles in: one large argument spoils the other lanes' results, and the
+    # extremes of pow and fmod are wrong in double.
+    bounded={
+        ("sin", "float"): 100.0,
+        ("cos", "float"): 100.0,
+        ("tan", "float"): 100.0,
+        ("pow", "double"): 0.0,
+        ("fmod", "double"): 0.0,
+    },
+)

@@ -1,0 +1,235 @@
+"""Evaluation: nodes → plan (a known one, if the structure has been seen) → values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, Final
+
+from .device import Device, chain_named, device_named, devices, host_device
+from .errors import ArgumentError, ValuesLost
+from .grad import variable
+from .graph import Graph, Key, capture, check, graph_of
+from .memory import HOST, Buffer
+from .node import Node, install_evaluator
+from .options import Options, current
+from .place import place
+from .plan import Explanation, Plan
+from .run import check_fallback, run_plan, to_host, transfers
+from .simplify import simplify
+from .tensor import HOOKS, OPERATORS, Tensor
+from .tracing import held, is_tracing
+
+CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
+"""Check every graph at every stage, and every result against its spec. For tests."""
+
+_BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share of the plan, takes
+_CACHE_BYTES: Final = 64 << 20
+_LINEAGE_LIMIT: Final = 32  # evaluations whose history is kept to make values of a volatile memory again
+
+
+class PlanCache:
+    """Plans by structural key. The oldest go when all together outgrow the limit."""
+
+    def __init__(self, limit: int = _CACHE_BYTES) -> None:
+        self._plans: dict[Key, Plan] = {}
+        self._limit = limit
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Plan | None:
+        """The plan for this structure, if there is one."""
+        return self._plans.get(key)
+
+    def put(self, key: Key, plan: Plan) -> None:
+        """Remember a plan."""
+        with self._lock:
+            if key in self._plans:
+                return
+            self._plans[key] = plan
+            self._size += self._weight(key, plan)
+            while self._size > self._limit and len(self._plans) > 1:
+                oldest = next(iter(self._plans))
+                self._size -= self._weight(oldest, self._plans.pop(oldest))
+
+    @staticmethod
+    def _weight(key: Key, plan: Plan) -> int:
+        return _BYTES_PER_ENTRY * len(key) + plan.nbytes
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+
+_plans: Final[dict[Options, PlanCache]] = {}
+
+
+def plan_for(key: Key) -> Plan:
+    """The plan for a structure under the options in force: a known one, or a new one."""
+    options = current()
+    cache = _plans.get(options)
+    if cache is None:
+        cache = _plans.setdefault(options, PlanCache())
+    plan = cache.get(key)
+    if plan is None:
+        plan = plan_of(graph_of(key))
+        cache.put(key, plan)
+    return plan
+
+
+def plan_of(graph: Graph) -> Plan:
+    """A new plan: the graph, simplified, cut into regions, placed."""
+    smaller = simplify(graph)
+    if CHECKED:
+        check(graph)
+        check(smaller)
+    wanted = current().device
+    chain = chain_named(wanted)
+    if wanted == "auto":
+        return place(smaller, chain)
+    plan = place(smaller, chain, prefer_host_below=0)  # a device that was named is meant, however small the work
+    check_fallback(plan, chain[0])
+    return plan
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Compute these nodes, and with them whatever on their way somebody still holds."""
+    while True:
+        pending = [n for n in nodes if n.buffer is None]
+        if not pending:
+            return
+        key, leaves, wanted = capture(pending)
+        try:
+            buffers = _results(plan_for(key), [leaf.buffer for leaf in leaves])  # type: ignore[misc]
+        except ValuesLost as gone:
+            _forget(leaves, gone.space)
+            continue
+        if CHECKED:
+            check_results(wanted, buffers)
+        _settle(wanted, buffers)
+        return
+
+
+def results_of(plan: Plan, leaves: Sequence[Node]) -> list[Buffer]:
+    """The outputs of a plan for the values of these nodes, which are computed first, or again, where they must be."""
+    while True:
+        evaluate(leaves)
+        try:
+            return _results(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
+        except ValuesLost as gone:
+            _forget(leaves, gone.space)
+
+
+def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
+    kernel = plan.host_kernel
+    if kernel is not None:
+        data = [b.data for b in inputs if b.space == HOST]
+        if len(data) == len(inputs):
+            return [Buffer(d) for d in kernel(*data)]
+    depth = 1 + max([b.depth for b in inputs if HOST not in b.spaces()], default=0)
+    buffers = run_plan(plan, inputs)
+    for buffer in buffers:
+        buffer.depth = depth
+    return buffers
+
+
+def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:
+    """Give the nodes their values. A value in a volatile memory keeps its history, up to a length: then it is saved."""
+    keep = held()
+    for node, buffer in zip(nodes, buffers, strict=True):
+        can_be_lost = buffer.space != HOST and _is_volatile(buffer.space)
+        if can_be_lost and buffer.depth >= _LINEAGE_LIMIT:
+            to_host(buffer)
+            can_be_lost = False
+        node.buffer = buffer
+        if keep is not None:
+            keep.append(node)
+        elif not can_be_lost:
+            node.inputs = ()
+
+
+def _is_volatile(space: str) -> bool:
+    return any(d.is_volatile for d in devices() if d.space == space)
+
+
+def _forget(leaves: Sequence[Node], space: str) -> None:
+    """Leaves whose only values were in a memory that is gone are leaves no more: they are computed again."""
+    for leaf in leaves:
+        if leaf.buffer is not None and not leaf.buffer.forget(space):
+            leaf.buffer = None
+
+
+def fetch(node: Node) -> Any:
+    """The node's value as a host array, computed if it was not yet, or again if it was lost."""
+    while True:
+        evaluate((node,))
+        assert node.buffer is not None
+        try:
+            return to_host(node.buffer)
+        except ValuesLost as gone:
+            _forget((node,), gone.space)
+
+
+def check_results(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:
+    """Raise unless each result has the shape and dtype its node promised."""
+    for node, buffer in zip(nodes, buffers, strict=True):
+        parts = buffer.data if len(node.call.outputs) > 1 else (buffer.data,)
+        for spec, part in zip(node.call.outputs, parts, strict=True):
+            got = (part.shape, part.dtype)
+            assert got == (spec.shape, spec.dtype.numpy), f"{node.call!r} promised {spec!r}, gave {got}"
+
+
+install_evaluator(evaluate, fetch)
+
+
+# What users call
+
+
+def eval(*tensors: Tensor) -> None:
+    """Make these tensors real now, together, and leave them where they are."""
+    evaluate([t._node for t in tensors])
+
+
+def plan(*tensors: Tensor) -> Plan:
+    """The plan by which these tensors will be computed."""
+    return plan_for(capture([t._node for t in tensors if t._node.buffer is None])[0])
+
+
+def explain(*tensors: Tensor) -> Explanation:
+    """What runs where for these tensors, and why not elsewhere.
+
+    >>> import yosegi as ys
+    >>> x = ys.asarray([1.0, 2.0])
+    >>> print(ys.explain(ys.exp(x * 3)))
+    step 0 on cpu: multiply exp
+      float64[2], float64[] → float64[2]
+    """
+    return plan(*tensors).explain()
+
+
+def device_of(x: Tensor) -> Device:
+    """Where the tensor's value lives, or, for one not computed yet, the first device that is asked."""
+    if x._node.buffer is None:
+        return chain_named(current().device)[0]
+    return next(d for d in (host_device(), *devices()) if d.space == x._node.buffer.space)
+
+
+def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
+    """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+    if stream is not None:
+        raise ArgumentError(f"[to_device] expected stream=None, got {stream!r}")
+    target = device_named(device)
+    if is_tracing():
+        return Tensor(x._node)  # a trace is placed as a whole
+    evaluate((x._node,))
+    buffer = x._node.buffer
+    assert buffer is not None
+    moved = Buffer(transfers.fetch(buffer, target.space, x.nbytes)[0], target.space)
+    for space in buffer.spaces():
+        if space != target.space:
+            moved.add(space, buffer.on(space))
+    return Tensor(Node(variable.call((x._node.spec,), {}), (x._node,) if held() is not None else (), moved))
+
+
+HOOKS.device_of = device_of
+OPERATORS["to_device"] = to_device

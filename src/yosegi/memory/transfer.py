@@ -1,0 +1,75 @@
+"""Moving values between memories, by the cheapest way there is.
+
+Between the host and a device that shares its memory nothing is moved at all. Any other pair goes through the host:
+a copy out, a copy in. The way is found once per pair of memories and kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Protocol
+
+from .buffer import HOST, Buffer
+
+
+class Method(Enum):
+    """How values get from one memory to another."""
+
+    ZERO_COPY = "zero-copy"
+    COPY = "copy"
+    STAGED = "staged through the host"
+
+
+class Endpoint(Protocol):
+    """What a transfer needs of a device."""
+
+    space: str
+    is_volatile: bool
+
+    def from_host(self, array: Any) -> Any: ...
+    def to_host(self, data: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What has been moved since the start: transfers and bytes, by method."""
+
+    count: Counter[Method] = field(default_factory=Counter)
+    nbytes: Counter[Method] = field(default_factory=Counter)
+
+
+class Transfers:
+    """The transfer manager: `endpoint` gives the device that works in a memory."""
+
+    def __init__(self, endpoint: Callable[[str], Endpoint]) -> None:
+        self._endpoint = endpoint
+        self.traffic = Traffic()
+        self.method = lru_cache(maxsize=256)(self._method)
+
+    def _method(self, source: str, target: str) -> Method:
+        if HOST not in (source, target):
+            return Method.STAGED
+        device = self._endpoint(target if source == HOST else source)
+        return Method.COPY if device.is_volatile else Method.ZERO_COPY
+
+    def fetch(self, buffer: Buffer, target: str, nbytes: int) -> tuple[Any, int]:
+        """The buffer's data in a memory, and how many bytes were copied for it. The replica is kept."""
+        data = buffer.on(target)
+        if data is not None:
+            return data, 0
+        source = HOST if buffer.on(HOST) is not None else buffer.space
+        method = self.method(source, target)
+        array = buffer.on(source) if source == HOST else self._endpoint(source).to_host(buffer.on(source))
+        if source != HOST:
+            buffer.add(HOST, array)
+        data = array if target == HOST else self._endpoint(target).from_host(array)
+        if target != HOST:
+            buffer.add(target, data)
+        moved = 0 if method is Method.ZERO_COPY else nbytes
+        self.traffic.count[method] += 1
+        self.traffic.nbytes[method] += moved
+        return data, moved

@@ -1,0 +1,72 @@
+"""What happened: one record for every step that ran, kept for a while, and counts for good."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A device that was tried before, and what it said."""
+
+    device: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One step as it ran."""
+
+    ops: str
+    planned: str
+    """The device the plan had for it."""
+    device: str
+    """The device it ran on."""
+    milliseconds: float
+    """From the start of its transfers until its launch returned; a device may still have been working then."""
+    bytes_moved: int
+    failures: tuple[Failure, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "ops": self.ops,
+            "planned": self.planned,
+            "device": self.device,
+            "milliseconds": self.milliseconds,
+            "bytes_moved": self.bytes_moved,
+            "failures": [{"device": f.device, "kind": f.kind, "message": f.message} for f in self.failures],
+        }
+
+
+class Trace:
+    """The last records, and how many steps have run on each device."""
+
+    def __init__(self, length: int = 1000) -> None:
+        self.records: deque[Record] = deque(maxlen=length)
+        self._steps: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def add(self, record: Record) -> None:
+        """Note a step."""
+        self.records.append(record)
+        with self._lock:
+            self._steps[record.device] += 1
+
+    def steps(self) -> dict[str, int]:
+        """How many steps have run where, leaving out plans that are a single step in host memory."""
+        with self._lock:
+            return dict(self._steps)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.records.clear()
+        with self._lock:
+            self._steps.clear()
+
+
+trace: Final = Trace()
