@@ -13,6 +13,7 @@ import yosegi as ys
 from yosegi.errors import ArgumentError
 from yosegi.evaluate import PlanCache
 from yosegi.node import Node
+from yosegi.op import REGISTRY
 
 
 def chain(x, length):
@@ -110,7 +111,7 @@ def test_what_was_computed_is_not_computed_again(monkeypatch):
 
 def test_both_results_of_a_decomposition_come_from_one_run(monkeypatch):
     calls = []
-    op = ys.linalg.qr.__globals__["_qr"]
+    op = REGISTRY["qr"]
     body = op.body
     monkeypatch.setattr(op, "body", lambda x, **kw: calls.append(1) or body(x, **kw))
     x = np.random.default_rng(0).normal(size=(17, 3))
@@ -143,10 +144,10 @@ def test_each_placement_is_logged(caplog):
 
 
 def test_an_unknown_device_is_refused_with_the_list():
-    with pytest.raises(ArgumentError, match=r"\[device\] expected one of cpu, got 'quantum:0'"):
+    with pytest.raises(ArgumentError, match=r"\[device\] expected one of .*cpu, got 'quantum:0'"):
         ys.asarray([1.0]).to_device("quantum:0")
-    with ys.options(device="quantum:0"), pytest.raises(ArgumentError, match="expected one of cpu"):
-        ys.eval(ys.asarray([1.0]) + 1)
+    with pytest.raises(ArgumentError, match=r"expected one of .*cpu"), ys.options(device="quantum:0"):
+        pass
 
 
 def test_creation_on_a_device_and_the_device_property():
@@ -166,7 +167,9 @@ def test_the_plan_cache_lets_the_oldest_go():
 def test_a_result_lets_go_of_the_memory_it_was_cut_from():
     big = ys.zeros((1000, 1000)) + 0.5
     small = big[3, :10]
-    assert small.numpy().base.nbytes < 1000
+    for part in (small, big[3, 4]):
+        owner = part.numpy() if part.numpy().base is None else part.numpy().base
+        assert owner.nbytes < 1000
 
 
 def test_a_broadcast_result_is_a_real_array():

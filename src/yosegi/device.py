@@ -19,6 +19,7 @@ from .errors import ArgumentError
 from .fuse import Region
 from .memory import HOST
 from .op import OpKind
+from .options import DEVICE_CHECKS
 
 Kernel = Callable[..., tuple[Any, ...]]
 """A compiled region: the data of its inputs in, the data of its outputs out, all in the device's space.
@@ -46,7 +47,10 @@ class Device(Protocol):
     rank: int
     """Its place in the chain: lower is asked first. The last one, which can do everything, has the highest."""
     space: str
-    """The memory its kernels take their data from and leave it in; devices that share memory share the name."""
+    """The memory its kernels take their data from and leave it in; devices that share memory share the name.
+
+    When the device is lost the runtime gives its memory a new name: nothing finds the old replicas any more.
+    """
     is_gpu: bool
     is_volatile: bool
     """Whether what is in its memory is gone when the device is."""
@@ -93,9 +97,12 @@ def discovered() -> tuple[Device | Absent, ...]:
     package = importlib.import_module("yosegi.devices")
     found: list[Device | Absent] = []
     for module in pkgutil.iter_modules(package.__path__):
-        discover: Callable[[], Iterable[Device | Absent]]
-        discover = importlib.import_module(f"yosegi.devices.{module.name}").discover
-        found.extend(discover())
+        try:
+            discover: Callable[[], Iterable[Device | Absent]]
+            discover = importlib.import_module(f"yosegi.devices.{module.name}").discover
+            found.extend(discover())
+        except Exception as error:  # whatever a driver does, the other devices are there
+            found.append(Absent(module.name, f"looking for it failed: {type(error).__name__}: {error}"))
     if os.environ.get("YOSEGI_DISABLE_GPU") == "1":
         disabled = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
         found = [Absent(d.name, disabled) if not isinstance(d, Absent) and d.is_gpu else d for d in found]
@@ -138,3 +145,6 @@ def device_named(name: Any) -> Device:
     present = ", ".join(d.name for d in devices())
     reason = next((f": {d.reason}" for d in discovered() if isinstance(d, Absent) and d.name.startswith(wanted)), "")
     raise ArgumentError(f"[device] expected one of {present}, got {wanted!r}{reason}")
+
+
+DEVICE_CHECKS.append(chain_named)

@@ -185,6 +185,8 @@ def as_dtype(obj: Any) -> DType:
     """A `DType` from itself, its name, a NumPy dtype or a Python number type."""
     if isinstance(obj, DType):
         return obj
+    if isinstance(obj, np.dtype) and obj in _BY_NUMPY:
+        return _BY_NUMPY[obj]
     if isinstance(obj, str) and obj in _BY_NAME:
         return _BY_NAME[obj]
     if isinstance(obj, type) and obj in _BY_PYTHON:

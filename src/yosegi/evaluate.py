@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, ValuesLost
@@ -99,14 +100,19 @@ def evaluate(nodes: Sequence[Node]) -> None:
         if not pending:
             return
         key, leaves, wanted = capture(pending)
-        try:
-            buffers = _results(plan_for(key), [leaf.buffer for leaf in leaves])  # type: ignore[misc]
-        except ValuesLost as gone:
-            _forget(leaves, gone.space)
-            continue
+        plan = plan_for(key)
+        if plan.host_kernel is not None:
+            made = plan.host_kernel(*[leaf.buffer.data for leaf in leaves])  # type: ignore[union-attr]
+            buffers = [Buffer(m) for m in made]
+        else:
+            try:
+                buffers = run_plan(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
+            except ValuesLost as gone:
+                _forget(leaves, gone.space)
+                continue
         if CHECKED:
             check_results(wanted, buffers)
-        _settle(wanted, buffers)
+        _settle(wanted, buffers, leaves)
         return
 
 
@@ -115,37 +121,36 @@ def results_of(plan: Plan, leaves: Sequence[Node]) -> list[Buffer]:
     while True:
         evaluate(leaves)
         try:
-            return _results(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
+            return run_plan(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
-    kernel = plan.host_kernel
-    if kernel is not None:
-        data = [b.data for b in inputs if b.space == HOST]
-        if len(data) == len(inputs):
-            return [Buffer(d) for d in kernel(*data)]
-    depth = 1 + max([b.depth for b in inputs if HOST not in b.spaces()], default=0)
-    buffers = run_plan(plan, inputs)
-    for buffer in buffers:
-        buffer.depth = depth
-    return buffers
-
-
-def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:
-    """Give the nodes their values. A value in a volatile memory keeps its history, up to a length: then it is saved."""
+def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
-        can_be_lost = buffer.space != HOST and _is_volatile(buffer.space)
-        if can_be_lost and buffer.depth >= _LINEAGE_LIMIT:
-            to_host(buffer)
-            can_be_lost = False
         node.buffer = buffer
-        if keep is not None:
-            keep.append(node)
-        elif not can_be_lost:
+        if buffer.space is not HOST and _is_volatile(buffer.space) and not _is_saved(node, buffer, leaves):
+            continue
+        if keep is None:
             node.inputs = ()
+        else:
+            keep.append(node)
+
+
+def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
+    """Whether a value in a volatile memory is on the host too: it is copied there when its history grows too long."""
+    depth = 1 + max([_depths.get(leaf, 0) for leaf in leaves], default=0)
+    if depth < _LINEAGE_LIMIT:
+        _depths[node] = depth
+        return False
+    to_host(buffer)
+    return True
+
+
+_depths: Final[WeakKeyDictionary[Node, int]] = WeakKeyDictionary()
+"""For values in volatile memories: how many evaluations it takes to make them again."""
 
 
 def _is_volatile(space: str) -> bool:
@@ -208,9 +213,10 @@ def explain(*tensors: Tensor) -> Explanation:
 
 
 def device_of(x: Tensor) -> Device:
-    """Where the tensor's value lives, or, for one not computed yet, the first device that is asked."""
+    """Where the tensor's value lives; for one not computed yet, the device named in the options, or the host's."""
     if x._node.buffer is None:
-        return chain_named(current().device)[0]
+        wanted = current().device
+        return host_device() if wanted == "auto" else chain_named(wanted)[0]
     return next(d for d in (host_device(), *devices()) if d.space == x._node.buffer.space)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import ArgumentError, DTypeError, ShapeError
 from .node import Node, Spec, in_order
-from .op import Arr, OpKind, literal, op, pick, pick_call
+from .op import Arr, OpKind, number, op, pick, pick_call
 from .ops.creation import asarray
 from .ops.elementwise import real
 from .ops.reduce import sum as reduce_sum
@@ -77,7 +77,7 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
 
 
 def _zeros(s: Spec) -> Tensor:
-    return broadcast_to(Tensor(literal(0, s.dtype)), s.shape)
+    return broadcast_to(number(0, s.dtype), s.shape)
 
 
 def _total(sums: dict[Node, list[Tensor | None]], variable: Node) -> Tensor:
@@ -168,6 +168,8 @@ def value_and_grad(
                 aux.append(extra)
             return result
 
+        if len({n % max(1, len(args)) for n in chosen}) != len(chosen):
+            raise ArgumentError(f"[grad] expected each of argnums once, got {argnums}")
         for n in chosen:
             if not -len(args) <= n < len(args):
                 raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
@@ -177,7 +179,7 @@ def value_and_grad(
             raise ShapeError(
                 f"[grad] expected the function to return a real floating scalar, got {got}; sum or mean it"
             )
-        grads = back(Tensor(literal(1, value.dtype)))
+        grads = back(number(1, value.dtype))
         return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
     return wrapped

@@ -15,6 +15,7 @@ from .errors import TraceError
 from .memory import HOST
 from .node import Call, Node
 from .op import leaf, leaf_call, pick
+from .tracing import is_tracing
 
 Key = tuple[Any, ...]
 
@@ -44,6 +45,17 @@ class Graph:
 # The references that capture itself holds on a node while it counts them: the list of the order, the dict of the
 # positions, the loop's variable, and getrefcount's argument.
 _OWN_REFERENCES: Final = 4
+
+
+_NEEDS_A_VALUE: Final = (
+    "[jit] expected the function to need no values while it is traced, but it asked for one (through float(), bool(), "
+    "if, numpy(), an index or a data-dependent shape); use ys.where for the choice, or name the argument in "
+    "static_argnames"
+)
+_LEFT_ITS_TRACE: Final = (
+    "[jit] expected a tensor that has a value, got one that was kept from inside a traced function; return it from "
+    "the function instead"
+)
 
 
 def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
@@ -83,11 +95,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
             if not ready:
                 continue
             if not inputs and node.call.op is leaf:
-                raise TraceError(
-                    "[jit] expected the function to need no values while it is traced, but it asked for one (through "
-                    "float(), bool(), if, numpy(), an index or a data-dependent shape); use ys.where for the choice, "
-                    "or name the argument in static_argnames"
-                )
+                raise TraceError(_NEEDS_A_VALUE if is_tracing() else _LEFT_ITS_TRACE)
             key.append(node.call)
             for i in inputs:
                 at = position[i]

@@ -6,9 +6,10 @@ from types import ModuleType
 from typing import Any, Final
 
 from . import dtype as dt
-from .device import Device, device_named, devices
+from .device import Device, device_named, devices, host_device
 from .dtype import DType
 from .errors import ArgumentError
+from .node import MAX_DIMENSIONS
 from .tensor import HOOKS
 
 API_VERSION: Final = "2025.12"
@@ -21,11 +22,11 @@ class Info:
 
     def capabilities(self) -> dict[str, Any]:
         """What the standard lets libraries leave out, and is here."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_DIMENSIONS}
 
     def default_device(self) -> Device:
-        """The first device of the chain."""
-        return devices()[0]
+        """Where tensors are made unless a device is named: the host's."""
+        return host_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The dtypes that numbers without one become."""

@@ -7,6 +7,7 @@ code in the capsule is changed on the way: the bytes are the same.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -47,13 +48,13 @@ def settled(array: Array) -> Array:
 
 
 def is_immutable(array: Array) -> bool:
-    """Whether no one can write this memory through NumPy: neither this array nor any array it views is writable."""
+    """Whether nobody can write this memory: it is that of a `bytes` object. An array's own flag can be turned again."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
             return False
         owner = owner.base
-    return owner is None or isinstance(owner.obj if isinstance(owner, memoryview) else owner, bytes)
+    return isinstance(owner.obj if isinstance(owner, memoryview) else owner, bytes)
 
 
 def plain(array: Array) -> Array:
@@ -61,7 +62,7 @@ def plain(array: Array) -> Array:
     return array.view(np.uint16) if array.dtype == bfloat16.numpy else array
 
 
-def describe(node: Node, device: Any) -> str:
+def describe(node: Node, device: Callable[[], Any]) -> str:
     """NumPy's text for the value, with dtype and device; a value that cannot be had yet is described by its spec."""
     if node.buffer is None and _is_placeholder(node):
         return f"Tensor(<traced {node.spec!r}>)"
@@ -71,7 +72,7 @@ def describe(node: Node, device: Any) -> str:
     body = np.array2string(shown, separator=", ", prefix="Tensor(")
     if array.size == 0:
         body = f"[], shape={array.shape}"
-    return f"Tensor({body}, dtype={dtype.name}, device={device})"
+    return f"Tensor({body}, dtype={dtype.name}, device={device()})"
 
 
 def _is_placeholder(node: Node) -> bool:
@@ -185,6 +186,8 @@ def from_dlpack_array(producer: Any, copy: bool | None) -> Array:
     if not hasattr(producer, "__dlpack__"):
         raise DTypeError(f"[from_dlpack] expected an object with __dlpack__, got {type(producer).__name__}")
     wrapped = _AsUint16(producer)
-    # Without copy=None on the way: producers of the first DLPack protocol know no such keyword.
-    array: Array = np.from_dlpack(wrapped) if copy is None else np.from_dlpack(wrapped, copy=copy)
+    # Producers of the first DLPack protocol know no copy=: they are asked for the memory, and copied from here.
+    array: Array = np.from_dlpack(wrapped)
+    if copy:
+        array = array.copy()
     return array.view(bfloat16.numpy) if wrapped.was_bfloat16 else array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import update_wrapper
 from inspect import Parameter, signature
 from types import MethodType
@@ -11,18 +12,19 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from .dtype import as_dtype, number_type
+from .device import Kernel
+from .dtype import DType, as_dtype, number_type
 from .errors import ArgumentError, DTypeError
 from .evaluate import plan_of, results_of
 from .graph import Graph, capture, graph_of
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
-from .op import embedded, leaf_call
+from .op import embedded, exact, leaf_call
 from .ops.creation import asarray
 from .options import current
 from .plan import Plan
 from .tensor import Tensor
-from .tracing import Feed, held, is_tracing, tracing
+from .tracing import Feed, held, is_recording, is_tracing, tracing
 from .tree import Structure, flatten, unflatten
 
 P = ParamSpec("P")
@@ -36,7 +38,7 @@ _WEAK: Final = {kind: spec((), as_dtype(kind), weak=True) for kind in (int, floa
 class _Static:
     """An argument that belongs to the signature: its value may decide what the function does."""
 
-    type: type
+    exact: Any
     value: Any
 
 
@@ -50,6 +52,8 @@ class _Replay:
     """A function traced for one signature: a plan of the traced arguments, then the feeds."""
 
     plan: Plan
+    kernel: Kernel | None
+    """The whole replay on host arrays, for the common cases: no feeds, nothing returned but a tensor or some."""
     feeds: tuple[Feed, ...]
     calls: tuple[Call, ...]
     """Of leaves like the outputs."""
@@ -57,7 +61,7 @@ class _Replay:
     """The leaves of what the function returned: an `_Output`, or a value that is not a tensor."""
     structure: Structure
     form: type | None
-    """`Tensor` or `tuple`, when the outputs are simply all that the function returned: the common cases, kept short."""
+    """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
 
     def rebuilt(self, buffers: Sequence[Buffer]) -> Any:
         """What the function returns, made of these outputs."""
@@ -86,11 +90,11 @@ class Jitted(Generic[P, R]):
         parameters = signature(function).parameters
         positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
         self._names = tuple(p.name for p in parameters.values() if p.kind in positional)
-        unknown = self._static - parameters.keys()
+        unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
         self._replays: dict[Any, _Replay] = {}
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -114,17 +118,15 @@ class Jitted(Generic[P, R]):
                     break
             else:
                 replay = self._replays.get(tuple(key))
-                if replay is not None and held() is None and not is_tracing():
-                    kernel = replay.plan.host_kernel
-                    if kernel is not None and replay.form is not None and not replay.feeds:
-                        made = kernel(*data)
-                        if replay.form is Tensor:
-                            return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
-                        return replay.rebuilt([Buffer(m) for m in made])  # type: ignore[no-any-return]
+                if replay is not None and replay.kernel is not None and held() is None:
+                    made = replay.kernel(*data)
+                    if replay.form is Tensor:
+                        return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
+                    return replay.rebuilt([Buffer(m) for m in made])  # type: ignore[no-any-return]
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        if is_tracing() or held() is not None:
+        if is_tracing() or is_recording():
             return self._function(*args, **kwargs)  # inside another trace, or a gradient: part of that graph
         marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
         leaves, structure = flatten((marked, {name: self._marked(name, v) for name, v in kwargs.items()}))
@@ -155,13 +157,14 @@ class Jitted(Generic[P, R]):
         is_output = [isinstance(v, (Tensor, np.ndarray, np.generic)) for v in values]
         tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
         indices = iter(range(len(tensors)))
-        results = tuple(_Output(next(indices)) if out else v for v, out in zip(values, is_output, strict=True))
+        results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
         plan = plan_of(_graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds]))
         form = None
         if all(is_output):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        return _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        kernel = plan.host_kernel if form is not None and not trace.feeds else None
+        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
@@ -180,7 +183,17 @@ def _static(value: Any) -> _Static:
             f"[jit] expected arguments that are tensors, numbers or hashable, got {type(value).__name__}; pass it as a "
             "tuple, or close over it"
         ) from None
-    return _Static(type(value), value)
+    return _Static(exact((value,)), value)
+
+
+def _plain(value: Any) -> Any:
+    """A result that is not a tensor, if it cannot hide one."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, Enum, DType)):
+        return value
+    raise ArgumentError(
+        f"[jit] expected the function to return tensors, numbers, strings or None, in tuples, lists and dicts, got "
+        f"{type(value).__name__}"
+    )
 
 
 def _weak(value: complex) -> Spec:

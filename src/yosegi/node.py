@@ -7,17 +7,22 @@ a comparison of identities: the structural key of a graph is little more than th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from .dtype import DType
+from .errors import ShapeError
 from .memory import HOST, Buffer
 
 if TYPE_CHECKING:
     from .op import Op
 
 Shape = tuple[int, ...]
+
+MAX_DIMENSIONS: Final = 64
+_MAX_BYTES: Final = (1 << 63) - 1
 
 
 class Spec:
@@ -48,11 +53,19 @@ class Spec:
 _SPECS: Final[WeakValueDictionary[tuple[Any, ...], Spec]] = WeakValueDictionary()
 
 
+@lru_cache(maxsize=4096)  # holds on to recent ones: a spec is often dropped and asked for again
 def spec(shape: Shape, dtype: DType, weak: bool = False) -> Spec:
     """The one `Spec` of this shape and dtype."""
     key = (shape, dtype, weak)
     found = _SPECS.get(key)
-    return found if found is not None else _SPECS.setdefault(key, Spec(shape, dtype, weak))
+    if found is not None:
+        return found
+    made = Spec(shape, dtype, weak)
+    if made.ndim > MAX_DIMENSIONS:
+        raise ShapeError(f"expected at most {MAX_DIMENSIONS} dimensions, got {made.ndim}")
+    if prod([max(1, n) for n in shape]) * dtype.itemsize > _MAX_BYTES:
+        raise ShapeError(f"expected a shape of at most {_MAX_BYTES} bytes, got {shape} of {dtype.name}")
+    return _SPECS.setdefault(key, made)
 
 
 class Call:
@@ -79,7 +92,7 @@ class Node:
     before `buffer` sees a whole node, whatever other threads do.
     """
 
-    __slots__ = ("buffer", "call", "inputs", "spec")
+    __slots__ = ("__weakref__", "buffer", "call", "inputs", "spec")
 
     def __init__(self, call: Call, inputs: tuple[Node, ...], buffer: Buffer | None = None) -> None:
         self.call = call

@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from math import copysign
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias
 from weakref import WeakValueDictionary
@@ -25,7 +26,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from . import interchange
-from .dtype import DEFAULT_FLOAT, DType, as_dtype, number_type, promote, rank, with_scalar
+from .dtype import DEFAULT_FLOAT, DType, as_dtype, float16, number_type, promote, rank, with_scalar
 from .errors import DTypeError, UserError
 from .memory import Buffer
 from .node import Call, Node, Spec, spec
@@ -153,7 +154,7 @@ class Op(Generic[P]):
             nodes = as_nodes(tensors, self.promotes_from, self.inexact)
             specs = tuple([n.spec for n in nodes])
             # Attribute-free calls of one or two inputs share their keys with the short cuts in __call__.
-            key: Any = (specs, attrs) if attrs else specs[0] if len(specs) == 1 else specs
+            key: Any = (specs, attrs, exact(attrs)) if attrs else specs[0] if len(specs) == 1 else specs
             bound = self._bound.get(key)
             if bound is None:
                 bound = self._bind(key, specs, attrs)
@@ -171,7 +172,7 @@ class Op(Generic[P]):
     def call(self, specs: tuple[Spec, ...], attrs: dict[str, Any]) -> Call:
         """The call of this op on inputs of these specs, for passes that write graphs."""
         values = tuple([attrs.get(name, self._defaults.get(name)) for name in self._attr_names])
-        return self._bind((specs, values, "pass"), specs, values).call
+        return self._bind((specs, values, exact(values), "pass"), specs, values).call
 
     def infers(self, call: Call) -> bool:
         """Whether the rule, applied to the call's own inputs and attributes, gives the call's outputs again."""
@@ -220,7 +221,7 @@ class Op(Generic[P]):
             outputs = tuple([spec(s.shape, s.dtype, weak=True) for s in outputs])
         if len(self._bound) >= _MEMO_LIMIT:
             self._bound.clear()
-        call = self.interned((typed, *named.items()), named, typed, outputs)
+        call = self.interned((typed, *named.items(), exact(named.values()), outputs), named, typed, outputs)
         bound = _Bound(call, casts if casts is not None and any(casts) else None)
         self._bound[key] = bound
         return bound
@@ -282,6 +283,13 @@ def _hashable(value: Any) -> Any:
     return value
 
 
+def exact(values: Iterable[Any]) -> tuple[Any, ...]:
+    """What tells apart values that are equal: 1, 1.0 and True, 0.0 and -0.0."""
+    return tuple(
+        [exact(v) if type(v) is tuple else repr(v) if type(v) in (float, complex) else type(v) for v in values]
+    )
+
+
 def flat(g: Any, out: Any, *inputs: Any, **attrs: Any) -> tuple[None, ...]:
     """The gradient of a step function: zero wherever there is one."""
     return (None,) * len(inputs)
@@ -323,6 +331,7 @@ def pick_call(source: tuple[Spec, ...], index: int) -> Call:
     return pick.interned((source, index), {"index": index}, source, (source[index],))
 
 
+@lru_cache(maxsize=4096)
 def leaf_call(s: Spec) -> Call:
     """The call of every leaf of this spec."""
     return leaf.interned(s, {}, (), (s,))
@@ -382,6 +391,12 @@ def literal(value: Any, dtype: DType) -> Node:
     return node
 
 
+def number(value: Any, dtype: DType) -> Tensor:
+    """A Python number as a tensor: a node of its own, for those of `literal` are everybody's."""
+    node = literal(value, dtype)
+    return Tensor(Node(node.call, (), node.buffer))
+
+
 def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: bool = False) -> tuple[Node, ...]:
     """Tensors, arrays and numbers as nodes; a number takes its dtype from the inputs it is promoted with."""
     nodes: list[Any] = []
@@ -390,7 +405,7 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
         if isinstance(arg, Tensor):
             nodes.append(arg._node)
         elif isinstance(arg, (np.ndarray, np.generic)):
-            nodes.append(from_array(np.array(arg))._node)
+            nodes.append(from_array(np.array(arg, as_dtype(arg.dtype).numpy))._node)
         elif number_type(arg) is not None:
             scalars = True
             nodes.append(arg)
@@ -398,13 +413,17 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
             raise DTypeError(f"expected a tensor or a number, got {type(arg).__name__}; convert it with ys.asarray")
     if scalars:
         first = len(nodes) if promotes_from is None else promotes_from
-        common = common_dtype([n.spec for n in nodes[first:] if isinstance(n, Node)], inexact)
+        peers = [n.spec for n in nodes[first:] if isinstance(n, Node)]
+        common = common_dtype(peers, inexact)
+        weak = bool(peers) and all(s.weak for s in peers)
         for i, value in enumerate(nodes):
             if not isinstance(value, Node):
                 kind = number_type(value)
                 assert kind is not None
                 dtype = as_dtype(kind) if common is None or i < first else with_scalar(common, kind)
                 nodes[i] = literal(value, dtype)
+                if weak and i >= first:  # a number that meets numbers of a trace is one of them
+                    nodes[i] = Node(leaf_call(spec((), dtype, weak=True)), (), Buffer(np.asarray(value, dtype.numpy)))
     return tuple(nodes)
 
 
@@ -429,13 +448,24 @@ def promotion_casts(specs: tuple[Spec, ...], first: int, inexact: bool) -> tuple
 _PYTHON_TYPE: Final = {"bool": bool, "signed integer": int, "real floating": float, "complex floating": complex}
 
 
+def _single_for_bfloat16(x: Arr) -> Arr:
+    """float64 → float32 such that rounding on to bfloat16 is as if done at once: ties made by the first are undone."""
+    single = x.astype(np.float32)
+    on_tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
+    away = np.where(single < x, np.float32(np.inf), np.float32(-np.inf))
+    return np.where(on_tie & (single != x) & np.isfinite(single), np.nextafter(single, away), single)
+
+
 @op(OpKind.MOVEMENT, infer=lambda x, *, dtype: spec(x.shape, dtype), vjp=lambda g, out, x, *, dtype: (g,),
     scalar=lambda k, x, *, dtype: k.convert(x, dtype))  # fmt: skip
 def convert(x: Arr, /, *, dtype: DType) -> Arr:
     """The same values in another dtype."""
     if x.dtype.kind == "c" and dtype.kind == "bool":
         return x != 0
-    return (x if dtype.is_complex else x.real).astype(dtype.numpy)
+    x = x if dtype.is_complex else x.real
+    if x.dtype == np.float64 and dtype.is_half and dtype is not float16:
+        x = _single_for_bfloat16(x)
+    return x.astype(dtype.numpy)
 
 
 @op(OpKind.SOURCE, infer=lambda x, *, dtype: spec((), dtype))

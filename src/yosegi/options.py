@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -38,6 +38,9 @@ def _interned(device: str, on_fallback: str) -> Options:
 _DEFAULT: Final = _interned(os.environ.get("YOSEGI_DEVICE", "auto"), "silent")
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
+DEVICE_CHECKS: Final[list[Callable[[str], Any]]] = []
+"""What a device's name must pass; filled in where devices are known."""
+
 current = _current.get
 """The options in force here."""
 
@@ -51,6 +54,9 @@ def options(*, device: Any = None, on_fallback: str | None = None) -> Iterator[O
     ...     float(ys.asarray([1.0, 2.0]).sum())
     3.0
     """
+    if device is not None:
+        for check in DEVICE_CHECKS:
+            check(str(device))
     old = current()
     chosen = _interned(old.device if device is None else str(device), on_fallback or old.on_fallback)
     token = _current.set(chosen)

@@ -51,13 +51,14 @@ class Plan:
         self.inputs = graph.inputs
         self.steps = tuple(steps)
         self.host_kernel = self._host_kernel()
-        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
+        """The whole plan as one kernel on host arrays, for the plans that are no more than that: most, and the fast ones."""
 
     def _host_kernel(self) -> Kernel | None:
         if len(self.steps) != 1 or self.steps[0].device.space != HOST:
             return None
         region = self.steps[0].region
-        whole = region.inputs == self.inputs and region.outputs == self.graph.outputs
+        on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
+        whole = on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs
         return self.steps[0].kernel_on(self.steps[0].device) if whole else None
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Sequence
+from itertools import count
 from time import perf_counter
 from typing import Any, Final
 
@@ -24,10 +25,14 @@ log = logging.getLogger("yosegi")
 
 
 def _device_of_space(space: str) -> Device:
-    return next(d for d in devices() if d.space == space)
+    for device in devices():
+        if device.space == space:
+            return device
+    raise DeviceLost(f"the memory {space} is gone")
 
 
 transfers: Final = Transfers(_device_of_space)
+_generations = count(1)
 
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
@@ -83,16 +88,24 @@ def _gathered(step: Step, inputs: Sequence[Buffer], device: Device) -> tuple[lis
 
 def lost(space: str, failure: DeviceFailure) -> ValuesLost:
     """Note that a memory does not give its values any more, and the exception that says so."""
-    device = _device_of_space(space)
-    gone = failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure))
-    health.note(device.name, None, gone)
-    log.warning("%s is lost: %s", device.name, failure)
+    for device in devices():
+        if device.space == space:
+            _forget_device(device, failure)
     return ValuesLost(space, str(failure))
+
+
+def _forget_device(device: Device, failure: DeviceFailure) -> None:
+    """Quarantine a lost device, and give its memory a new name, under which nothing is found yet."""
+    health.note(device.name, None, failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure)))
+    device.space = f"{device.name}/{next(_generations)}"
+    log.warning("%s is lost: %s", device.name, failure)
 
 
 def _note(device: Device, step: Step, failure: DeviceFailure) -> None:
     health.note(device.name, step.region, failure)
     step.kernels.pop(device.name, None)
+    if isinstance(failure, DeviceLost):
+        _forget_device(device, failure)
     log.warning("%s failed on %s: %s: %s", step.region, device.name, type(failure).__name__, failure)
     if current().on_fallback == "error":
         raise failure

@@ -74,6 +74,9 @@ def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
         if not _is_operand(other):
             return NotImplemented  # type: ignore[no-any-return]
         result = OPERATORS[name](self, other)
+        if self._node.spec.weak:  # a number in a trace: like a Python number, it becomes what the result is
+            self._node = result._node
+            return self
         if result.shape != self.shape:
             raise ShapeError(
                 f"[{name}] expected the result of the in-place operator to keep the shape {self.shape}, "
@@ -240,7 +243,7 @@ class Tensor:
         return self._number(kind)
 
     def __repr__(self) -> str:
-        return interchange.describe(self._node, self.device)
+        return interchange.describe(self._node, lambda: self.device)
 
     def __format__(self, format_spec: str) -> str:
         return (

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -52,25 +53,48 @@ def is_tracing() -> bool:
     return _current.get() is not None
 
 
-_held: ContextVar[list[Node] | None] = ContextVar("held", default=None)
+class _Recordings:
+    """How many functions are being recorded, in any thread, and the nodes that wait for the last to end."""
 
-held = _held.get
-"""Where evaluation must note nodes whose inputs it has to leave in place; `None` when nothing is being recorded."""
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.count = 0
+        self.nodes: list[Node] | None = None
+
+
+_recordings = _Recordings()
+_is_recording: ContextVar[bool] = ContextVar("recording", default=False)
+
+is_recording = _is_recording.get
+"""Whether this code runs in a function that is being recorded."""
+
+
+def held() -> list[Node] | None:
+    """Where evaluation must note nodes whose inputs it has to leave in place; `None` when nothing is being recorded.
+
+    A recording anywhere in the process counts: a function may have its values computed by other threads.
+    """
+    return _recordings.nodes
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Keep the graph of everything that is computed inside."""
-    if _held.get() is not None:
-        yield
-        return
-    nodes: list[Node] = []
-    token = _held.set(nodes)
+    """Keep the graph of everything that is computed meanwhile."""
+    with _recordings.lock:
+        _recordings.count += 1
+        if _recordings.nodes is None:
+            _recordings.nodes = []
+    token = _is_recording.set(True)
     try:
         yield
     finally:
-        _held.reset(token)
-        for node in nodes:
+        _is_recording.reset(token)
+        with _recordings.lock:
+            _recordings.count -= 1
+            done = _recordings.nodes if _recordings.count == 0 else None
+            if _recordings.count == 0:
+                _recordings.nodes = None
+        for node in done or ():
             node.inputs = ()
 
 

@@ -109,3 +109,10 @@ def test_einsum_argument_errors() -> None:
         ys.einsum("i", ys.ones(2, dtype=ys.bool))
     with pytest.raises(ArgumentError, match=r"\[einsum\] expected the subscripts as a string first, got Tensor"):
         ys.einsum(ys.ones(2), "i")  # type: ignore[arg-type]
+
+
+def test_einsum_takes_numpy_arrays_and_names_itself() -> None:
+    a = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(ys.einsum("ij,kj->ik", a, a).numpy(), a @ a.T)
+    with pytest.raises(DTypeError, match=r"^\[einsum\] expected a tensor or a number, got str"):
+        ys.einsum("i", "a")

@@ -9,7 +9,7 @@ import pytest
 
 import yosegi as ys
 from gradients import check_gradient, random
-from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
 
 NORMS = ["backward", "ortho", "forward"]
 COMPLEX_IN = ["fft", "ifft", "irfft", "hfft"]
@@ -150,3 +150,43 @@ def test_transforms_inside_jit() -> None:
     for seed in (1, 2):
         x = random((5,), seed=seed)
         close(smooth(ys.asarray(x)), 2 * np.fft.irfft(np.fft.rfft(x) * np.array([1, 0.5, 0.5]), 5) * 5)
+
+
+@pytest.mark.parametrize("name", [n for n in ys.fft.__all__ if not n.endswith("freq")])
+def test_numpy_arrays_are_taken_for_tensors(name: str) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    f = getattr(ys.fft, name)
+    close(f(x), f(ys.asarray(x)).numpy())
+    with pytest.raises(DTypeError, match=rf"^\[{name}\] expected a tensor or a number, got str"):
+        f("a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "attrs"),
+    [
+        ("fft", "expected a size as an integer, got 1.5", {"n": 1.5}),
+        ("irfft", "expected a size as an integer, got 'a'", {"n": "a"}),
+        ("rfft", "expected an axis as an integer, got 1.5", {"axis": 1.5}),
+        ("fftn", "expected a size as an integer, got 2.5", {"s": (2.5,), "axes": (0,)}),
+        ("ifftn", r"expected axes= with one axis for each size of \(3,\), got None", {"s": 3}),
+        ("rfftn", "expected an axis as an integer, got 'a'", {"axes": "a"}),
+        ("irfftn", "expected an axis from -2 to 1", {"axes": (2,)}),
+        ("hfft", r"expected norm among .*, got \['ortho'\]", {"norm": ["ortho"]}),
+        ("ihfft", "expected norm among .*, got None", {"norm": None}),
+        ("ifftshift", "expected an axis as an integer, got 'a'", {"axes": "a"}),
+    ],
+)
+def test_mistakes_in_attributes(name: str, text: str, attrs: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=rf"^\[{name}\] {text}"):
+        getattr(ys.fft, name)(np.ones((3, 4)), **attrs)
+
+
+@pytest.mark.parametrize("name", ["fftfreq", "rfftfreq"])
+def test_mistakes_in_frequencies(name: str) -> None:
+    frequencies = getattr(ys.fft, name)
+    with pytest.raises(DTypeError, match=rf"^\[{name}\] expected n as an integer, got 1.5"):
+        frequencies(1.5)
+    for d in (0, "a", 1j):
+        with pytest.raises(ArgumentError, match=rf"^\[{name}\] expected a real number other than 0 for d, got {d!r}"):
+            frequencies(4, d=d)
+    assert frequencies(4, d=np.float32(0.5)).tolist() == frequencies(4, d=0.5).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
-from yosegi.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError, TraceError
+from yosegi.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError, TraceError, UserError
 from yosegi.op import REGISTRY
 
 rng = np.random.default_rng(0)
@@ -203,11 +204,11 @@ def test_where_the_advanced_dimensions_go() -> None:
 
 def test_basic_keys_are_one_view_and_the_whole_tensor_is_itself() -> None:
     x = ys.asarray(np.arange(12.0).reshape(3, 4))
-    assert x[1:, ::-2]._node.call.op.name == "slice_view"
+    pending = x * 1
+    assert pending[1:, ::-2]._node.call.op.name == "slice_view"
+    assert pending[...]._node is pending[:, 0:4]._node is pending._node
     assert np.shares_memory(x[1:, ::-2].numpy(), x.numpy())
-    assert x[...]._node is x._node
-    assert x[:, 0:4]._node is x._node
-    assert x[2, 3].shape == ()
+    assert x[2, 3].shape == pending[2, 3].shape == ()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32", "uint64", "int64"])
@@ -468,3 +469,44 @@ def test_in_a_trace_the_replay_checks() -> None:
         write(x, ys.asarray([0, 5])).numpy()
     with pytest.raises(IndexingError, match="got -4"):
         ys.jit(lambda x, i: ys.vjp(lambda x: x[i], x)[1](ys.ones((1,)))[0])(x, ys.asarray([-4])).numpy()
+
+
+REPLAYED: dict[str, Callable[[Any, Any], Any]] = {
+    "getitem": lambda x, i: x[i],
+    "setitem": lambda x, i: _written(x * 1, i),
+    "take": lambda x, i: ys.take(x, i, axis=0),
+    "take_along_axis": lambda x, i: ys.take_along_axis(x, i, axis=0),
+}
+
+
+def _written(x: Any, i: Any) -> Any:
+    x[i] = 0
+    return x
+
+
+@pytest.mark.parametrize("index", [5, -4, np.uint64(2**63), np.uint64(2**64 - 1)])
+@pytest.mark.parametrize("name", REPLAYED)
+def test_at_a_replay_an_index_out_of_range_is_told_by_the_public_name(name: str, index: Any) -> None:
+    x, read = ys.asarray([1.0, 2.0, 3.0]), REPLAYED[name]
+    i = ys.asarray(np.array([index]))
+    for f in (read, lambda x, i: ys.vjp(lambda x: read(x, i), x)[1](ys.ones_like(read(x, i)))[0]):
+        with pytest.raises(IndexingError, match=rf"^\[{name}\] expected indices from -3 to 2 .* got {int(index)}$"):
+            ys.jit(f)(x, i).numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "call"),
+    [
+        ("getitem", "expected ints and a step other than 0", lambda x: x[::0]),
+        ("getitem", "expected ints and a step other than 0", lambda x: (x * 1)[::0]),
+        ("getitem", "expected ints and a step other than 0", lambda x: x[1.5:]),
+        ("setitem", "expected numbers, an array or a buffer, got str", lambda x: x.__setitem__(0, "a")),
+        ("setitem", "expected a number that fits float64", lambda x: x.__setitem__(0, 10**400)),
+        ("take", "expected a tensor or a number, got str", lambda x: ys.take("a", x)),
+        ("take", "expected an axis as an integer, got 1.5", lambda x: ys.take(x, [0], axis=1.5)),
+        ("take_along_axis", "expected an axis as an integer, got 'a'", lambda x: ys.take_along_axis(x, [0], axis="a")),
+    ],
+)
+def test_mistakes_are_told_by_the_public_name(name: str, text: str, call: Callable[[Any], Any]) -> None:
+    with pytest.raises(UserError, match=rf"^\[{name}\] {text}"):
+        call(ys.asarray([1.0, 2.0, 3.0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError
+from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError, UserError
 from yosegi.op import REGISTRY
 from yosegi.ops.philox import philox4x32
 
@@ -329,3 +330,57 @@ def test_seeds_have_64_bits(seed: int) -> None:
 def test_seeds_differ_in_all_their_bits() -> None:
     first = {ys.random.default_rng(s).uniform(()).item() for s in (0, 1, 1 << 32, 1 << 63, np.int64(77))}
     assert len(first) == 5
+
+
+@pytest.mark.parametrize("source", ["global", "own"])
+@pytest.mark.parametrize(
+    ("name", "text", "args", "attrs"),
+    [
+        ("uniform", "expected a tensor or a number, got str", (), {"low": "a"}),
+        ("uniform", "expected high of a real dtype, got complex128", (), {"high": 1j}),
+        ("random", r"expected lengths of at least 0, got \(-1,\)", (-1,), {}),
+        ("random", "expected a real floating dtype, got int32", (), {"dtype": "int32"}),
+        ("normal", r"expected lengths of at least 0, got \(-1,\)", (-1,), {}),
+        ("normal", "expected a length as an integer, got 1.5", (1.5,), {}),
+        ("normal", "expected a dtype among", (), {"dtype": "number"}),
+        ("normal", "expected shapes that broadcast together", (3,), {"std": np.ones(2)}),
+        ("exponential", "expected a tensor or a number, got str", (), {"scale": "a"}),
+        ("integers", "expected a bound as an integer, got 1.5", (1.5,), {}),
+        ("integers", "expected a bound as an integer, got 'a'", (0, "a"), {}),
+        ("bernoulli", "expected a tensor or a number, got str", ("a",), {}),
+        ("bernoulli", "expected a probability of a real dtype", (1j,), {}),
+        ("permutation", "expected a tensor or a count as an integer, got 1.5", (1.5,), {}),
+        ("permutation", "expected lengths of at least 0", (-1,), {}),
+        ("permutation", "expected an axis as an integer, got 'a'", (np.ones(3),), {"axis": "a"}),
+        ("choice", "expected a tensor or a count as an integer, got 'a'", ("a",), {}),
+        ("choice", "expected numbers", (3,), {"p": "a"}),
+    ],
+)
+def test_mistakes_are_told_at_the_call(source: str, name: str, text: str, args: Any, attrs: Any) -> None:
+    with pytest.raises(UserError, match=rf"^\[{name}\] {text}"):
+        getattr(ys.random if source == "global" else ys.random.default_rng(0), name)(*args, **attrs)
+
+
+def test_mistakes_in_seeds_and_splits() -> None:
+    for name in ("default_rng", "seed", "Generator"):
+        with pytest.raises(
+            ArgumentError, match=rf"^\[{name}\] expected an integer from 0 to 2\*\*64 - 1 as seed, got -1"
+        ):
+            getattr(ys.random, name)(-1)
+    for n in (1.5, (2, 3)):
+        with pytest.raises(DTypeError, match=r"^\[split\] expected a length as an integer"):
+            ys.random.default_rng(0).split(n)  # type: ignore[arg-type]
+
+
+def test_numpy_arrays_are_taken_for_tensors() -> None:
+    g = ys.random.default_rng(0)
+    x = np.array([[1.0, 2.0, 3.0]])
+    assert sorted(g.permutation(x, axis=1).tolist()[0]) == [1.0, 2.0, 3.0]
+    assert g.choice(x, 2, axis=1).shape == (1, 2)
+    assert g.bernoulli(x > 1).tolist() == [[False, True, True]]
+    assert g.normal((2, 3), mean=x, std=0).tolist() == [[1.0, 2.0, 3.0]] * 2
+
+
+def test_signatures_are_those_written() -> None:
+    assert list(inspect.signature(ys.random.normal).parameters) == ["shape", "mean", "std", "dtype"]
+    assert list(inspect.signature(ys.random.Generator.choice).parameters)[:3] == ["self", "a", "shape"]

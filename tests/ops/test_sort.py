@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import yosegi as ys
-from yosegi.errors import AxisError, DTypeError, IndexingError, ShapeError, TraceError
+from yosegi.errors import AxisError, DTypeError, IndexingError, ShapeError, TraceError, UserError
 
 rng = np.random.default_rng(0)
 REAL = ["bool", "int8", "uint64", "int64", "float16", "bfloat16", "float32", "float64"]
@@ -219,3 +220,37 @@ def test_order_can_be_traced() -> None:
         down, up, place = f(ys.asarray(values))
         assert (down.tolist(), up.tolist()) == (sorted(values, reverse=True), sorted(values))
         assert int(place) == sum(v < 2 for v in values)
+
+
+ON_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "count_nonzero": lambda x: ys.count_nonzero(x),
+    "nonzero": lambda x: ys.nonzero(x)[0],
+    "searchsorted": lambda x: ys.searchsorted(x, x, sorter=np.array([0, 1, 2])),
+    "unique_all": lambda x: ys.unique_all(x).indices,
+    "unique_counts": lambda x: ys.unique_counts(x).counts,
+    "unique_inverse": lambda x: ys.unique_inverse(x).inverse_indices,
+    "unique_values": lambda x: ys.unique_values(x),
+}
+
+
+@pytest.mark.parametrize("name", ON_ARRAYS)
+def test_numpy_arrays_are_taken_for_tensors(name: str) -> None:
+    f, x = ON_ARRAYS[name], np.array([0.0, 2.0, 2.0])
+    assert f(x).tolist() == f(ys.asarray(x)).tolist()
+    with pytest.raises(DTypeError, match=rf"^\[{name}\] expected a tensor or a number, got str"):
+        f("a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "call"),
+    [
+        ("count_nonzero", "expected an axis from -1 to 0", lambda x: ys.count_nonzero(x, axis=5)),
+        ("searchsorted", "expected indices from -2 to 1 .* got 2", lambda x: ys.searchsorted(x, x, sorter=x + 1)),
+        ("searchsorted", "expected a tensor or a number, got str", lambda x: ys.searchsorted(x, x, sorter="a")),
+        ("argmax", "expected an axis as an integer, got 'a'", lambda x: ys.argmax(x, axis="a")),
+        ("argsort", "expected an axis as an integer, got 1.5", lambda x: ys.argsort(x, axis=1.5)),
+    ],
+)
+def test_mistakes_are_told_by_the_public_name(name: str, text: str, call: Callable[[Any], Any]) -> None:
+    with pytest.raises(UserError, match=rf"^\[{name}\] {text}"):
+        call(ys.arange(2))

@@ -8,18 +8,20 @@ as wide as what was compared. 16-bit floats are computed in float and rounded wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import DType, bool_, complex64, float32, int32, int64, real_of
+from ..dtype import DType, bool_, float32, int8, int16, int32, int64, real_of
 from . import complexes, halves
+from .complexes import FUNCTIONS as COMPLEX
 from .dialect import Dialect
 
 _LN2: Final = 0.6931471805599453
+_SIGNED: Final = {8: int8, 16: int16, 32: int32, 64: int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,30 @@ class Value:
     """Of a truth value in vector code: the bits of its lanes."""
     exact: bool = True
     """Of a 16-bit float: whether it is one already, or still has float's precision."""
+
+
+def _function(name: str) -> Callable[[CBuilder, Value], Value]:
+    """A primitive that the language has a function for, and complex numbers a formula."""
+
+    def primitive(self: CBuilder, x: Value) -> Value:
+        return COMPLEX[name](self, x) if x.dtype.is_complex else self.function(name, x)
+
+    return primitive
+
+
+def _spelled(value: Any, dtype: DType, scalar: str) -> str:
+    if dtype.is_integer:
+        number = int(value)
+        text = f"{number + 1}L - 1" if number < 0 else f"{number}UL"
+        return f"({scalar})({text})"
+    number = float(value)
+    if number != number:
+        return "NAN"
+    if number in (float("inf"), float("-inf")):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    digits = f"{number:.17g}" if scalar == "double" else f"{np.float32(number):.9g}"
+    whole = digits if any(c in digits for c in ".e") else f"{digits}.0"
+    return whole if scalar == "double" else f"{whole}f"
 
 
 class CBuilder:
@@ -57,6 +83,20 @@ class CBuilder:
             name = self._known[ctype, expression] = f"t{len(self.lines)}"
             self.lines.append(f"const {ctype} {name} = {expression};")
         return name
+
+    def variable(self, start: Value) -> Value:
+        """A variable that `assign` can change: to be read and changed in one block only, then read outside."""
+        name, ctype = f"v{len(self.lines)}", self.ctype(start.dtype)
+        self.lines.append(f"{ctype} {name} = {start.text};")
+        if start.imag:
+            self.lines.append(f"{ctype} {name}i = {start.imag};")
+        return replace(start, text=name, imag=f"{name}i" if start.imag else "")
+
+    def assign(self, variable: Value, value: Value) -> None:
+        """Change a variable."""
+        self.lines.append(f"{variable.text} = {value.text};")
+        if variable.imag:
+            self.lines.append(f"{variable.imag} = {value.imag};")
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -179,8 +219,8 @@ class CBuilder:
     def _zero_or_one(self, truth: Value) -> Value:
         if self.width == 1:
             return Value(int32, truth.text)
-        dtype = {8: "int8", 16: "int16", 32: "int32", 64: "int64"}[truth.bits]
-        return self.number(_INTEGER[dtype], f"{truth.text} & ({self.mask_type(truth.bits)})(1)")
+        dtype = _SIGNED[truth.bits]
+        return self.and_(Value(dtype, truth.text), self.literal(1, dtype))
 
     def _truncated(self, x: Value, dtype: DType) -> Value:
         # Through a wider signed integer, so that negative numbers wrap as NumPy's do.
@@ -324,11 +364,12 @@ class CBuilder:
 
     def _integer_pow(self, a: Value, b: Value) -> Value:
         zero, one = self.const(0, a), self.const(1, a)
-        power, base = one, a
-        for bit in range(min(a.dtype.bits, 64)):
-            odd = self.not_(self.eq(self.and_(b, self.const(_wrapped(1 << bit, a.dtype), b)), zero))
-            power = self.select(odd, self.mul(power, base), power)
-            base = self.mul(base, base)
+        power, base, left = (self.variable(v) for v in (one, a, b))
+        with self.block(f"for (int bit = 0; bit < {a.dtype.bits}; bit++)"):
+            odd = self.not_(self.eq(self.and_(left, one), zero))
+            self.assign(power, self.select(odd, self.mul(power, base), power))
+            self.assign(base, self.mul(base, base))
+            self.assign(left, self._bitwise(">>", left, one))
         if a.dtype.kind == "unsigned integer":
             return power
         odd = self.not_(self.eq(self.and_(b, one), zero))
@@ -434,7 +475,7 @@ class CBuilder:
 
     def tanh(self, x: Value) -> Value:
         if x.dtype.is_complex:
-            return complexes.tanh(self, x)
+            return COMPLEX["tanh"](self, x)
         if self.bits(x.dtype) > 32:
             return self.function("tanh", x)
         # The library's is three times as slow as exp. Near 0 a polynomial (of Cephes), elsewhere 1 - 2 / (e**2x + 1).
@@ -457,12 +498,21 @@ class CBuilder:
     def atan2(self, a: Value, b: Value) -> Value:
         return self.function("atan2", a, b)
 
-    def __getattr__(self, name: str) -> Any:
-        """The functions of one number that the language has itself, and their complex forms."""
-        if name not in _FUNCTIONS:
-            raise AttributeError(name)
-
-        def function(x: Value) -> Value:
-            return getattr(complexes, name)(self, x) if x.dtype.is_complex else self.function(name, x)  # type: ignore[no-any-return]
-
-        return function
+    sqrt = _function("sqrt")
+    exp = _function("exp")
+    expm1 = _function("expm1")
+    log = _function("log")
+    log1p = _function("log1p")
+    log2 = _function("log2")
+    log10 = _function("log10")
+    sin = _function("sin")
+    cos = _function("cos")
+    tan = _function("tan")
+    asin = _function("asin")
+    acos = _function("acos")
+    atan = _function("atan")
+    sinh = _function("sinh")
+    cosh = _function("cosh")
+    asinh = _function("asinh")
+    acosh = _function("acosh")
+    atanh = _function("atanh")

@@ -15,37 +15,35 @@ class Buffer:
     added as they are needed. Since values never change, every replica is as good as the first: none is ever stale.
     """
 
-    __slots__ = ("_others", "data", "depth", "space")
+    __slots__ = ("_replicas", "data", "space")
 
-    def __init__(self, data: Any, space: str = HOST, depth: int = 0) -> None:
+    def __init__(self, data: Any, space: str = HOST) -> None:
         self.data = data
         self.space = space
-        self.depth = depth
-        """How many evaluations it would take to make it again, if its memory were lost."""
-        self._others: dict[str, Any] | None = None
+        self._replicas: dict[str, Any] | None = None  # most buffers never have one
 
     def on(self, space: str) -> Any:
         """The data in a memory, or `None` if there is no replica."""
         if self.space == space:
             return self.data
-        return None if self._others is None else self._others.get(space)
+        return None if self._replicas is None else self._replicas.get(space)
 
     def add(self, space: str, data: Any) -> None:
         """Note a replica."""
-        if self._others is None:
-            self._others = {}
-        self._others[space] = data
+        if self._replicas is None:
+            self._replicas = {}
+        self._replicas[space] = data
 
     def spaces(self) -> tuple[str, ...]:
         """The memories that have the values."""
-        return (self.space, *(self._others or ()))
+        return (self.space, *(self._replicas or ()))
 
     def forget(self, space: str) -> bool:
         """Drop the replica in a memory that is gone; whether any replica is left."""
-        if self._others is not None:
-            self._others.pop(space, None)
+        if self._replicas is not None:
+            self._replicas.pop(space, None)
         if self.space == space:
-            if not self._others:
+            if not self._replicas:
                 return False
-            self.space, self.data = self._others.popitem()
+            self.space, self.data = self._replicas.popitem()
         return True

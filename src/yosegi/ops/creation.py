@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from .. import interchange
-from ..dtype import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, KINDS, DType, as_dtype, bool_, with_scalar
+from ..dtype import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, KINDS, DType, as_dtype, bool_, number_type, with_scalar
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import Node, spec
-from ..op import Arr, OpKind, from_array, literal, op
+from ..node import spec
+from ..op import Arr, OpKind, from_array, number, op
 from ..tensor import Array, Tensor
 from . import rules
 from .shape import broadcast_to, reshape, stack
@@ -137,21 +137,20 @@ def full(shape: Any, fill_value: Any, *, dtype: DTypeLike = None, device: Device
         value = astype(fill_value, wanted or fill_value.dtype)
     elif isinstance(fill_value, np.generic):
         value = asarray(fill_value, dtype=wanted)
-    elif isinstance(fill_value, _NUMBERS):
-        kind = next(t for t in _NUMBERS if isinstance(fill_value, t))
-        value = Tensor(_literal(fill_value, kind, wanted or as_dtype(kind)))
+    elif (kind := number_type(fill_value)) is not None:
+        value = _in_kind(fill_value, kind, wanted or as_dtype(kind))
     else:
         raise DTypeError(f"expected a number, got {type(fill_value).__name__}")
     return place(broadcast_to(value, rules.normal_shape(shape)), device)
 
 
-def _literal(value: Any, kind: type, dtype: DType) -> Node:
+def _in_kind(value: Any, kind: type, dtype: DType) -> Tensor:
     if with_scalar(dtype, kind) is not dtype:  # a number of the dtype's own kind: among integers, 1.5 is 1
         try:
             value = _PYTHON_TYPE[dtype.kind](value)
         except (TypeError, ValueError, OverflowError):
             raise DTypeError(f"expected a number that fits {dtype.name}, got {value!r}") from None
-    return literal(value, dtype)
+    return number(value, dtype)
 
 
 @rules.named

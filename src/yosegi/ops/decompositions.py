@@ -17,7 +17,7 @@ import numpy as np
 from ..dtype import DEFAULT_FLOAT, complex_of, float_info
 from ..errors import ShapeError
 from ..node import Spec, spec
-from ..op import Arr, OpKind, op
+from ..op import Arr, Normal, OpKind, op
 from ..tensor import Operand, Tensor
 from . import rules
 from .elementwise import conj, imag, real, where
@@ -70,7 +70,12 @@ def _cholesky_vjp(g: Tensor, out: Tensor, x: Tensor, *, upper: bool) -> tuple[Te
     return (_hermitian(adjoint(solve(adjoint(factor), adjoint(half)))),)
 
 
-@linalg_op(infer=lambda x, *, upper: square_matrices(x), vjp=_cholesky_vjp)
+def _cholesky_rule(x: Spec, *, upper: bool) -> Normal:
+    rules.one_of("upper", upper, (False, True))
+    return Normal(square_matrices(x), {"upper": bool(upper)})
+
+
+@linalg_op(infer=_cholesky_rule, vjp=_cholesky_vjp)
 def cholesky(x: Arr, /, *, upper: bool = False) -> Arr:
     """The triangular L of `L @ L^H = x`, or U of `U^H @ U = x`; NaN where x is not positive definite."""
     return nan_where_it_fails(partial(np.linalg.cholesky, upper=upper), x)
@@ -112,6 +117,7 @@ def _qr(x: Arr, /, *, mode: str) -> Arr:
     return tuple(np.linalg.qr(x, mode))
 
 
+@rules.on_tensor
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     """Orthonormal Q and upper triangular R with `Q @ R = x`; Q is square if the mode is "complete"."""
     return QRResult(*_qr.outputs(x, mode=mode))
@@ -128,11 +134,13 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-def _svd_rule(x: Spec, *, full_matrices: bool) -> tuple[Spec, Spec, Spec]:
+def _svd_rule(x: Spec, *, full_matrices: bool) -> Normal:
+    rules.one_of("full_matrices", full_matrices, (False, True))
     rows, columns = sides(x)
     k = min(rows, columns)
     left, right = (rows, columns) if full_matrices else (k, k)
-    return per_matrix(x, rows, left), real_spec(per_matrix(x, k)), per_matrix(x, right, columns)
+    outputs = per_matrix(x, rows, left), real_spec(per_matrix(x, k)), per_matrix(x, right, columns)
+    return Normal(outputs, {"full_matrices": bool(full_matrices)})
 
 
 def _svd_vjp(
@@ -163,9 +171,10 @@ def _svd(x: Arr, /, *, full_matrices: bool) -> Arr:
     return nan_unless_finite(lambda a: tuple(np.linalg.svd(a, full_matrices)), x)
 
 
+@rules.on_tensor
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """Orthonormal U and Vh, and S from large to small, with `(U * S) @ Vh = x` (U and Vh cut to the length of S)."""
-    return SVDResult(*_svd.outputs(x, full_matrices=bool(full_matrices)))
+    return SVDResult(*_svd.outputs(x, full_matrices=full_matrices))
 
 
 def _svdvals_vjp(g: Tensor, out: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -202,6 +211,7 @@ def _pinv(x: Arr, rtol: Arr, /) -> Arr:
     return np.swapaxes(vh * inverse[..., None], -2, -1).conj() @ np.swapaxes(u, -2, -1).conj()
 
 
+@rules.on_tensor
 def pinv(x: Tensor, /, *, rtol: Operand | None = None) -> Tensor:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as 0 (by default, eps by the larger
     side). The gradient holds as long as the rank does."""
@@ -242,6 +252,7 @@ def _eigh(x: Arr, /) -> Arr:
     return nan_unless_finite(lambda a: tuple(np.linalg.eigh(a)), x)
 
 
+@rules.on_tensor
 def eigh(x: Tensor, /) -> EigResult:
     """Eigenvalues, rising, and eigenvectors, as columns, of symmetric or Hermitian matrices. (Only the lower triangle
     is read; the gradient is symmetric.)"""
@@ -274,6 +285,7 @@ def _eig(x: Arr, /) -> Arr:
     return values.astype(dtype), vectors.astype(dtype)
 
 
+@rules.on_tensor
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors (as columns of length 1) of any square matrices; complex always."""
     return EigResult(*_eig.outputs(x))

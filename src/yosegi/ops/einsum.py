@@ -128,6 +128,7 @@ def _einsum(*operands: Arr, subscripts: str) -> Arr:
     return np.einsum(subscripts, *operands, optimize=len(operands) > 1)
 
 
+@rules.named
 def einsum(subscripts: str, /, *operands: Operand) -> Tensor:
     """The sum of products of the operands' elements, by names for their dimensions.
 
@@ -141,5 +142,5 @@ def einsum(subscripts: str, /, *operands: Operand) -> Tensor:
             [14, 50]], dtype=int64, device=cpu)
     """
     if not isinstance(subscripts, str):
-        raise ArgumentError(f"[einsum] expected the subscripts as a string first, got {type(subscripts).__name__}")
+        raise ArgumentError(f"expected the subscripts as a string first, got {type(subscripts).__name__}")
     return _einsum(*operands, subscripts=subscripts)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from operator import index as as_index
 from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import DEFAULT_FLOAT, as_dtype, complex_of, real_of
-from ..errors import ArgumentError, DTypeError, ShapeError, UserError
+from ..dtype import DEFAULT_FLOAT, complex_of, number_type, real_of
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..node import Spec, spec
 from ..op import Arr, OpKind, from_array, op
 from ..tensor import Tensor
@@ -96,9 +95,9 @@ def _complex(x: Tensor) -> Tensor:
     return x.astype(complex_of(x.dtype))
 
 
-def _real(name: str, x: Tensor) -> Tensor:
+def _real(x: Tensor) -> Tensor:
     if x.dtype.is_complex:
-        raise DTypeError(f"[{name}] expected a real dtype, got {x.dtype.name}; use fft, or take ys.real first")
+        raise DTypeError(f"expected a real dtype, got {x.dtype.name}; use fft, or take ys.real first")
     return x if x.dtype.is_float else x.astype(DEFAULT_FLOAT)
 
 
@@ -113,27 +112,34 @@ def _resized(x: Tensor, axis: int, n: int) -> Tensor:
 
 
 def _settle(
-    name: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str, halved: bool = False
+    x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str, halved: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Axes counted from the front, and the length of the transform along each. If `halved`, the last axis of x is half
     of a spectrum."""
-    try:
-        rules.one_of("norm", norm, tuple(_OPPOSITE))
-        where = rules.normal_axes(None if axes is None else tuple(axes), x.ndim)
-    except UserError as error:
-        raise error.of(name) from None
+    _check_norm(norm)
+    where = rules.normal_axes(tuple(axes) if isinstance(axes, Sequence) else axes, x.ndim)
     if not where:
-        raise ShapeError(f"[{name}] expected at least one axis to transform, got shape {x.shape} and axes {axes}")
+        raise ShapeError(f"expected at least one axis to transform, got shape {x.shape} and axes {axes}")
     sizes = [x.shape[a] for a in where]
     if halved:
         sizes[-1] = 2 * (sizes[-1] - 1)
     if s is not None:
-        if axes is None or len(s) != len(where):
-            raise ArgumentError(f"[{name}] expected axes= with one axis for each size of {tuple(s)}, got {axes}")
-        sizes = [have if as_index(n) == -1 else as_index(n) for n, have in zip(s, sizes, strict=True)]
+        wanted = [rules.as_index(n, "a size") for n in (s if isinstance(s, Sequence) else (s,))]
+        if axes is None or len(wanted) != len(where):
+            raise ArgumentError(f"expected axes= with one axis for each size of {tuple(wanted)}, got {axes}")
+        sizes = [have if n == -1 else n for n, have in zip(wanted, sizes, strict=True)]
     if any(n < 1 for n in sizes):
-        raise ShapeError(f"[{name}] expected transforms of at least one element, got sizes {sizes}; give other sizes")
+        raise ShapeError(f"expected transforms of at least one element, got sizes {sizes}; give other sizes")
     return where, tuple(sizes)
+
+
+def _check_norm(norm: str) -> None:
+    rules.one_of("norm", norm, tuple(_OPPOSITE))
+
+
+def _opposite(norm: str) -> str:
+    _check_norm(norm)
+    return _OPPOSITE[norm]
 
 
 def _one(n: int | None) -> tuple[int] | None:
@@ -143,82 +149,92 @@ def _one(n: int | None) -> tuple[int] | None:
 # The namespace
 
 
+@rules.on_tensor
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform along one axis."""
-    return _complex_to_complex("fft", x, _one(n), (axis,), norm, inverse=False)
+    return _complex_to_complex(x, _one(n), (axis,), norm, inverse=False)
 
 
+@rules.on_tensor
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse transform along one axis."""
-    return _complex_to_complex("ifft", x, _one(n), (axis,), norm, inverse=True)
+    return _complex_to_complex(x, _one(n), (axis,), norm, inverse=True)
 
 
+@rules.on_tensor
 def fftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The transform along several axes (all by default)."""
-    return _complex_to_complex("fftn", x, s, axes, norm, inverse=False)
+    return _complex_to_complex(x, s, axes, norm, inverse=False)
 
 
+@rules.on_tensor
 def ifftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse transform along several axes (all by default)."""
-    return _complex_to_complex("ifftn", x, s, axes, norm, inverse=True)
+    return _complex_to_complex(x, s, axes, norm, inverse=True)
 
 
+@rules.on_tensor
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The first half of the transform of real numbers along one axis."""
-    return _real_to_complex("rfft", x, _one(n), (axis,), norm)
+    return _real_to_complex(x, _one(n), (axis,), norm)
 
 
+@rules.on_tensor
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `rfft`: n real numbers (an even count by default)."""
-    return _complex_to_real("irfft", x, _one(n), (axis,), norm)
+    return _complex_to_real(x, _one(n), (axis,), norm)
 
 
+@rules.on_tensor
 def rfftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The transform of real numbers along several axes (all by default), the first half of it along the last."""
-    return _real_to_complex("rfftn", x, s, axes, norm)
+    return _real_to_complex(x, s, axes, norm)
 
 
+@rules.on_tensor
 def irfftn(
     x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `rfftn`."""
-    return _complex_to_real("irfftn", x, s, axes, norm)
+    return _complex_to_real(x, s, axes, norm)
 
 
+@rules.on_tensor
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform, which is real, of a signal with Hermitian symmetry, given by its first half."""
-    return _complex_to_real("hfft", conj(x), _one(n), (axis,), _OPPOSITE.get(norm, norm))
+    return _complex_to_real(conj(x), _one(n), (axis,), _opposite(norm))
 
 
+@rules.on_tensor
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `hfft`."""
-    return conj(_real_to_complex("ihfft", x, _one(n), (axis,), _OPPOSITE.get(norm, norm)))
+    return conj(_real_to_complex(x, _one(n), (axis,), _opposite(norm)))
 
 
-def _complex_to_complex(name: str, x: Tensor, s: Any, axes: Any, norm: str, inverse: bool) -> Tensor:
-    where, sizes = _settle(name, x, s, axes, norm)
+def _complex_to_complex(x: Tensor, s: Any, axes: Any, norm: str, inverse: bool) -> Tensor:
+    where, sizes = _settle(x, s, axes, norm)
     for axis, n in zip(where, sizes, strict=True):
         x = _resized(x, axis, n)
     return complex_transform(_complex(x), axes=where, inverse=inverse, norm=norm)
 
 
-def _real_to_complex(name: str, x: Tensor, s: Any, axes: Any, norm: str) -> Tensor:
-    x = _real(name, x)
-    where, sizes = _settle(name, x, s, axes, norm)
+def _real_to_complex(x: Tensor, s: Any, axes: Any, norm: str) -> Tensor:
+    x = _real(x)
+    where, sizes = _settle(x, s, axes, norm)
     for axis, n in zip(where, sizes, strict=True):
         x = _resized(x, axis, n)
     half = half_spectrum(x, axis=where[-1], norm=norm)
     return complex_transform(half, axes=where[:-1], inverse=False, norm=norm) if where[:-1] else half
 
 
-def _complex_to_real(name: str, x: Tensor, s: Any, axes: Any, norm: str) -> Tensor:
-    where, sizes = _settle(name, x, s, axes, norm, halved=True)
+def _complex_to_real(x: Tensor, s: Any, axes: Any, norm: str) -> Tensor:
+    where, sizes = _settle(x, s, axes, norm, halved=True)
     for axis, n in zip(where, (*sizes[:-1], sizes[-1] // 2 + 1), strict=True):
         x = _resized(x, axis, n)
     x = _complex(x)
@@ -226,44 +242,53 @@ def _complex_to_real(name: str, x: Tensor, s: Any, axes: Any, norm: str) -> Tens
     return from_half_spectrum(x, n=sizes[-1], axis=where[-1], norm=norm)
 
 
+@rules.named
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each element of a transform of n samples at distance d."""
-    return _frequencies("fftfreq", np.fft.fftfreq(_count("fftfreq", n), d), dtype, device)
+    return _frequencies(np.fft.fftfreq(_count(n), _distance(d)), dtype, device)
 
 
+@rules.named
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each element of a half transform of n samples at distance d."""
-    return _frequencies("rfftfreq", np.fft.rfftfreq(_count("rfftfreq", n), d), dtype, device)
+    return _frequencies(np.fft.rfftfreq(_count(n), _distance(d)), dtype, device)
 
 
-def _count(name: str, n: int) -> int:
-    if as_index(n) < 1:
-        raise ArgumentError(f"[{name}] expected at least one sample, got {n}")
-    return as_index(n)
+def _count(n: int) -> int:
+    count = rules.as_index(n, "n")
+    if count < 1:
+        raise ArgumentError(f"expected at least one sample, got {count}")
+    return count
 
 
-def _frequencies(name: str, values: np.ndarray[Any, Any], dtype: Any, device: Any) -> Tensor:
-    wanted = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+def _distance(d: Any) -> float:
+    number: Any = d.item() if isinstance(d, (Tensor, np.generic)) else d
+    if number_type(number) not in (int, float) or number == 0:
+        raise ArgumentError(f"expected a real number other than 0 for d, got {d!r}")
+    return float(number)
+
+
+def _frequencies(values: np.ndarray[Any, Any], dtype: Any, device: Any) -> Tensor:
+    wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
     if not wanted.is_float:
-        raise DTypeError(f"[{name}] expected a real floating dtype, got {wanted.name}")
+        raise DTypeError(f"expected a real floating dtype, got {wanted.name}")
     return place(from_array(values.astype(wanted.numpy)), device)
 
 
+@rules.on_tensor
 def fftshift(x: Tensor, /, *, axes: Axes | None = None) -> Tensor:
     """The spectrum with the zero frequency in the middle along some axes (all by default)."""
-    return _shifted("fftshift", x, axes, 1)
+    return _shifted(x, axes, 1)
 
 
+@rules.on_tensor
 def ifftshift(x: Tensor, /, *, axes: Axes | None = None) -> Tensor:
     """The inverse of `fftshift`."""
-    return _shifted("ifftshift", x, axes, -1)
+    return _shifted(x, axes, -1)
 
 
-def _shifted(name: str, x: Tensor, axes: Axes | None, sign: int) -> Tensor:
-    try:
-        where = rules.normal_axes(axes, x.ndim)
-    except UserError as error:
-        raise error.of(name) from None
+def _shifted(x: Tensor, axes: Axes | None, sign: int) -> Tensor:
+    where = rules.normal_axes(axes, x.ndim)
     return roll(x, tuple(sign * (x.shape[a] // 2) for a in where), axis=where) if where else x
 
 

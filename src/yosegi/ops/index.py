@@ -15,17 +15,28 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtype import DType, as_dtype, bool_, int64, number_type
-from ..errors import ArgumentError, DTypeError, ShapeError, UserError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..interchange import settled
-from ..memory import HOST
-from ..node import Shape, Spec, spec
-from ..op import Arr, OpKind, as_nodes, from_array, literal, op
+from ..memory import HOST, Buffer
+from ..node import Node, Shape, Spec, spec
+from ..op import Arr, OpKind, leaf_call, number, op
 from ..tensor import OPERATORS, Array, Tensor
 from ..tracing import held, is_tracing
 from . import rules
 from .creation import arange, asarray, zeros
 from .elementwise import where
-from .index_key import Key, Window, check_range, is_whole, numpy_key, out_of_range, parse, resolve, window_shape
+from .index_key import (
+    Key,
+    Window,
+    as_places,
+    check_range,
+    is_whole,
+    numpy_key,
+    out_of_range,
+    parse,
+    resolve,
+    window_shape,
+)
 from .shape import broadcast_to, reshape
 
 _op = partial(op, OpKind.MOVEMENT)
@@ -63,14 +74,14 @@ def _region(x: Shape, indices: Shape, axes: tuple[int, ...], at: int) -> Shape:
     return rest[:at] + indices + rest[at:]
 
 
-def _gather_rule(x: Spec, *indices: Spec, axes: tuple[int, ...], at: int) -> Spec:
+def _gather_rule(x: Spec, *indices: Spec, axes: tuple[int, ...], at: int, of: str) -> Spec:
     for index in indices:
         rules.expect(index.dtype, "integer indices", lambda d: d.is_integer)
     return spec(_region(x.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, at), x.dtype)
 
 
-def _scatter_rule(x: Spec, value: Spec, *indices: Spec, axes: tuple[int, ...], at: int) -> Spec:
-    _check_value(x, value, _gather_rule(x, *indices, axes=axes, at=at).shape)
+def _scatter_rule(x: Spec, value: Spec, *indices: Spec, axes: tuple[int, ...], at: int, of: str) -> Spec:
+    _check_value(x, value, _gather_rule(x, *indices, axes=axes, at=at, of=of).shape)
     return spec(x.shape, x.dtype)
 
 
@@ -80,56 +91,53 @@ def _check_value(x: Spec, value: Spec, region: Shape) -> None:
         raise ShapeError(f"expected a value that broadcasts to {region}, got shape {value.shape}")
 
 
-def _gather_vjp(g: Tensor, out: Tensor, x: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int) -> Any:
+def _gather_vjp(g: Tensor, out: Tensor, x: Tensor, *indices: Tensor, **places: Any) -> Any:
     into = zeros(x.shape, dtype=g.dtype)
-    return (scatter_add(into, g, *indices, axes=axes, at=at), *[None] * len(indices))
+    return (scatter_add(into, g, *indices, **places), *[None] * len(indices))
 
 
-def _scatter_vjp(
-    g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int
-) -> Any:
-    read = gather(g, *indices, axes=axes, at=at)
+def _scatter_vjp(g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, **places: Any) -> Any:
+    read = gather(g, *indices, **places)
     # Of several values for one place only the last is in the result. A scatter of numbers shows which it was.
     numbers = reshape(arange(read.size), read.shape)
-    winners = scatter(zeros(x.shape, dtype=int64), numbers, *indices, axes=axes, at=at)
-    to_value = where(gather(winners, *indices, axes=axes, at=at) == numbers, read, 0)
-    return (scatter(g, _zero(g), *indices, axes=axes, at=at), to_value, *[None] * len(indices))
+    winners = scatter(zeros(x.shape, dtype=int64), numbers, *indices, **places)
+    to_value = where(gather(winners, *indices, **places) == numbers, read, 0)
+    return (scatter(g, _zero(g), *indices, **places), to_value, *[None] * len(indices))
 
 
-def _scatter_add_vjp(
-    g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, axes: tuple[int, ...], at: int
-) -> Any:
-    return (g, gather(g, *indices, axes=axes, at=at), *[None] * len(indices))
+def _scatter_add_vjp(g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices: Tensor, **places: Any) -> Any:
+    return (g, gather(g, *indices, **places), *[None] * len(indices))
 
 
 @_op(infer=_gather_rule, vjp=_gather_vjp)
-def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
-    at `at`, between the dimensions of `x` that are not indexed."""
-    places = tuple([np.asarray(i, np.intp) for i in indices])
+    at `at`, between the dimensions of `x` that are not indexed. An index out of range is told as the mistake `of` that
+    function."""
+    places = tuple([as_places(i) for i in indices])
     try:
         if axes == (at,):
             return np.asarray(np.take(x, places[0], axis=at))
         taken = np.asarray(_to_front(x, axes)[places])
     except IndexError:
-        raise out_of_range(indices, [x.shape[a] for a in axes]) from None
+        raise out_of_range(indices, [x.shape[a] for a in axes], of) from None
     count = taken.ndim - x.ndim + len(axes)
     return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
 
 
 @_op(infer=_scatter_rule, vjp=_scatter_vjp)
-def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "setitem") -> Arr:
     """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
     out = x.copy()
-    _write(operator.setitem, out, value, indices, axes, at)
+    _write(operator.setitem, out, value, indices, axes, at, of)
     return out
 
 
 @op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp)
-def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int) -> Arr:
+def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()
-    _write(np.add.at, out, value, indices, axes, at)
+    _write(np.add.at, out, value, indices, axes, at, of)
     return out
 
 
@@ -140,15 +148,16 @@ def _write(
     indices: tuple[Array, ...],
     axes: tuple[int, ...],
     at: int,
+    of: str,
 ) -> None:
     # Indices in row-major memory make NumPy write in row-major order.
-    places = tuple([np.asarray(i, np.intp, order="C") for i in np.broadcast_arrays(*indices)])
+    places = tuple([as_places(i) for i in np.broadcast_arrays(*indices)])
     count = places[0].ndim
     values = np.broadcast_to(value, _region(out.shape, places[0].shape, axes, at))
     try:
         write(_to_front(out, axes), places, np.moveaxis(values, range(at, at + count), range(count)))
     except IndexError:
-        raise out_of_range(indices, [out.shape[a] for a in axes]) from None
+        raise out_of_range(indices, [out.shape[a] for a in axes], of) from None
 
 
 def _to_front(x: Array, axes: tuple[int, ...]) -> Array:
@@ -156,29 +165,27 @@ def _to_front(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _zero(like: Tensor) -> Tensor:
-    return Tensor(literal(0, like.dtype))
+    return number(0, like.dtype)
 
 
 # x[key] and x[key] = value
 
 
+@rules.on_tensor
 def getitem(x: Tensor, key: Any, /) -> Tensor:
     """`x[key]` by NumPy's rules. A boolean mask is evaluated at once, for the shape of the result depends on it."""
     at_once = _host_view(x, key)
     if at_once is not None:
         return at_once
-    try:
-        normal = parse(key, x.shape)
-        view = _view(x, normal)
-        if not normal.selectors:
-            return view
-        indices, axes = resolve(normal)
-        return gather(view, *indices, axes=axes, at=normal.at)
-    except UserError as error:
-        raise error.of("getitem") from None
+    normal = parse(key, x.shape)
+    view = _view(x, normal)
+    if not normal.selectors:
+        return view
+    indices, axes = resolve(normal)
+    return gather(view, *indices, axes=axes, at=normal.at)
 
 
-_BASIC: Final = (int, slice, type(None), type(...))
+_BASIC: Final = frozenset({int, slice, type(None), type(...)})
 
 
 def _host_view(x: Tensor, key: Any) -> Tensor | None:
@@ -189,26 +196,25 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
     buffer = x._node.buffer
     if buffer is None or buffer.space is not HOST or held() is not None or is_tracing():
         return None
-    if type(key) not in _BASIC and not (type(key) is tuple and all([type(k) in _BASIC for k in key])):
+    if type(key) not in _BASIC and not (type(key) is tuple and _BASIC.issuperset(map(type, key))):
         return None
     try:
-        return from_array(settled(np.asarray(buffer.data[key])))
-    except IndexError:
+        array = settled(np.asarray(buffer.data[key]))
+        return Tensor(Node(leaf_call(spec(array.shape, x._node.spec.dtype)), (), Buffer(array)))
+    except (IndexError, TypeError, ValueError):
         return None
 
 
+@rules.on_tensor
 def setitem(x: Tensor, key: Any, value: Any, /) -> Tensor:
     """The tensor that `x` is after `x[key] = value`: of the same dtype, with the value broadcast."""
-    try:
-        normal = parse(key, x.shape)
-        value = _as_value(value, x.dtype)
-        if not normal.selectors:
-            return _replace(x, normal, value)
-        view = _view(x, normal)
-        masked = _where_masked(view, normal, value)
-        return _replace(x, normal, _scattered(view, normal, value) if masked is None else masked)
-    except UserError as error:
-        raise error.of("setitem") from None
+    normal = parse(key, x.shape)
+    value = _as_value(value, x.dtype)
+    if not normal.selectors:
+        return _replace(x, normal, value)
+    view = _view(x, normal)
+    masked = _where_masked(view, normal, value)
+    return _replace(x, normal, _scattered(view, normal, value) if masked is None else masked)
 
 
 OPERATORS["getitem"] = getitem
@@ -267,51 +273,44 @@ def _as_value(value: Any, dtype: DType) -> Tensor:
         raise DTypeError(
             f"expected a value that a tensor of {dtype.name} can hold, got {own.name}; cast it with astype"
         )
-    return Tensor(literal(value, dtype)) if python is not None else given.astype(dtype)
+    return number(value, dtype) if python is not None else given.astype(dtype)
 
 
 # Functions
 
 
+@rules.on_tensor
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The elements at `indices` along an axis, which only a 1-d tensor may leave out."""
-    x, indices = _inputs("take", x, indices)
+    indices = _as_indices(indices)
     if axis is None and x.ndim != 1:
-        raise ArgumentError(f"[take] expected an axis for a tensor of {x.ndim} dimensions, got None; name one")
-    try:
-        dim = rules.normal_axis(0 if axis is None else axis, x.ndim)
-        check_range(indices, x.shape[dim])
-    except UserError as error:
-        raise error.of("take") from None
-    return gather(x, indices, axes=(dim,), at=dim)
+        raise ArgumentError(f"expected an axis for a tensor of {x.ndim} dimensions, got None; name one")
+    dim = rules.normal_axis(0 if axis is None else axis, x.ndim)
+    check_range(indices, x.shape[dim])
+    return gather(x, indices, axes=(dim,), at=dim, of="take")
 
 
+@rules.on_tensor
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """For each place in `indices`, the element of `x` at that place, but with the index found there along `axis`.
 
     The other dimensions of `x` and `indices` broadcast.
     """
-    x, indices = _inputs("take_along_axis", x, indices)
+    indices = _as_indices(indices)
     if x.ndim != indices.ndim:
-        raise ShapeError(f"[take_along_axis] expected as many dimensions as {x.shape} has, got shape {indices.shape}")
-    try:
-        dim = rules.normal_axis(axis, x.ndim)
-        check_range(indices, x.shape[dim])
-        places = [indices if i == dim else _own_places(n, x.ndim - i) for i, n in enumerate(x.shape)]
-        return gather(x, *places, axes=tuple(range(x.ndim)), at=0)
-    except UserError as error:
-        raise error.of("take_along_axis") from None
+        raise ShapeError(f"expected as many dimensions as {x.shape} has, got shape {indices.shape}")
+    dim = rules.normal_axis(axis, x.ndim)
+    check_range(indices, x.shape[dim])
+    places = [indices if i == dim else _own_places(n, x.ndim - i) for i, n in enumerate(x.shape)]
+    return gather(x, *places, axes=tuple(range(x.ndim)), at=0, of="take_along_axis")
 
 
 def _own_places(length: int, trailing: int) -> Tensor:
     """The positions along a dimension, shaped to stand at it; a dimension of length 1 broadcasts."""
-    return Tensor(literal(0, int64)) if length == 1 else reshape(arange(length), (length,) + (1,) * (trailing - 1))
+    return number(0, int64) if length == 1 else reshape(arange(length), (length,) + (1,) * (trailing - 1))
 
 
-def _inputs(name: str, x: Any, indices: Any) -> tuple[Tensor, Tensor]:
-    try:
-        x, indices = (Tensor(node) for node in as_nodes((x, asarray(indices))))
-        rules.expect(indices.dtype, "integer indices", lambda d: d.is_integer)
-    except UserError as error:
-        raise error.of(name) from None
-    return x, indices
+def _as_indices(indices: Any) -> Tensor:
+    made = asarray(indices)
+    rules.expect(made.dtype, "integer indices", lambda d: d.is_integer)
+    return made

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index as as_index
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ..dtype import bool_
-from ..errors import IndexingError, ShapeError, UserError
+from ..errors import DTypeError, IndexingError, ShapeError, UserError
 from ..node import Node, Shape
 from ..op import from_array
 from ..tensor import Array, Tensor
@@ -109,8 +108,8 @@ def _item(item: Any) -> Any:
     if not isinstance(item, Tensor):
         if not (isinstance(item, (bool, np.bool_)) or getattr(item, "ndim", 0) > 0):
             try:
-                return as_index(item)  # ints, and 0-d integer arrays
-            except TypeError:
+                return rules.as_index(item, "an index")  # ints, and 0-d integer arrays
+            except DTypeError:
                 pass
         item = _as_tensor(item)
     if not (item.dtype.is_integer or item.dtype is bool_):
@@ -243,12 +242,19 @@ def first_outside(index: Array, length: int) -> int | None:
     return int(index[(index < -length) | (index >= length)][0])
 
 
-def out_of_range(indices: Iterable[Array], lengths: Iterable[int]) -> IndexingError:
-    """The error for indices of which one is known to be out of range."""
+def as_places(index: Array) -> Array:
+    """Indices as NumPy takes them, in row-major memory. One too large for that stays out of range."""
+    if index.dtype == np.uint64:
+        index = np.minimum(index, np.uint64(np.iinfo(np.intp).max))
+    return np.asarray(index, np.intp, order="C")
+
+
+def out_of_range(indices: Iterable[Array], lengths: Iterable[int], op_name: str) -> UserError:
+    """The error for indices of which one is known to be out of range, told as an op's."""
     for index, length in zip(indices, lengths, strict=True):
         found = first_outside(index, length)
         if found is not None:
-            return _range_error(found, length).of("getitem")  # type: ignore[return-value]
+            return _range_error(found, length).of(op_name)
     raise AssertionError("all indices are in range")
 
 

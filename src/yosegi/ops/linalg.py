@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from operator import index as as_index
 from typing import Any
 
-from ..dtype import DEFAULT_INT
+import numpy as np
+
+from ..dtype import DEFAULT_INT, number_type
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Operand, Tensor
 from . import rules
@@ -17,7 +18,6 @@ from .elementwise import abs, imag, real, sqrt, square, where
 from .products import (
     cross,
     diagonal,
-    expect_numeric,
     matmul,
     matrix_transpose,
     outer,
@@ -31,13 +31,15 @@ from .shape import Axes, broadcast_to, expand_dims
 from .solves import det, inv, slogdet, solve
 
 
+@rules.on_tensor
 def vector_norm(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """The norm of the vectors along some axes (of all elements by default): `sum(abs(x)**ord)**(1/ord)`, the largest
     magnitude for inf, the smallest for -inf, how many are not zero for 0. Where the norm is 0, so is its gradient."""
     exact = floating(x)
     x = widened(exact)
-    if isinstance(ord, str):
-        raise ArgumentError(f"[vector_norm] expected a number for ord, got {ord!r}; matrix_norm has named norms")
+    ord = _plain(ord)
+    if number_type(ord) not in (int, float):
+        raise ArgumentError(f"expected a real number for ord, got {ord!r}; matrix_norm has named norms")
     if ord == inf:
         norm = _largest(abs(x), axis, keepdims)
     elif ord == -inf:
@@ -52,6 +54,11 @@ def vector_norm(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = Fals
     else:
         norm = _root(sum(abs(x) ** ord, axis=axis, keepdims=keepdims), ord)
     return norm.astype(exact.dtype) if exact.dtype.is_half else norm
+
+
+def _plain(ord: Any) -> Any:
+    """An order given by NumPy or as a tensor, in Python's own types."""
+    return ord.tolist() if isinstance(ord, (Tensor, np.ndarray, np.generic)) else ord
 
 
 def _root(x: Tensor, order: float) -> Tensor:
@@ -70,15 +77,16 @@ def _largest(x: Tensor, axis: Any, keepdims: bool) -> Tensor:
     return reduce(x, axis=axes, keepdims=keepdims)
 
 
+@rules.on_tensor
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """The norm of matrices: "fro" of all elements as a vector, "nuc" the sum of the singular values, 2 and -2 the
     largest and smallest of them, 1 and -1 the largest and smallest sum of a column, inf and -inf of a row."""
     if x.ndim < 2:
-        raise ShapeError(f"[matrix_norm] expected a matrix or a stack of them, got shape {x.shape}; use vector_norm")
+        raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}; use vector_norm")
+    ord = _plain(ord)
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord not in ("nuc", 2, -2, 1, -1, inf, -inf):
-        raise ArgumentError(f"[matrix_norm] expected ord among 'fro', 'nuc', 1, -1, 2, -2, inf, -inf, got {ord!r}")
+    rules.one_of("ord", ord, ("fro", "nuc", 1, -1, 2, -2, inf, -inf))
     exact = floating(x)
     x = widened(exact)
     if ord in ("nuc", 2, -2):
@@ -93,12 +101,13 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
     return norm.astype(exact.dtype) if exact.dtype.is_half else norm
 
 
+@rules.on_tensor
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """The product of n copies of square matrices; of their inverses for n < 0, the identity for n = 0."""
-    n = as_index(n)
+    n = rules.as_index(n, "n")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"[matrix_power] expected square matrices, got shape {x.shape}")
-    expect_numeric("matrix_power", x)
+        raise ShapeError(f"expected square matrices, got shape {x.shape}")
+    rules.expect(x.dtype, "a numeric dtype", rules.is_numeric)
     if n == 0:
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
     square, n = (x, n) if n > 0 else (inv(x), -n)
@@ -113,6 +122,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         square = matmul(square, square)
 
 
+@rules.on_tensor
 def matrix_rank(x: Tensor, /, *, rtol: Operand | None = None) -> Tensor:
     """How many singular values are more than `rtol` times the largest (by default, eps by the larger side)."""
     x = floating(x)

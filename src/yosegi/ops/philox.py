@@ -49,6 +49,7 @@ def philox4x32(counter: tuple[Array, Array, Array, Array], key: tuple[int, int])
 
 def _philox_rule(state: Spec, *, shape: Any, words: int) -> Normal:
     rules.expect(state.dtype, "a state of dtype uint32", lambda d: d is uint32)
+    words = rules.as_index(words, "words")
     rules.one_of("words", words, (1, 2, 3, 4))
     if state.shape != (4,):
         raise ShapeError(f"expected a state of shape (4,), got {state.shape}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
 from ..dtype import float32, promote
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
+from ..errors import ArgumentError, AxisError, ShapeError
 from ..node import Spec, spec
-from ..op import Arr, OpKind, op
+from ..op import Arr, Normal, OpKind, op
 from ..tensor import OPERATORS, Tensor
 from . import rules
 from .elementwise import conj
@@ -66,10 +65,11 @@ def matmul(x1: Arr, x2: Arr, /) -> Arr:
     return np.matmul(x1, x2)
 
 
+@rules.on_tensor
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The matrix, or each of a stack, with rows and columns exchanged."""
     if x.ndim < 2:
-        raise ShapeError(f"[matrix_transpose] expected at least two dimensions, got shape {x.shape}; use expand_dims")
+        raise ShapeError(f"expected at least two dimensions, got shape {x.shape}; use expand_dims")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -89,51 +89,45 @@ def widened(x: Tensor) -> Tensor:
     return x.astype(float32) if x.dtype.is_half else x
 
 
-def expect_numeric(name: str, x: Tensor) -> None:
-    """Raise for bool."""
-    if not rules.is_numeric(x.dtype):
-        raise DTypeError(f"[{name}] expected a numeric dtype, got {x.dtype.name}; cast it with astype")
-
-
-def _shared_axis(name: str, x1: Tensor, x2: Tensor, axis: int) -> int:
+def _shared_axis(x1: Tensor, x2: Tensor, axis: int) -> int:
     """An axis that both have, counted from the back: the standard aligns the operands there."""
-    axis = as_index(axis)
+    axis = rules.as_index(axis, "an axis")
     if x1.ndim == x2.ndim and 0 <= axis < x1.ndim:
         axis -= x1.ndim
     shared = min(x1.ndim, x2.ndim)
     if not -shared <= axis < 0:
-        raise AxisError(
-            f"[{name}] expected an axis from {-shared} to -1 for shapes {x1.shape} and {x2.shape}, got {axis}"
-        )
+        raise AxisError(f"expected an axis from {-shared} to -1 for shapes {x1.shape} and {x2.shape}, got {axis}")
     return axis
 
 
+@rules.on_tensor
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The dot product of the vectors along an axis. Complex `x1` is conjugated."""
-    axis = _shared_axis("vecdot", x1, x2, axis)
+    x2 = rules.as_tensor(x2)
+    axis = _shared_axis(x1, x2, axis)
     if x1.shape[axis] != x2.shape[axis]:
-        raise ShapeError(f"[vecdot] expected vectors of one length, got {x1.shape[axis]} and {x2.shape[axis]}")
+        raise ShapeError(f"expected vectors of one length, got {x1.shape[axis]} and {x2.shape[axis]}")
     product = conj(widened(x1)) * widened(x2)
     total = sum(product, axis=axis, dtype=product.dtype)
     return total.astype(promote(x1.dtype, x2.dtype))
 
 
+@rules.on_tensor
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The products of each element of one vector with each of another."""
+    x2 = rules.as_tensor(x2)
     if x1.ndim != 1 or x2.ndim != 1:
-        raise ShapeError(
-            f"[outer] expected two vectors, got shapes {x1.shape} and {x2.shape}; use tensordot with axes=0"
-        )
+        raise ShapeError(f"expected two vectors, got shapes {x1.shape} and {x2.shape}; use tensordot with axes=0")
     return expand_dims(x1, axis=1) * x2
 
 
+@rules.on_tensor
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The cross product of the 3-element vectors along an axis."""
-    axis = _shared_axis("cross", x1, x2, axis)
+    x2 = rules.as_tensor(x2)
+    axis = _shared_axis(x1, x2, axis)
     if not x1.shape[axis] == x2.shape[axis] == 3:
-        raise ShapeError(
-            f"[cross] expected vectors of 3 elements along axis {axis}, got shapes {x1.shape} and {x2.shape}"
-        )
+        raise ShapeError(f"expected vectors of 3 elements along axis {axis}, got shapes {x1.shape} and {x2.shape}")
 
     def turn(x: Tensor, by: int) -> Tensor:
         return roll(x, by, axis=axis)
@@ -141,12 +135,14 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return turn(x1, -1) * turn(x2, -2) - turn(x1, -2) * turn(x2, -1)
 
 
+@rules.on_tensor
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over pairs of axes: the last and first few, or those listed for each tensor."""
+    x2 = rules.as_tensor(x2)
     first, second = _contracted(x1, x2, axes)
     if [x1.shape[a] for a in first] != [x2.shape[a] for a in second]:
         raise ShapeError(
-            f"[tensordot] expected equal lengths along the contracted axes, got axes {first} of shape {x1.shape} "
+            f"expected equal lengths along the contracted axes, got axes {first} of shape {x1.shape} "
             f"and {second} of {x2.shape}"
         )
     rest1 = tuple(a for a in range(x1.ndim) if a not in first)
@@ -160,33 +156,29 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 
 def _contracted(x1: Tensor, x2: Tensor, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not isinstance(axes, (tuple, list)):
-        count = as_index(axes)
+        count = rules.as_index(axes, "axes")
         if not 0 <= count <= min(x1.ndim, x2.ndim):
-            raise AxisError(
-                f"[tensordot] expected axes from 0 to {min(x1.ndim, x2.ndim)} for shapes {x1.shape} and {x2.shape}, "
-                f"got {count}"
-            )
+            most = min(x1.ndim, x2.ndim)
+            raise AxisError(f"expected axes from 0 to {most} for shapes {x1.shape} and {x2.shape}, got {count}")
         return tuple(range(x1.ndim - count, x1.ndim)), tuple(range(count))
     if len(axes) != 2:
-        raise ArgumentError(f"[tensordot] expected axes as a number or as two sequences, got {axes}")
-    try:
-        first, second = rules.normal_axes(axes[0], x1.ndim), rules.normal_axes(axes[1], x2.ndim)
-    except UserError as error:
-        raise error.of("tensordot") from None
+        raise ArgumentError(f"expected axes as a number or as two sequences, got {axes}")
+    first, second = rules.normal_axes(axes[0], x1.ndim), rules.normal_axes(axes[1], x2.ndim)
     if len(first) != len(second):
-        raise ArgumentError(f"[tensordot] expected as many axes of x1 as of x2, got {axes}")
+        raise ArgumentError(f"expected as many axes of x1 as of x2, got {axes}")
     return first, second
 
 
 # Diagonals
 
 
-def _diagonal_rule(x: Spec, *, offset: int) -> Spec:
+def _diagonal_rule(x: Spec, *, offset: int) -> Normal:
     if x.ndim < 2:
         raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}")
     rows, columns = x.shape[-2:]
+    offset = rules.as_index(offset, "offset")
     length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    return spec((*x.shape[:-2], length), x.dtype)
+    return Normal(spec((*x.shape[:-2], length), x.dtype), {"offset": offset})
 
 
 def _diagonal_vjp(g: Tensor, out: Tensor, x: Tensor, *, offset: int) -> tuple[Tensor]:
@@ -210,13 +202,14 @@ def on_diagonal(x: Arr, /, *, shape: tuple[int, ...], offset: int = 0) -> Arr:
     return made
 
 
+@rules.on_tensor
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of a diagonal of the matrices, `offset` places above the main one."""
-    expect_numeric("trace", x)
+    rules.expect(x.dtype, "a numeric dtype", rules.is_numeric)
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 __all__ = [
-    "adjoint", "cross", "diagonal", "expect_numeric", "matmul", "matrix_transpose", "on_diagonal", "outer", "tensordot",
+    "adjoint", "cross", "diagonal", "matmul", "matrix_transpose", "on_diagonal", "outer", "tensordot",
     "trace", "vecdot", "widened",
 ]  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from math import pi, prod
-from operator import index as as_index
 from threading import Lock
 from typing import Any, Final
 
@@ -27,10 +26,11 @@ from ..dtype import (
     float64,
     int64,
     int_info,
+    number_type,
     uint32,
     uint64,
 )
-from ..errors import ArgumentError, DTypeError, ShapeError, TraceError, UserError
+from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
 from ..node import Shape
 from ..op import from_array
 from ..tensor import Array, Tensor
@@ -67,7 +67,7 @@ class Generator:
 
     def _reset(self, seed: int | None) -> None:
         if seed is not None and not (isinstance(seed, (int, np.integer)) and 0 <= seed < 1 << 64):
-            raise ArgumentError(f"[default_rng] expected an integer from 0 to 2**64 - 1 as seed, got {seed!r}")
+            raise ArgumentError(f"[Generator] expected an integer from 0 to 2**64 - 1 as seed, got {seed!r}")
         with self._lock:
             self._seed = secrets.randbits(64) if seed is None else int(seed)
             self._draws = 0
@@ -81,11 +81,12 @@ class Generator:
         with self._lock:
             return _restored, (self._seed, self._draws)
 
+    @rules.named
     def split(self, n: int, /) -> list[Generator]:
         """Independent generators, whose streams have nothing to do with each other's or with this one's."""
         if is_tracing() and not self._is_traced:
             raise TraceError("[split] expected a call outside of a traced function; split before it, pass the parts in")
-        seeds = philox.body(self._take(), shape=rules.normal_shape(n), words=2).astype(np.uint64)
+        seeds = philox.body(self._take(), shape=rules.normal_shape((n,)), words=2).astype(np.uint64)
         return [Generator(low | high << 32) for low, high in zip(*seeds.tolist(), strict=True)]
 
     def _take(self) -> Array:
@@ -108,6 +109,7 @@ class Generator:
 
     # Real numbers
 
+    @rules.named
     def uniform(
         self, shape: ShapeLike = (), *, low: Real = 0.0, high: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT
     ) -> Tensor:
@@ -115,7 +117,7 @@ class Generator:
 
         For bounds other than 0 and 1, rounding may give `high` itself.
         """
-        result = _floating("uniform", dtype)
+        result, low, high = _floating(dtype), _real(low, "low"), _real(high, "high")
         if result is float64:
             unit = _unit_double(*self._words(shape, 2))
         else:
@@ -123,10 +125,12 @@ class Generator:
             unit = (self._words(shape, 1)[0] >> (32 - digits)).astype(float32) * 2.0**-digits
         return _affine(unit, high - low, low).astype(result)
 
+    @rules.named
     def random(self, shape: ShapeLike = (), *, dtype: DTypeLike = DEFAULT_FLOAT) -> Tensor:
         """Evenly distributed numbers from 0 to below 1."""
         return self.uniform(shape, dtype=dtype)
 
+    @rules.named
     def normal(
         self, shape: ShapeLike = (), *, mean: Real = 0.0, std: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT
     ) -> Tensor:
@@ -136,7 +140,7 @@ class Generator:
         >>> ys.random.default_rng(0).normal((3, 4)).shape
         (3, 4)
         """
-        result = _floating("normal", dtype)
+        result, mean, std = _floating(dtype), _real(mean, "mean"), _real(std, "std")
         if result is float64:
             words = self._words(shape, 4)
             length, turn = _unit_double(*words[:2]) + 2.0**-53, _unit_double(*words[2:])
@@ -146,9 +150,10 @@ class Generator:
         # Box and Muller: a point of the plane, from its squared distance and its angle.
         return _affine(sqrt(log(length) * -2.0) * cos(turn * (2 * pi)), std, mean).astype(result)
 
+    @rules.named
     def exponential(self, shape: ShapeLike = (), *, scale: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT) -> Tensor:
         """Exponentially distributed numbers; `scale` is their mean."""
-        result = _floating("exponential", dtype)
+        result, scale = _floating(dtype), _real(scale, "scale")
         return _affine(-log(self._positive(shape, result)), scale, 0.0).astype(result)
 
     def _positive(self, shape: ShapeLike, dtype: DType) -> Tensor:
@@ -159,6 +164,7 @@ class Generator:
 
     # Whole numbers and choices
 
+    @rules.named
     def integers(
         self,
         low: int,
@@ -172,16 +178,16 @@ class Generator:
 
         An integer's probability is off by less than one part in 2**32, or in 2**64 where there are more than 2**32.
         """
-        start, stop = (0, as_index(low)) if high is None else (as_index(low), as_index(high))
+        start, stop = (rules.as_index(bound, "a bound") for bound in ((0, low) if high is None else (low, high)))
         count = stop - start + bool(endpoint)
         result = as_dtype(dtype)
         if not result.is_integer:
-            raise DTypeError(f"[integers] expected an integer dtype, got {result.name}; cast the result with astype")
+            raise DTypeError(f"expected an integer dtype, got {result.name}; cast the result with astype")
         info = int_info(result)
         if count <= 0:
-            raise ArgumentError(f"[integers] expected low below high, got {start} and {stop}")
+            raise ArgumentError(f"expected low below high, got {start} and {stop}")
         if start < info.min or start + count - 1 > info.max:
-            raise ArgumentError(f"[integers] expected bounds that fit {result.name}, got {start} and {stop}")
+            raise ArgumentError(f"expected bounds that fit {result.name}, got {start} and {stop}")
         made = self._below(count, shape)
         # Adding modulo 2**64 is right for negative numbers too.
         shifted = made + start % (1 << 64) if start else made
@@ -199,20 +205,25 @@ class Generator:
         carry = (product + _high_product(low, count) < product).astype(uint64)
         return _high_product(high, count) + carry
 
+    @rules.named
     def bernoulli(self, p: Real, shape: ShapeLike | None = None) -> Tensor:
         """True with probability `p`, to within 2**-24; by default one for each element of `p`."""
-        if isinstance(p, (int, float)) and not 0 <= p <= 1:
-            raise ArgumentError(f"[bernoulli] expected a probability from 0 to 1, got {p}")
+        p = _real(p, "a probability")
+        if not isinstance(p, Tensor) and not 0 <= p <= 1:
+            raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
         own: Shape = p.shape if isinstance(p, Tensor) else ()
         return self.uniform(own if shape is None else shape, dtype=float32) < p
 
+    @rules.named
     def permutation(self, x: int | Tensor, /, *, axis: int = 0) -> Tensor:
         """The integers below `x`, or the slices of the tensor `x` along an axis, in random order."""
+        x = _pool(x)
         if not isinstance(x, Tensor):
-            return argsort(self._long_words(rules.normal_shape(x), 1)[0])
-        dim = _dimension("permutation", axis, x)
+            return argsort(self._long_words(x, 1)[0])
+        dim = rules.normal_axis(axis, x.ndim)
         return gather(x, self.permutation(x.shape[dim]), axes=(dim,), at=dim)
 
+    @rules.named
     def choice(
         self, a: int | Tensor, shape: ShapeLike = (), *, replace: bool = True, p: Any = None, axis: int = 0
     ) -> Tensor:
@@ -220,13 +231,13 @@ class Generator:
 
         `p` are their probabilities, even by default. Without replacement none is chosen twice.
         """
-        lengths = rules.normal_shape(shape)
-        dim = _dimension("choice", axis, a) if isinstance(a, Tensor) else 0
-        n = a.shape[dim] if isinstance(a, Tensor) else as_index(a)
+        a, lengths = _pool(a), rules.normal_shape(shape)
+        dim = rules.normal_axis(axis, a.ndim) if isinstance(a, Tensor) else 0
+        n = a.shape[dim] if isinstance(a, Tensor) else a
         if n <= 0 < prod(lengths):
-            raise ArgumentError(f"[choice] expected at least one element to choose from, got {n}")
+            raise ArgumentError(f"expected at least one element to choose from, got {n}")
         if not replace and prod(lengths) > n:
-            raise ArgumentError(f"[choice] expected at most {n} choices without replacement, got {prod(lengths)}")
+            raise ArgumentError(f"expected at most {n} choices without replacement, got {prod(lengths)}")
         weights = None if p is None else _checked_weights(p, n, 1 if replace else prod(lengths))
         if not replace:
             # Independent exponential waiting times: in order of arrival, each next one is a choice among those left.
@@ -260,9 +271,9 @@ def _above_zero(word: Tensor) -> Tensor:
 
 
 def _affine(x: Tensor, scale: Real, offset: Real) -> Tensor:
-    if not isinstance(scale, (int, float)) or scale != 1:
+    if isinstance(scale, Tensor) or scale != 1:
         x = x * scale
-    return x if isinstance(offset, (int, float)) and offset == 0 else x + offset
+    return x if not isinstance(offset, Tensor) and offset == 0 else x + offset
 
 
 def _high_product(a: Tensor, n: int) -> Tensor:
@@ -273,38 +284,47 @@ def _high_product(a: Tensor, n: int) -> Tensor:
     return high * n_high + (middle >> 32) + (low * n_high + (middle & 0xFFFFFFFF) >> 32)
 
 
-def _floating(name: str, dtype: DTypeLike) -> DType:
+# Arguments
+
+
+def _floating(dtype: DTypeLike) -> DType:
     result = as_dtype(dtype)
     if not result.is_float:
-        raise DTypeError(f"[{name}] expected a real floating dtype, got {result.name}; cast the result with astype")
+        raise DTypeError(f"expected a real floating dtype, got {result.name}; cast the result with astype")
     return result
 
 
-def _dimension(name: str, axis: int, x: Tensor) -> int:
-    try:
-        return rules.normal_axis(axis, x.ndim)
-    except UserError as error:
-        raise error.of(name) from None
+def _real(value: Any, what: str) -> Real:
+    """A parameter of a distribution: a Python number as it is, anything else as a tensor."""
+    if number_type(value) in (bool, int, float):
+        return value  # type: ignore[no-any-return]
+    x = rules.as_tensor(value)
+    rules.expect(x.dtype, f"{what} of a real dtype", lambda d: not d.is_complex)
+    return x
+
+
+def _pool(a: Any) -> int | Tensor:
+    """What to choose from: the slices of a tensor, or the integers below a number."""
+    return rules.as_tensor(a) if isinstance(a, (Tensor, np.ndarray)) else rules.as_index(a, "a tensor or a count")
 
 
 def _checked_weights(p: Any, n: int, needed: int) -> Tensor:
     weights = asarray(p, dtype=float64)
     if weights.shape != (n,):
-        raise ShapeError(f"[choice] expected {n} probabilities, got shape {weights.shape}")
+        raise ShapeError(f"expected {n} probabilities, got shape {weights.shape}")
     if weights._node.buffer is not None or not is_tracing():
         values = weights.numpy()
         if not (values >= 0).all() or abs(values.sum() - 1) > 1e-6:
-            raise ArgumentError(f"[choice] expected probabilities that add up to 1, got a sum of {values.sum()}")
+            raise ArgumentError(f"expected probabilities that add up to 1, got a sum of {values.sum()}")
         if np.count_nonzero(values) < needed:
-            raise ArgumentError(
-                f"[choice] expected at least {needed} probabilities above 0 to choose without replacement"
-            )
+            raise ArgumentError(f"expected at least {needed} probabilities above 0 to choose without replacement")
     return weights
 
 
 # The global generator
 
 
+@rules.named
 def default_rng(seed: int | Generator | None = None) -> Generator:
     """A generator for a seed; for none, one that nobody can predict."""
     return seed if isinstance(seed, Generator) else Generator(seed)
@@ -313,6 +333,7 @@ def default_rng(seed: int | Generator | None = None) -> Generator:
 _default: Final = Generator()
 
 
+@rules.named
 def seed(n: int | None, /) -> None:
     """Start the global generator, which the functions of this module draw from, anew."""
     if is_tracing():

@@ -168,6 +168,7 @@ def _slogdet(x: Arr, /) -> Arr:
     return tuple(map(np.asarray, np.linalg.slogdet(x)))
 
 
+@rules.on_tensor
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of the determinant: it may be too large or too small for a float."""
     return SlogdetResult(*_slogdet.outputs(x))

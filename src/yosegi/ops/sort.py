@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..dtype import bool_, int64
-from ..errors import ShapeError, UserError
+from ..errors import ShapeError
 from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, as_nodes, from_array, op
+from ..op import Arr, Normal, OpKind, from_array, op
 from ..tensor import Array, Tensor
 from . import rules
 from .elementwise import not_equal
@@ -106,27 +106,31 @@ def searchsorted_(x1: Arr, x2: Arr, /, *, side: Side) -> Arr:
     return np.asarray(np.searchsorted(x1, x2, side=side))
 
 
+@rules.on_tensor
 def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: Side = "left", sorter: Tensor | None = None) -> Tensor:
     """Where in the ascending `x1` the elements of `x2` belong: before equal elements ("left") or behind ("right").
 
     `sorter` are the indices that bring `x1` into ascending order, if it is not.
     """
     if sorter is not None:
+        sorter = rules.as_tensor(sorter)
         if sorter.shape != x1.shape:
-            raise ShapeError(f"[searchsorted] expected a sorter of shape {x1.shape}, got {sorter.shape}")
+            raise ShapeError(f"expected a sorter of shape {x1.shape}, got {sorter.shape}")
         x1 = take(x1, sorter, axis=0)
     return searchsorted_(x1, x2, side=side)
 
 
+@rules.on_tensor
 def count_nonzero(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
     """How many elements are not zero, over some axes (all by default)."""
     return sum((x if x.dtype is bool_ else not_equal(x, 0)).astype(int64), axis=axis, dtype=int64, keepdims=keepdims)
 
 
+@rules.on_tensor
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one tensor per dimension, in row-major order."""
     if not x.ndim:
-        raise ShapeError("[nonzero] expected a tensor of at least one dimension, got a 0-d tensor; reshape it to (1,)")
+        raise ShapeError("expected a tensor of at least one dimension, got a 0-d tensor; reshape it to (1,)")
     return tuple(from_array(places) for places in np.nonzero(x.numpy()))
 
 
@@ -162,13 +166,10 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
+@rules.on_tensor
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The unique elements, the index of each one's first occurrence in the flattened tensor, the indices that restore
     the tensor, and how often each occurs. Every NaN is unique."""
-    try:
-        x = Tensor(as_nodes((x,))[0])
-    except UserError as error:
-        raise error.of("unique_all") from None
     array: Any = x.numpy()
     if x.dtype.is_half:
         array = array.astype(np.float32)
@@ -181,18 +182,21 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     return UniqueAll(values, indices, reshape(inverse, x.shape), counts)
 
 
+@rules.on_tensor
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The unique elements and how often each occurs. Every NaN is unique."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
+@rules.on_tensor
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The unique elements and the indices that restore the tensor from them. Every NaN is unique."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
+@rules.on_tensor
 def unique_values(x: Tensor, /) -> Tensor:
     """The unique elements, in ascending order. Every NaN is unique."""
     return unique_all(x).values

@@ -1,0 +1,95 @@
+"""An OpenCL device."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...codegen.dialect import Target
+from ...device import Kernel, Limits
+from ...dtype import ALL, complex128, float64
+from ...fuse import Region
+from ...op import OpKind
+from .cache import Programs
+from .kernels import Queue, compile_region, refusal
+from .memory import Data, Memory
+
+_KINDS: Final = frozenset({OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX})
+
+_SIZES: Final = 32  # parameters left for sizes and for constants of a program
+
+
+class OpenCL:
+    """One device of an OpenCL platform, with a queue of its own."""
+
+    rank = 300
+    coalesces = False
+
+    def __init__(self, cl: Any, device: Any, number: int) -> None:
+        self.name = self.space = f"opencl:{number}"
+        self.is_gpu = bool(device.type & cl.device_type.GPU)
+        self.is_volatile = not device.host_unified_memory
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context, device)
+        extensions = device.extensions.split()
+        missing = set() if "cl_khr_fp64" in extensions else {float64, complex128}
+        self.limits = Limits(frozenset(ALL) - missing, _KINDS)
+        units = int(device.max_compute_units)
+        self.description = f"{device.name.strip()}, {units} units, {device.version.strip()}"
+        self._parameters = int(device.max_parameter_size)
+        self._memory = Memory(cl, context, queue, device, self.name)
+        rounded = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        options = ("-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if rounded else []))
+        target = _target(device, is_cpu=bool(device.type & cl.device_type.CPU))
+        programs = Programs(cl, context, device, options)
+        self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
+
+    def supports(self, region: Region) -> str | None:
+        """Why it cannot run the region, or `None` if it can."""
+        specs = [s for call in region.calls for s in (*call.inputs, *call.outputs)]
+        lacking = next((s.dtype for s in specs if s.dtype not in self.limits.dtypes), None)
+        if lacking is not None:
+            return f"no {lacking.name} on this device"
+        reason = refusal(region)
+        if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > self._parameters:
+            return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
+        return reason
+
+    def compile(self, region: Region) -> Kernel:
+        """The region as launches of generated kernels."""
+        return compile_region(region, self.queue)
+
+    def from_host(self, array: Any) -> Data:
+        """An array of the host as data of this device: in place where memory is shared."""
+        return self._memory.from_host(array)
+
+    def to_host(self, data: Data) -> Any:
+        """Data as an array of the host, when it is there: in place where memory is shared."""
+        return self._memory.to_host(data)
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty."""
+        self._memory.wait()
+
+    def memory(self) -> tuple[int, int]:
+        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        held = self._memory.pool.statistics()
+        total = min(self._memory.total, held.limit) if held.limit is not None else self._memory.total
+        return max(total - held.in_use, 0), total
+
+    def trim(self) -> int:
+        """Give back what the pool keeps."""
+        return self._memory.trim()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}: {self.description}>"
+
+
+def _target(device: Any, *, is_cpu: bool) -> Target:
+    units, group = int(device.max_compute_units), int(device.max_work_group_size)
+    if is_cpu:
+        return Target(width=16, group=min(64, group), cooperating=min(16, group), units=units, blocked=True)
+    power = 1 << (min(128, group).bit_length() - 1)
+    return Target(width=4, group=min(256, group), cooperating=power, units=4 * units, blocked=False)

@@ -1,0 +1,187 @@
+"""Data in an OpenCL device's memory.
+
+Where the device shares the host's memory nothing is copied: an array from the host is used where it lies, and a result
+is handed to the host as an array on the very memory that the kernel wrote. Elsewhere data is copied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import prod
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ...dtype import DType, as_dtype
+from ...errors import OutOfMemory
+from ...memory.pool import Block, Pool, memory_limit
+from ...node import Shape
+from .errors import translated
+
+_PAGE: Final = 4096
+
+
+class HostMemory(NamedTuple):
+    """Memory of the host that the device uses: the bytes, and the same as a buffer."""
+
+    raw: Any
+    buffer: Any
+
+
+class _Exposed:
+    """A block's bytes for NumPy. An array made of this keeps the block from going back to its pool."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        raw = self.block.memory.raw
+        return {"data": (raw.ctypes.data, False), "shape": raw.shape, "typestr": "|u1", "version": 3}
+
+
+class Data:
+    """Elements in the device's memory, contiguous. Without elements there is no buffer."""
+
+    __slots__ = ("_finish", "block", "buffer", "dtype", "host", "shape")
+
+    def __init__(
+        self, shape: Shape, dtype: DType, buffer: Any, block: Block | None = None, host: Any | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.buffer = buffer
+        self.block = block
+        self.host = host
+        self._finish: Callable[[], Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def reshaped(self, shape: Shape) -> Data:
+        """The same memory under another shape."""
+        host = None if self.host is None else self.host.reshape(shape)
+        return Data(shape, self.dtype, self.buffer, self.block, host)
+
+    @classmethod
+    def unfinished(cls, shape: Shape, dtype: DType, finish: Callable[[], Any]) -> Data:
+        """Data whose last step the host does, when somebody wants it: `finish` gives the array."""
+        made = cls(shape, dtype, None)
+        made._finish = finish
+        return made
+
+    def finished(self, memory: Memory) -> Data:
+        """The same with its values there."""
+        finish = self._finish
+        if finish is not None:
+            whole = memory.from_host(finish())
+            self.buffer, self.host, self.block = whole.buffer, whole.host, whole.block
+            self._finish = None
+        return self
+
+
+class Memory:
+    """The memory of one device, its pool, and what must stay alive until its queue has done with it."""
+
+    def __init__(self, cl: Any, context: Any, queue: Any, device: Any, name: str) -> None:
+        self._cl = cl
+        self._context = context
+        self._queue = queue
+        self.shared = bool(device.host_unified_memory)
+        self.total = int(device.global_mem_size)
+        self.largest = int(device.max_mem_alloc_size)
+        self.name = name
+        self.pool = Pool(self._allocate, self._free, memory_limit(name))
+        self._waiting: deque[tuple[Any, Sequence[Any]]] = deque()
+        self._lock = Lock()
+
+    def from_host(self, array: Any) -> Data:
+        """An array of the host as data: in place if memory is shared, else a copy."""
+        dtype = as_dtype(array.dtype)
+        whole = np.asarray(array, order="C")
+        if not whole.size:
+            return Data(whole.shape, dtype, None, host=whole)
+        flat = whole.reshape(-1).view(np.uint8)
+        cl = self._cl
+        with translated(cl, f"[{self.name}] taking {whole.nbytes} bytes from the host"):
+            if self.shared:
+                flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+                return Data(whole.shape, dtype, cl.Buffer(self._context, flags, hostbuf=flat), host=whole)
+            block = self.pool.take(whole.nbytes)
+            event = cl.enqueue_copy(self._queue, block.memory, flat, is_blocking=False)
+            self.keep(event, (flat,))
+            return Data(whole.shape, dtype, block.memory, block)
+
+    def to_host(self, data: Data) -> Any:
+        """Data as an array of the host, when all work on it is done."""
+        data.finished(self)
+        if data.host is not None:
+            return data.host
+        if data.buffer is None:
+            return np.empty(data.shape, data.dtype.numpy)
+        cl = self._cl
+        with translated(cl, f"[{self.name}] handing {data.nbytes} bytes to the host"):
+            if not self.shared:
+                flat = np.empty(data.nbytes, np.uint8)
+                cl.enqueue_copy(self._queue, flat, data.buffer, is_blocking=True)
+                return flat.view(data.dtype.numpy).reshape(data.shape)
+            # By the standard the host may only look at the memory while it is mapped, or after it has been.
+            mapped, _ = cl.enqueue_map_buffer(
+                self._queue, data.buffer, cl.map_flags.READ, 0, (data.nbytes,), np.uint8, is_blocking=True
+            )
+            mapped.base.release(self._queue)
+        assert data.block is not None
+        flat = np.asarray(_Exposed(data.block))[: data.nbytes]
+        data.host = flat.view(data.dtype.numpy).reshape(data.shape)
+        return data.host
+
+    def new(self, shape: Shape, dtype: DType) -> Data:
+        """Room for elements that a kernel will write, all of them."""
+        nbytes = prod(shape) * dtype.itemsize
+        if not nbytes:
+            return Data(shape, dtype, None)
+        if nbytes > self.largest:
+            raise OutOfMemory(f"[{self.name}] asked for {nbytes} bytes; its largest buffer has {self.largest}")
+        block = self.pool.take(nbytes)
+        return Data(shape, dtype, block.memory.buffer if self.shared else block.memory, block)
+
+    def keep(self, event: Any, things: Sequence[Any]) -> None:
+        """Hold on to memory of the host until an event: the queue still reads it."""
+        done = self._cl.command_execution_status.COMPLETE
+        with self._lock:
+            self._waiting.append((event, things))
+            while self._waiting and self._waiting[0][0].command_execution_status <= done:
+                self._waiting.popleft()
+
+    def wait(self) -> None:
+        """Until the queue is empty."""
+        with translated(self._cl, f"[{self.name}] waiting"):
+            self._queue.finish()
+        with self._lock:
+            self._waiting.clear()
+
+    def trim(self) -> int:
+        """Give back what the pool keeps."""
+        self.wait()
+        return self.pool.trim()
+
+    def _allocate(self, nbytes: int, alignment: int) -> Any:
+        cl = self._cl
+        with translated(cl, f"[{self.name}] asking for {nbytes} bytes"):
+            if not self.shared:
+                return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+            edge = max(alignment, _PAGE if nbytes >= _PAGE else alignment)
+            whole = np.empty(nbytes + edge, np.uint8)
+            skip = -whole.ctypes.data % edge
+            raw = whole[skip : skip + nbytes]
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+            return HostMemory(raw, cl.Buffer(self._context, flags, hostbuf=raw))
+
+    def _free(self, memory: Any) -> None:
+        # The queue may still be at work on it: what was returned is only known to be out of the program's hands.
+        self._queue.finish()
+        (memory.buffer if self.shared else memory).release()

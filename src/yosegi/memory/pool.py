@@ -1,0 +1,171 @@
+"""Pools: memory that is kept for reuse, keyed by its bytes and alignment.
+
+A pool never looks at what a block is for: an element's dtype plays no part, only bytes do. What a block held before is
+still in it; whoever takes one writes all of what they show. A block goes back when the last reference to it goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+
+from ..errors import ArgumentError, OutOfMemory
+
+ALIGNMENT: Final = 64
+_UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+                 "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """What a pool holds, in bytes."""
+
+    in_use: int
+    cached: int
+    peak: int
+    limit: int | None
+
+
+class Block:
+    """Some memory of a pool, for as long as this object lives. `memory` is what the pool's `allocate` gave."""
+
+    __slots__ = ("__weakref__", "_key", "_returned", "memory")
+
+    def __init__(self, memory: Any, key: tuple[int, int], returned: deque[tuple[tuple[int, int], Any]]) -> None:
+        self.memory = memory
+        self._key = key
+        self._returned = returned
+
+    @property
+    def nbytes(self) -> int:
+        """Its size: what was asked for, rounded up."""
+        return self._key[0]
+
+    def __del__(self) -> None:
+        # The garbage collector may call this in the middle of anything, the pool's own work included: no locks here.
+        self._returned.append((self._key, self.memory))
+
+
+class Pool:
+    """Memory of one device, from `allocate(bytes, alignment)` and back by `free(memory)`.
+
+    >>> pool = Pool(lambda nbytes, alignment: bytearray(nbytes), lambda memory: None, limit=1000)
+    >>> block = pool.take(100)
+    >>> block.nbytes, pool.statistics().in_use
+    (128, 128)
+    >>> del block
+    >>> pool.statistics().in_use, pool.trim()
+    (0, 128)
+    """
+
+    def __init__(
+        self, allocate: Callable[[int, int], Any], free: Callable[[Any], None], limit: int | None = None
+    ) -> None:
+        self._allocate = allocate
+        self._free = free
+        self.limit = limit
+        self.on_take: Callable[[Any, int], None] | None = None
+        """Called with every block's memory and bytes before it is handed out. Tests fill them with garbage here."""
+        self._cached: dict[tuple[int, int], list[Any]] = {}
+        self._returned: deque[tuple[tuple[int, int], Any]] = deque()
+        self._lock = Lock()
+        self._in_use = self._kept = self._peak = 0
+
+    def take(self, nbytes: int, alignment: int = ALIGNMENT) -> Block:
+        """A block of at least so many bytes; raises `OutOfMemory` if the limit or the device does not allow it."""
+        key = (size_class(nbytes), alignment)
+        with self._lock:
+            self._collect()
+            same = self._cached.get(key)
+            if same:
+                memory = same.pop()
+                self._kept -= key[0]
+            else:
+                memory = self._new(nbytes, key)
+            self._in_use += key[0]
+            self._peak = max(self._peak, self._in_use)
+        block = Block(memory, key, self._returned)
+        if self.on_take is not None:
+            self.on_take(memory, key[0])
+        return block
+
+    def trim(self) -> int:
+        """Give back all that is kept for reuse; how many bytes that were."""
+        with self._lock:
+            self._collect()
+            return self._drop()
+
+    def statistics(self) -> PoolStatistics:
+        """What the pool holds now, and the most it has held."""
+        with self._lock:
+            self._collect()
+            return PoolStatistics(self._in_use, self._kept, self._peak, self.limit)
+
+    def _collect(self) -> None:
+        while self._returned:
+            key, memory = self._returned.popleft()
+            self._cached.setdefault(key, []).append(memory)
+            self._in_use -= key[0]
+            self._kept += key[0]
+
+    def _new(self, nbytes: int, key: tuple[int, int]) -> Any:
+        if self.limit is not None and self._in_use + self._kept + key[0] > self.limit:
+            self._drop()
+            if self._in_use + key[0] > self.limit:
+                raise OutOfMemory(f"asked for {nbytes} bytes beside {self._in_use} in use; the limit is {self.limit}")
+        try:
+            return self._allocate(*key)
+        except OutOfMemory:
+            if not self._drop():
+                raise
+            return self._allocate(*key)
+
+    def _drop(self) -> int:
+        dropped = self._kept
+        for same in self._cached.values():
+            for memory in same:
+                self._free(memory)
+        self._cached.clear()
+        self._kept = 0
+        return dropped
+
+
+def size_class(nbytes: int) -> int:
+    """Bytes rounded up, to four steps per doubling: few sizes, and at most a quarter too much.
+
+    >>> size_class(1), size_class(65), size_class(1000), size_class(1100)
+    (64, 80, 1024, 1280)
+    """
+    if nbytes <= ALIGNMENT:
+        return ALIGNMENT
+    step = 1 << max((nbytes - 1).bit_length() - 3, 4)
+    return -(-nbytes // step) * step
+
+
+def memory_limit(device: str, setting: str | None = None) -> int | None:
+    """The bytes that a device may use by the environment variable YOSEGI_MEMORY_LIMIT, `None` if it does not say.
+
+    >>> memory_limit("a:0", "a:0=512MB,b=2GiB"), memory_limit("b:1", "a:0=512MB,b=2GiB"), memory_limit("c", "1e6")
+    (512000000, 2147483648, 1000000)
+    """
+    text = os.environ.get("YOSEGI_MEMORY_LIMIT", "") if setting is None else setting
+    found: int | None = None
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, given, size = part.rpartition("=")
+        if not given or name.strip() in (device, device.partition(":")[0]):
+            found = _bytes(size)
+    return found
+
+
+def _bytes(text: str) -> int:
+    digits = text.strip().upper()
+    number = digits.rstrip("BKMGTI")
+    try:
+        return int(float(number) * _UNITS[digits[len(number) :].strip()])
+    except (ValueError, KeyError):
+        wanted = "expected a size such as 512MB, or name=size pairs with commas between"
+        raise ArgumentError(f"[YOSEGI_MEMORY_LIMIT] {wanted}, got {text!r}") from None

@@ -1,0 +1,230 @@
+"""Devices that fail on purpose.
+
+They compute with NumPy's reference bodies, but in a memory of their own: their data is a `FakeArray`, which no other
+device understands, so that a transfer that was forgotten shows at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+import yosegi.device as registry
+from yosegi.device import Kernel, Limits
+from yosegi.devices.cpu.kernel import compile_region
+from yosegi.dtype import ALL, DType
+from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
+from yosegi.fuse import Region
+from yosegi.health import health
+from yosegi.op import OpKind
+from yosegi.run import transfers
+
+_numbers = count()
+
+
+class FakeArray:
+    """An array in a fake device's memory."""
+
+    def __init__(self, array: Any, owner: FakeDevice) -> None:
+        self.array = array
+        self.owner = owner
+        self.shape, self.dtype = array.shape, array.dtype
+        owner.live += array.nbytes
+
+    def __del__(self) -> None:
+        self.owner.live -= self.array.nbytes
+
+
+class FakeDevice:
+    """A device that works. Subclasses take one thing away."""
+
+    rank = 100
+    is_gpu = True
+    coalesces = False
+    description = "made up for tests"
+
+    def __init__(self, *, is_volatile: bool = True, dtypes: frozenset[DType] = frozenset(ALL)) -> None:
+        self.name = self.space = f"fake{next(_numbers)}:0"
+        self.is_volatile = is_volatile
+        self.limits = Limits(dtypes, frozenset(OpKind))
+        self.live = 0
+        self.runs = 0
+        self.compiled: list[str] = []
+
+    def supports(self, region: Region) -> str | None:
+        many = any(len(call.outputs) > 1 or call.op.name == "pick" for call in region.calls)
+        return "it has no ops of several outputs" if many else None
+
+    def compile(self, region: Region) -> Kernel:
+        self.compiled.append(str(region))
+        body = compile_region(region)
+
+        def kernel(*data: FakeArray) -> tuple[FakeArray, ...]:
+            self.before_run(region)
+            for d in data:
+                assert isinstance(d, FakeArray), f"{self.name} was given {type(d).__name__}"
+                assert d.owner is self, f"{self.name} was given data of {d.owner.name}"
+            self.runs += 1
+            return tuple(self.allocated(m) for m in body(*[d.array for d in data]))
+
+        return kernel
+
+    def before_run(self, region: Region) -> None:
+        """Where subclasses fail."""
+
+    def allocated(self, array: Any) -> FakeArray:
+        """An array in this device's memory."""
+        return FakeArray(array, self)
+
+    def from_host(self, array: Any) -> FakeArray:
+        return self.allocated(np.array(array))
+
+    def to_host(self, data: FakeArray) -> Any:
+        assert data.owner is self
+        return data.array.copy()
+
+    def synchronize(self) -> None: ...
+
+    def memory(self) -> tuple[int, int]:
+        return 1 << 30, 1 << 30
+
+    def trim(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WithoutFloat64(FakeDevice):
+    """Has no 64-bit floats, like many GPUs and neural engines."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(dtypes=frozenset(d for d in ALL if d.name not in ("float64", "complex128")), **kwargs)
+
+
+class OutOfMemoryAt(FakeDevice):
+    """Has room for so many bytes."""
+
+    def __init__(self, nbytes: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.nbytes = nbytes
+        self.trimmed = 0
+
+    def allocated(self, array: Any) -> FakeArray:
+        if self.live + array.nbytes > self.nbytes:
+            raise OutOfMemory(f"{array.nbytes} bytes asked, {self.nbytes - self.live} free")
+        return super().allocated(array)
+
+    def trim(self) -> int:
+        self.trimmed += 1
+        return 1
+
+
+class CompilerFails(FakeDevice):
+    """Its compiler refuses regions that have one of these ops."""
+
+    def __init__(self, *ops: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ops = ops
+        self.attempts = 0
+
+    def compile(self, region: Region) -> Kernel:
+        if any(call.op.name in self.ops for call in region.calls):
+            self.attempts += 1
+            raise CompileFailure(f"internal error near line 1 of {region}")
+        return super().compile(region)
+
+
+class DiesAfter(FakeDevice):
+    """Works for so many steps, then is gone with all that is in its memory."""
+
+    def __init__(self, steps: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.steps = steps
+
+    @property
+    def is_dead(self) -> bool:
+        return self.runs >= self.steps
+
+    def before_run(self, region: Region) -> None:
+        if self.is_dead:
+            raise DeviceLost("it fell off the bus")
+
+    def to_host(self, data: FakeArray) -> Any:
+        if self.is_dead:
+            raise DeviceLost("it fell off the bus")
+        return super().to_host(data)
+
+    def from_host(self, array: Any) -> FakeArray:
+        if self.is_dead:
+            raise DeviceLost("it fell off the bus")
+        return super().from_host(array)
+
+
+class Slow(FakeDevice):
+    """Takes its time."""
+
+    def before_run(self, region: Region) -> None:
+        time.sleep(0.002)
+
+
+class FailsAtRandom(FakeDevice):
+    """Any step may fail in any way, with a probability."""
+
+    def __init__(self, rng: np.random.Generator, probability: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rng = rng
+        self.probability = probability
+
+    def _maybe(self, *kinds: Callable[[str], DeviceFailure]) -> None:
+        if self.rng.random() < self.probability:
+            raise kinds[self.rng.integers(len(kinds))]("injected")
+
+    def compile(self, region: Region) -> Kernel:
+        self._maybe(CompileFailure, OutOfMemory)
+        return super().compile(region)
+
+    def before_run(self, region: Region) -> None:
+        self._maybe(LaunchFailure, OutOfMemory, DeviceLost)
+
+    def from_host(self, array: Any) -> FakeArray:
+        self._maybe(OutOfMemory)
+        return super().from_host(array)
+
+    def to_host(self, data: FakeArray) -> Any:
+        self._maybe(DeviceLost)
+        return super().to_host(data)
+
+
+class Garbage(FakeDevice):
+    """Hands out memory full of garbage: what its kernels do not write shows."""
+
+    def allocated(self, array: Any) -> FakeArray:
+        memory = np.frombuffer(bytearray(b"\xff" * array.nbytes), array.dtype).reshape(array.shape)
+        memory[...] = array
+        return super().allocated(memory)
+
+
+@contextmanager
+def installed(*fakes: FakeDevice) -> Iterator[str]:
+    """Make the fakes part of this machine; gives the name of the chain they form."""
+    real = registry.discovered
+    found = real()
+
+    def clear() -> None:
+        for cached in (registry.devices, registry.chain_named, transfers.method):
+            cached.cache_clear()
+        health.clear()
+
+    registry.discovered = lambda: (*fakes, *found)  # type: ignore[assignment]
+    clear()
+    try:
+        yield "+".join(f.name for f in fakes)
+    finally:
+        registry.discovered = real
+        clear()

@@ -1,0 +1,290 @@
+"""Nothing stops because a device cannot: fallback, quarantine, lost devices, and what users are told."""
+
+import gc
+import warnings
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+import yosegi.health as health_module
+from fakes import CompilerFails, DiesAfter, FakeDevice, Garbage, OutOfMemoryAt, Slow, WithoutFloat64, installed
+from yosegi.errors import CompileFailure, FallbackWarning, ShapeError, Unsupported
+from yosegi.trace import trace
+
+X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
+
+
+def program(x):
+    """Elementwise work, a product, a reduction, indexing."""
+    h = ys.tanh(x * 1.5 + 0.25)
+    return ys.sum((h @ h.T)[::2] ** 2, axis=1) + ys.max(h)
+
+
+def expected(x=X):
+    with ys.options(device="cpu"):
+        return program(ys.asarray(x)).numpy()
+
+
+def computed(name, x=X):
+    with ys.options(device=name):
+        return program(ys.asarray(x)).numpy()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        FakeDevice,
+        lambda: FakeDevice(is_volatile=False),
+        Garbage,
+        Slow,
+        WithoutFloat64,
+        lambda: OutOfMemoryAt(10_000),
+        lambda: OutOfMemoryAt(0),
+        lambda: CompilerFails("tanh"),
+        lambda: CompilerFails("matmul", "sum", "slice_view"),
+        *[lambda n=n: DiesAfter(n) for n in range(6)],
+    ],
+)
+def test_the_result_is_right_whatever_fails(make):
+    fake = make()
+    with installed(fake) as name:
+        for _ in range(3):
+            np.testing.assert_allclose(computed(name), expected(), rtol=1e-5)
+
+
+def test_a_working_device_does_the_work():
+    fake = FakeDevice()
+    with installed(fake) as name:
+        computed(name)
+    assert fake.runs > 2
+
+
+def test_an_unsupported_op_goes_to_the_next_with_its_reason():
+    fake = FakeDevice()
+    with installed(fake) as name, ys.options(device=name):
+        q, _ = ys.linalg.qr(ys.asarray(X))
+        explanation = ys.explain(q * 2)
+        reasons = [r["reason"] for step in explanation.to_json()["steps"] for r in step["refused"]]
+    assert "it has no ops of several outputs" in reasons
+    assert f"not on {fake.name}: it has no ops of several outputs" in str(explanation)
+
+
+def test_float64_is_never_lowered_a_device_without_it_is_skipped():
+    fake = WithoutFloat64()
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X.astype(np.float64))
+        y = ys.exp(x) + 1e-12
+        assert "it has no float64" in str(ys.explain(y))
+        assert y.numpy().dtype == np.float64
+        np.testing.assert_array_equal(y.numpy(), np.exp(X.astype(np.float64)) + 1e-12)
+    assert fake.runs == 0
+
+
+def test_out_of_memory_trims_and_tries_once_more_then_moves_on():
+    fake = OutOfMemoryAt(X.nbytes)
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        np.testing.assert_array_equal((x + 0.5).numpy(), X + np.float32(0.5))
+        np.testing.assert_array_equal(x.numpy(), X)  # everything alive is still readable
+    assert fake.trimmed == 1
+
+
+def test_a_failed_region_is_quarantined_and_gets_another_chance(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(health_module.time, "monotonic", lambda: now[0])
+    fake = CompilerFails("exp")
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        for _ in range(5):
+            ys.eval(ys.exp(x))
+        assert fake.attempts == 1
+        now[0] += health_module.EXPIRES_AFTER + 1
+        ys.eval(ys.exp(x))
+        assert fake.attempts == 2
+
+
+def test_other_regions_still_run_on_the_device_that_failed_on_one():
+    fake = CompilerFails("exp")
+    with installed(fake) as name, ys.options(device=name):
+        ys.eval(ys.exp(ys.asarray(X)))
+        before = fake.runs
+        ys.eval(ys.sin(ys.asarray(X)))
+        assert fake.runs == before + 1
+
+
+def test_values_that_lived_only_on_a_lost_device_are_computed_again():
+    fake = DiesAfter(3)
+    with installed(fake) as name, ys.options(device=name):
+        a = ys.asarray(X) * 2
+        ys.eval(a)
+        b = a + 1
+        ys.eval(b)
+        assert (a._node.buffer.spaces(), b._node.buffer.spaces()) == ((fake.space,), (fake.space,))
+        ys.eval(b * 3)  # the third and last step
+        assert fake.is_dead
+        np.testing.assert_array_equal(b.numpy(), X * 2 + 1)
+        np.testing.assert_array_equal((a * b).numpy(), X * 2 * (X * 2 + 1))
+
+
+def train(steps, name):
+    with ys.options(device=name):
+        rng = ys.random.default_rng(1)
+        x, y = rng.normal((32, 8)), rng.normal((32,))
+        w = ys.zeros((8,))
+        for _ in range(steps):
+            loss, slope = ys.value_and_grad(lambda w: ys.mean((x @ w - y) ** 2))(w)
+            w = w - 0.05 * slope
+            ys.eval(w)
+        return w.numpy(), float(loss)
+
+
+@pytest.mark.parametrize("dies_after", [1, 100, 1777])
+def test_a_device_that_dies_in_a_500_step_loop_changes_no_number(dies_after):
+    with installed(FakeDevice()) as name:
+        w, loss = train(500, name)
+    fake = DiesAfter(dies_after)
+    with installed(fake) as name:
+        survived, same_loss = train(500, name)
+    assert fake.is_dead
+    np.testing.assert_array_equal(survived, w)
+    assert same_loss == loss
+
+
+def test_the_history_of_volatile_values_is_bounded():
+    fake = FakeDevice()
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        for _ in range(200):
+            x = x * 1.001
+            ys.eval(x)
+        depth, node = 0, x._node
+        while node.inputs:
+            node, depth = node.inputs[0], depth + 1
+        assert depth < 100
+    del x, node
+    gc.collect()
+    assert fake.live < 100  # the number 1.001 may be kept there
+
+
+def test_a_users_mistake_is_not_tried_anywhere():
+    fake = CompilerFails("add")
+    with installed(fake) as name, ys.options(device=name), pytest.raises(ShapeError):
+        ys.ones((2,)) + ys.ones((3,))
+    assert (fake.attempts, fake.runs) == (0, 0)
+
+
+def test_an_index_found_wrong_at_replay_is_the_users_mistake():
+    fake = FakeDevice()
+    with installed(fake) as name, ys.options(device=name):
+        f = ys.jit(lambda x, i: x[i])
+        f(ys.asarray([1.0, 2.0]), ys.asarray([1]))
+        with pytest.raises(ys.errors.IndexingError):
+            f(ys.asarray([1.0, 2.0]), ys.asarray([5]))
+
+
+# What users are told
+
+
+def test_on_fallback_warn():
+    fake = CompilerFails("exp")
+    with installed(fake) as name, ys.options(device=name, on_fallback="warn"):
+        with pytest.warns(FallbackWarning, match=rf"exp ran on cpu \({fake.name}: CompileFailure: internal error"):
+            ys.eval(ys.exp(ys.asarray(X)))
+        with pytest.warns(FallbackWarning, match=rf"pick runs on cpu, not on {fake.name}: it has no ops of several"):
+            ys.eval(*ys.linalg.qr(ys.asarray(X)))
+
+
+def test_on_fallback_error():
+    fake = CompilerFails("exp")
+    with installed(fake) as name, ys.options(device=name, on_fallback="error"):
+        with pytest.raises(CompileFailure):
+            ys.eval(ys.exp(ys.asarray(X)))
+        with pytest.raises(Unsupported, match="it has no ops of several outputs"):
+            ys.eval(*ys.linalg.qr(ys.asarray(X)))
+
+
+def test_on_fallback_silent():
+    fake = CompilerFails("exp")
+    with installed(fake) as name, ys.options(device=name), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ys.eval(ys.exp(ys.asarray(X)))
+
+
+def test_the_trace_and_explain_show_planned_against_actual():
+    fake = CompilerFails("exp")
+    trace.clear()
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        y = ys.exp(x)
+        plan = ys.plan(y)
+        ys.eval(y)
+        ys.eval(x + 1)
+    record = trace.records[0]
+    assert (record.planned, record.device, record.failures[0].kind) == (fake.name, "cpu", "CompileFailure")
+    assert trace.steps() == {"cpu": 1, fake.name: 1}
+    text = str(plan.explain())
+    assert f"failed on {fake.name}: CompileFailure: internal error" in text
+    assert "ran on cpu in" in text
+    assert f"<td>{fake.name}</td>" in plan.explain()._repr_html_()
+
+
+def test_bytes_moved_are_counted():
+    fake = FakeDevice()
+    trace.clear()
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        y = ys.exp(x)
+        ys.eval(y)
+        ys.eval(y + 1)
+    assert [r.bytes_moved for r in trace.records] == [X.nbytes, 0]
+
+
+# Chains and placement
+
+
+def test_a_hybrid_name_is_a_device_and_the_one_that_takes_what_it_cannot_do():
+    first, second = CompilerFails("exp"), FakeDevice()
+    with installed(first, second) as name, ys.options(device=name):
+        ys.eval(ys.exp(ys.asarray(X)))
+    assert (first.runs, second.runs) == (0, 1)
+
+
+def test_tensors_put_on_a_device_stay_there():
+    fake = FakeDevice()
+    with installed(fake):
+        x = ys.asarray(X, device=fake)
+        assert x.device is fake
+        y = x * 2 + 1
+        ys.eval(y)
+        assert y.device is fake
+        assert ys.zeros((2,), device=fake.name).device is fake
+        assert y.to_device("cpu").device.name == "cpu"
+        np.testing.assert_array_equal(y.numpy(), X * 2 + 1)
+
+
+def test_little_work_goes_to_the_host_and_much_to_the_device():
+    fake = FakeDevice()
+    with installed(fake):
+        ys.eval(ys.asarray(X) + 1)
+        assert fake.runs == 0
+        ys.eval(ys.zeros((1 << 18,)) + ys.asarray(np.ones(1 << 18)))
+        assert fake.runs > 0
+
+
+def test_neighbours_on_the_host_are_one_step_whatever_the_reasons_were():
+    class Picky(FakeDevice):
+        def supports(self, region):
+            return f"no {region.calls[0].op.name} here"
+
+    with installed(Picky()) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        plan = ys.plan(ys.sum(ys.sin(x) @ x.T, axis=0))
+    assert len(plan.steps) == 1
+
+
+def test_gradients_flow_through_to_device():
+    fake = FakeDevice()
+    with installed(fake):
+        slope = ys.grad(lambda x: ys.sum(x.to_device(fake) ** 2))(ys.asarray([1.0, 2.0]))
+        assert slope.tolist() == [2.0, 4.0]
