@@ -16,7 +16,7 @@ LAYERS = (
     "ops.fft", "ops.philox", "ops.random", "ops",
     "tree", "grad", "graph", "simplify", "fuse", "device", "health", "trace", "plan", "place",
     "run", "evaluate", "jit", "info",
-    "devices.cpu.kernel", "devices.cpu.device", "devices.cpu", "devices",
+    "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu", "devices",
     "bench.timing", "bench.overhead", "bench", "cli", "",
 )  # fmt: skip
 

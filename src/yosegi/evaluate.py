@@ -9,11 +9,12 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from .device import Device, chain_named, device_named, devices, host_device
-from .errors import ArgumentError, ValuesLost
+from .errors import ArgumentError, DeviceLost, ValuesLost
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .memory import HOST, Buffer
 from .node import Node, install_evaluator
+from .op import pick
 from .options import Options, current
 from .place import place
 from .plan import Explanation, Plan
@@ -27,7 +28,7 @@ CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
 
 _BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share of the plan, takes
 _CACHE_BYTES: Final = 64 << 20
-_LINEAGE_LIMIT: Final = 32  # evaluations whose history is kept to make values of a volatile memory again
+_LINEAGE_LIMIT: Final = 32  # evaluations whose history is kept, to make values again that only a device had
 
 
 class PlanCache:
@@ -131,7 +132,7 @@ def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[N
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
         node.buffer = buffer
-        if buffer.space is not HOST and _is_volatile(buffer.space) and not _is_saved(node, buffer, leaves):
+        if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
             continue
         if keep is None:
             node.inputs = ()
@@ -140,7 +141,10 @@ def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[N
 
 
 def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
-    """Whether a value in a volatile memory is on the host too: it is copied there when its history grows too long."""
+    """Whether a value that a device made is on the host too: it is brought there when its history grows too long.
+
+    Until then the history is kept: the device may be lost, or may yet say that the work has failed.
+    """
     depth = 1 + max([_depths.get(leaf, 0) for leaf in leaves], default=0)
     if depth < _LINEAGE_LIMIT:
         _depths[node] = depth
@@ -150,17 +154,15 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
 
 
 _depths: Final[WeakKeyDictionary[Node, int]] = WeakKeyDictionary()
-"""For values in volatile memories: how many evaluations it takes to make them again."""
-
-
-def _is_volatile(space: str) -> bool:
-    return any(d.is_volatile for d in devices() if d.space == space)
+"""For values that only a device has: how many evaluations it takes to make them again."""
 
 
 def _forget(leaves: Sequence[Node], space: str) -> None:
     """Leaves whose only values were in a memory that is gone are leaves no more: they are computed again."""
     for leaf in leaves:
         if leaf.buffer is not None and not leaf.buffer.forget(space):
+            if len(leaf.inputs) != len(leaf.call.inputs) and leaf.call.op is not pick:
+                raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
             leaf.buffer = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,8 +12,7 @@ from .graph import Graph
 from .health import health
 from .memory import HOST
 from .plan import Plan, Step
-
-log = logging.getLogger("yosegi")
+from .trace import log
 
 _STEP_LIMIT: Final = 256  # ops a step; keeps compile time linear, and lets long chains share compiled code
 _SMALL: Final = 1 << 20  # bytes; below, launches and transfers cost more than any device saves (a prior, not measured)

@@ -51,7 +51,7 @@ class Plan:
         self.inputs = graph.inputs
         self.steps = tuple(steps)
         self.host_kernel = self._host_kernel()
-        """The whole plan as one kernel on host arrays, for the plans that are no more than that: most, and the fast ones."""
+        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
     def _host_kernel(self) -> Kernel | None:
         if len(self.steps) != 1 or self.steps[0].device.space != HOST:

@@ -6,7 +6,6 @@ mistake is raised at once.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Sequence
 from itertools import count
@@ -19,9 +18,7 @@ from .health import health
 from .memory import HOST, Buffer, Transfers
 from .options import current
 from .plan import Plan, Step
-from .trace import Failure, Record, trace
-
-log = logging.getLogger("yosegi")
+from .trace import Failure, Record, log, trace
 
 
 def _device_of_space(space: str) -> Device:

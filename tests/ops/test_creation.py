@@ -104,6 +104,8 @@ def test_dtypes_on_the_way_in() -> None:
     check(ys.asarray([0j, 1j], dtype=ys.bool), np.array([False, True]))
     check(ys.asarray(np.array([300, -1]), dtype=ys.uint8), np.array([44, 255], np.uint8))
     check(ys.asarray([ys.asarray(1), 2], dtype=ys.float16), np.array([1, 2], np.float16))
+    check(ys.asarray([2**63, -1], dtype=ys.float32), np.array([2.0**63, -1], np.float32))
+    check(ys.asarray([True, 2**70], dtype=ys.float32), np.array([1, 2.0**70], np.float32))
 
 
 def test_gradients_flow_through_lists_of_tensors() -> None:
@@ -133,10 +135,11 @@ def view_of_writable(a: Array) -> Array:
         (lambda: GRID.copy()[:, 1:], False),
         (lambda: view_of_writable(GRID), False),
         (lambda: np.asarray(bytearray(16)), False),
-        (lambda: frozen(GRID), True),
-        (lambda: frozen(GRID)[:, ::-1].T, True),
+        (lambda: frozen(GRID), False),  # whoever owns it may thaw it
+        (lambda: np.broadcast_to(frozen(GRID[0]), (4, 3)), False),
         (lambda: np.frombuffer(b"abcdefgh"), True),
-        (lambda: np.broadcast_to(frozen(GRID[0]), (4, 3)), True),
+        (lambda: np.frombuffer(b"abcdefgh", np.uint8)[::-2], True),
+        (lambda: np.broadcast_to(np.frombuffer(b"abcdefgh"), (4, 1)), True),
     ],
 )
 def test_memory_that_somebody_could_write_to_is_copied(source: Callable[[], Array], shared: bool) -> None:
@@ -220,6 +223,7 @@ def test_full_and_its_kin(dtype: DType | None) -> None:
         (float("nan"), ys.bfloat16, ml_dtypes.bfloat16("nan")), (1j, ys.bool, np.bool_(True)),
         (np.float32(1.5), None, np.float32(1.5)), (np.int8(7), ys.float64, np.float64(7)),
         (ys.asarray(2), None, np.int64(2)), (ys.asarray(2.5), ys.float32, np.float32(2.5)),
+        (np.array(2), None, np.int64(2)), (np.array(2.5), ys.float32, np.float32(2.5)),
         (2**63, ys.uint64, np.uint64(2**63)),
     ],
 )  # fmt: skip
@@ -244,7 +248,11 @@ def test_arange_of_integers(start: int, stop: int, step: int) -> None:
         ((2**53, 2**53 + 3), None, [2**53, 2**53 + 1, 2**53 + 2]), ((-2, 3, 2), ys.int8, [-2, 0, 2]),
         ((5, 0, -2), ys.uint8, [5, 3, 1]), ((2,), ys.bfloat16, [0, 1]), ((2,), ys.complex64, [0, 1]),
         ((2,), ys.bool, [0, 1]),
-        ((np.int32(3),), None, [0, 1, 2]), ((ys.asarray(1), ys.asarray(3)), None, [1, 2]),
+        ((np.int32(3),), None, [0, 1, 2]), ((ys.asarray(1), ys.asarray(3)), None, [1, 2]), ((np.array(2),), None, [0, 1]),
+        ((2**63 - 2, 2**63), None, [2**63 - 2, 2**63 - 1]), ((255, 256), ys.uint8, [255]), ((300, 300), ys.uint8, []),
+        ((0, 1, 10**400), None, [0]),
+        ((-1e308, 1e308, 1e308), None, [-1e308, 0.0]),
+        ((-1.5e308, 1.5e308, 1e308), None, [-1.5e308, -0.5e308, 0.5e308]),
     ],
 )  # fmt: skip
 def test_arange(args: Any, dtype: DType | None, expected: list[Any]) -> None:
@@ -265,6 +273,27 @@ def test_linspace_of_other_numbers() -> None:
     check(ys.linspace(0, 1j, 3), np.array([0, 0.5j, 1j]))
     check(ys.linspace(ys.asarray(1), np.float32(2), 3), np.array([1, 1.5, 2]))
     check(ys.linspace(1, 2, ys.asarray(3)), np.array([1, 1.5, 2]))
+    check(ys.linspace(np.array(1), 2**70, 2), np.array([1, 2.0**70]))
+
+
+def test_linspace_of_integers() -> None:
+    check(ys.linspace(0, 2**63 - 1, 3, dtype=ys.int64), np.array([0, 2**62 - 1, 2**63 - 1]))
+    check(ys.linspace(2**63 - 3, 2**63 - 1, 3, dtype=ys.int64), np.array([2**63 - 3, 2**63 - 2, 2**63 - 1]))
+    check(ys.linspace(0, 256, 4, dtype=ys.uint8, endpoint=False), np.array([0, 64, 128, 192], np.uint8))
+    check(ys.linspace(7, 300, 1, dtype=ys.uint8), np.array([7], np.uint8))
+    check(ys.linspace(7, 300, 0, dtype=ys.uint8), np.array([], np.uint8))
+    for stop in (-1, -1.0):
+        check(ys.linspace(-6, stop, 3, dtype=ys.int8), np.linspace(-6, stop, 3, dtype=np.int8))
+
+
+def test_arrays_and_numbers_are_taken_for_tensors() -> None:
+    for like in (ys.zeros_like, ys.ones_like, ys.empty_like, lambda x: ys.full_like(x, 7)):
+        assert like(3).dtype is ys.int64
+        assert like(np.ones((2, 1), np.float32)).shape == (2, 1)
+        assert like(np.ones((2, 1), np.float32)).dtype is ys.float32
+    first, second = ys.meshgrid(np.array([1, 2]), 3.0)
+    check(first, np.array([[1, 2]]))
+    check(second, np.array([[3.0, 3.0]]))
 
 
 @pytest.mark.parametrize("dtype", [None, *ALL], ids=str)
@@ -320,6 +349,10 @@ def test_a_device_can_be_named(name: str) -> None:
         (lambda: ys.asarray(-1, dtype=ys.uint64), DTypeError, "[asarray] expected numbers that fit uint64, got -1"),
         (lambda: ys.asarray(list(range(99)) + [2**64], dtype=ys.int64), DTypeError,
          "[asarray] expected numbers that fit int64, got [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11..."),
+        (lambda: ys.asarray([2**63, -1], dtype=ys.int64), DTypeError,
+         "[asarray] expected numbers that fit int64, got [9223372036854775808, -1]"),
+        (lambda: ys.asarray([2**63, -1], dtype=ys.uint64), DTypeError,
+         "[asarray] expected numbers that fit uint64, got [9223372036854775808, -1]"),
         (lambda: ys.asarray([1j], dtype=ys.float32), DTypeError,
          "[asarray] expected a complex dtype for complex128, got float32; take the real part first"),
         (lambda: ys.asarray(np.array([1j]), dtype=ys.int8), DTypeError,
@@ -349,6 +382,24 @@ def test_a_device_can_be_named(name: str) -> None:
         (lambda: ys.arange(float("inf")), ArgumentError, "[arange] expected a finite real number, got inf"),
         (lambda: ys.arange(1j), DTypeError, "[arange] expected a finite real number, got 1j"),
         (lambda: ys.arange("a"), DTypeError, "[arange] expected a finite real number, got 'a'"),
+        (lambda: ys.arange(2**64, 2**64 + 2), DTypeError,
+         "[arange] expected numbers that fit int64, got 18446744073709551616; choose another dtype"),
+        (lambda: ys.arange(298, 300, dtype=ys.uint8), DTypeError,
+         "[arange] expected numbers that fit uint8, got 298; choose another dtype"),
+        (lambda: ys.arange(250, 260.5, dtype=ys.uint8), DTypeError,
+         "[arange] expected numbers that fit uint8, got 260; choose another dtype"),
+        (lambda: ys.arange(0, -3, -1, dtype=ys.uint8), DTypeError,
+         "[arange] expected numbers that fit uint8, got -2; choose another dtype"),
+        (lambda: ys.arange(10**400, 10**400 + 2, 0.5), DTypeError,
+         "[arange] expected numbers that fit float64, got 10000000000000000000..."),
+        (lambda: ys.arange(0, 1e308, 1e-308), ArgumentError,
+         "[arange] expected a range of finite length, got 0 to 1e+308 by 1e-308"),
+        (lambda: ys.linspace(0, 10**400, 3), DTypeError,
+         "[linspace] expected numbers that fit float64, got 10000000000000000000..."),
+        (lambda: ys.linspace(0, 256, 3, dtype=ys.uint8), DTypeError,
+         "[linspace] expected numbers that fit uint8, got 256; choose another dtype"),
+        (lambda: ys.linspace(float("nan"), 1, 3, dtype=ys.int8), DTypeError,
+         "[linspace] expected numbers that fit int8, got nan; choose another dtype"),
         (lambda: ys.linspace(0, 1, -1), ArgumentError, "[linspace] expected num of at least 0, got -1"),
         (lambda: ys.linspace(0, 1, 2.5), DTypeError, "[linspace] expected num as an integer, got 2.5"),
         (lambda: ys.linspace(0, "a", 2), DTypeError, "[linspace] expected a number, got 'a'"),
@@ -356,6 +407,12 @@ def test_a_device_can_be_named(name: str) -> None:
          "[linspace] expected a complex dtype from 0 to 1j, got float32; take ys.real first"),
         (lambda: ys.eye(2, -1), ShapeError, "[eye] expected lengths of at least 0, got (2, -1)"),
         (lambda: ys.eye(2, k=0.5), DTypeError, "[eye] expected k as an integer, got 0.5"),
+        (lambda: ys.eye(2, k=2**70), ArgumentError,
+         "[eye] expected k of at most 64 bits, got 1180591620717411303424"),
+        (lambda: ys.zeros_like([3]), DTypeError,
+         "[zeros_like] expected a tensor or a number, got list; convert it with ys.asarray"),
+        (lambda: ys.meshgrid([1, 2], [3]), DTypeError,
+         "[meshgrid] expected a tensor or a number, got list; convert it with ys.asarray"),
         (lambda: ys.meshgrid(T), ShapeError, "[meshgrid] expected 1-d tensors, got shapes [(2, 3)]"),
         (lambda: ys.meshgrid(T[0], indexing="yx"), ArgumentError,
          "[meshgrid] expected indexing 'xy' or 'ij', got 'yx'"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import yosegi as ys
 from values import LAYOUTS, LETTER, check, dtypes_of, in_single, operands, specials
 from yosegi.dtype import ALL, PROMOTION, DType, as_dtype
-from yosegi.errors import DTypeError, ShapeError
+from yosegi.errors import ArgumentError, DTypeError, ShapeError
 from yosegi.ops import elementwise
 
 # The table ----------------------------------------------------------------------------------------------------------
@@ -358,6 +358,28 @@ def test_clip(dtype: DType) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", dtypes_of("iu"), ids=str)
+def test_float_bounds_of_integers(dtype: DType) -> None:
+    values = specials(dtype)
+    info, infinity = np.iinfo(dtype.numpy), float("inf")
+    x = ys.asarray(values)
+    for low, high, expected in [
+        (1.5, 4.7, np.clip(values, 2, 4)),
+        (-infinity, infinity, values),
+        (-1e300, 7.0, np.minimum(values, 7)),
+        (1e300, None, np.full_like(values, info.max)),
+        (None, -1e300, np.full_like(values, info.min)),
+    ]:
+        expected = expected.astype(dtype.numpy)
+        check(ys.clip(x, low, high), expected)
+        check(ys.jit(ys.clip, static_argnames=("min", "max") if None in (low, high) else ())(x, low, high), expected)
+        for bound in (ys.float64, ys.bfloat16):
+            tensors = [None if b is None else ys.asarray([b], dtype=bound) for b in (low, high)]
+            check(ys.clip(x, *tensors), expected)
+    nans = ys.asarray([np.nan])
+    check(ys.clip(x, nans, nans), values)
+
+
 # Errors -------------------------------------------------------------------------------------------------------------
 
 PAIR = ys.zeros(2)
@@ -390,6 +412,10 @@ def not_defined(name: str, what: str, dtype: str) -> str:
         (lambda: PAIR + ys.zeros(0), ShapeError, clash("add", "(2,) and (0,)", 0, 2, 0)),
         (lambda: ys.where(PAIR == 0, ys.zeros(3), 1), ShapeError, clash("where", "(2,) and (3,) and ()", 0, 2, 3)),
         (lambda: ys.clip(PAIR, 0, ys.zeros(3)), ShapeError, clash("clip", "(2,) and (3,)", 0, 2, 3)),
+        (lambda: ys.clip(ys.asarray(1), float("nan")), ArgumentError,
+         "[clip] expected bounds that are numbers, got nan"),
+        (lambda: ys.clip(ys.asarray(1), 0, np.float32("nan")), ArgumentError,
+         "[clip] expected bounds that are numbers, got nan"),
         (lambda: ys.add(PAIR, "a"), DTypeError, no_tensor("add", "str")),
         (lambda: ys.sin([1.0]), DTypeError, no_tensor("sin", "list")),
         (lambda: ys.conj(None), DTypeError, no_tensor("conj", "NoneType")),

@@ -218,6 +218,23 @@ AXIS_3 = "expected an axis from -3 to 2 for 3 dimensions, got {}"
         (lambda: ys.repeat(T, [1, 2], axis=0), DTypeError,
          "[repeat] expected a tensor or a number, got list; convert it with ys.asarray"),
         (lambda: ys.repeat(T, 2, axis=3), AxisError, "[repeat] " + AXIS_3.format(3)),
+        (lambda: ys.permute_dims(T, None), ShapeError,
+         "[permute_dims] expected axes to name each of the 3 dimensions once, got None"),
+        (lambda: ys.tril(T, k="a"), DTypeError, "[tril] expected k as an integer, got 'a'"),
+        (lambda: ys.triu(T, k=0.5), DTypeError, "[triu] expected k as an integer, got 0.5"),
+        (lambda: ys.tril(T, k=2**70), ArgumentError,
+         "[tril] expected k of at most 64 bits, got 1180591620717411303424"),
+        (lambda: ys.concat(3), DTypeError, "[concat] expected a sequence of tensors, got int"),
+        (lambda: ys.stack(3), DTypeError, "[stack] expected a sequence of tensors, got int"),
+        (lambda: ys.stack([[1], [2]]), DTypeError,
+         "[stack] expected a tensor or a number, got list; convert it with ys.asarray"),
+        (lambda: ys.broadcast_arrays("a"), DTypeError,
+         "[broadcast_arrays] expected a tensor or a number, got str; convert it with ys.asarray"),
+        (lambda: ys.broadcast_shapes(2, 3), ShapeError,
+         "[broadcast_shapes] expected shapes that broadcast together, got (2,) and (3,); "
+         "dimension 0 is both 2 and 3: reshape or expand_dims one of them"),
+        (lambda: ys.broadcast_shapes((2,), "a"), DTypeError,
+         "[broadcast_shapes] expected a length as an integer, got 'a'"),
         (lambda: ys.concat([]), ArgumentError, "[concat] expected at least one tensor, got none"),
         (lambda: ys.concat([T, T[0]]), ShapeError,
          "[concat] expected shapes equal but for dimension 0, got (2, 3, 4) and (3, 4)"),
@@ -242,6 +259,30 @@ def test_mistakes(call: Callable[[], Any], kind: type[Exception], text: str) -> 
     with pytest.raises(kind) as error:
         call()
     assert str(error.value) == text
+
+
+def test_arrays_and_numbers_are_taken_for_tensors() -> None:
+    check(ys.stack([1, 2]), np.array([1, 2]))
+    check(ys.stack(iter([1, 2.5])), np.array([1, 2.5]))
+    check(ys.stack([1.5, ys.zeros((), dtype=ys.float32)]), np.array([1.5, 0], np.float32))
+    check(ys.concat([1.5, ys.zeros(2, dtype=ys.float32)], axis=None), np.array([1.5, 0, 0], np.float32))
+    check(ys.concat([ROW, ys.asarray(ROW)]), np.concat([ROW, ROW]))
+    check(ys.expand_dims(2, 0), np.array([2]))
+    first, second = ys.broadcast_arrays(1, ROW)
+    check(first, np.ones(4, np.int64))
+    check(second, ROW)
+    assert ys.broadcast_shapes(3, (2, 1)) == (2, 3)
+
+
+def test_no_more_dimensions_on_the_way_than_there_may_be() -> None:
+    x = np.arange(6.0).reshape((1,) * 30 + (2,) + (1,) * 32 + (3,))
+    both(lambda xp, x: xp.tile(x, (2,)), x)
+    both(lambda xp, x: xp.tile(x, (2, 1, 2)), x)
+    both(lambda xp, x: xp.tile(x, (0,)), x)
+    for axis in (0, 30, -1):
+        both(lambda xp, x, axis=axis: xp.repeat(x, 2, axis=axis), x)
+    assert ys.tile(ys.ones((1,) * 40), (2,) * 33).shape == (1,) * 7 + (2,) * 33
+    assert ys.tile(ys.ones((0,) * 40), (2,) * 40).shape == (0,) * 40
 
 
 def test_repeats_that_are_not_known_yet_cannot_be_traced() -> None:

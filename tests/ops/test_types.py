@@ -77,6 +77,7 @@ def test_can_cast_is_promotion() -> None:
     for a, b in product(ALL, ALL):
         assert ys.can_cast(a, b) is (PROMOTION[a, b] is b)
         assert ys.can_cast(ys.zeros(2, dtype=a), b) is ys.can_cast(a.name, b.numpy) is ys.can_cast(a, b)
+        assert ys.can_cast(np.zeros(2, a.numpy), b) is ys.can_cast(a, b)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_mistakes(call: Callable[[], Any], text: str) -> None:
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if d.is_inexact], ids=str)
 def test_finfo(dtype: DType) -> None:
-    for info in (ys.finfo(dtype), ys.finfo(ys.zeros(2, dtype=dtype))):
+    for info in (ys.finfo(dtype), ys.finfo(ys.zeros(2, dtype=dtype)), ys.finfo(np.zeros(2, dtype.numpy))):
         real = {ys.complex64: ys.float32, ys.complex128: ys.float64}.get(dtype, dtype)
         expected = ml_dtypes.finfo(real.numpy)
         assert (info.dtype, info.bits) == (real, expected.bits)
@@ -162,7 +163,7 @@ def test_finfo(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if d.is_integer], ids=str)
 def test_iinfo(dtype: DType) -> None:
-    for info in (ys.iinfo(dtype), ys.iinfo(ys.zeros(2, dtype=dtype))):
+    for info in (ys.iinfo(dtype), ys.iinfo(ys.zeros(2, dtype=dtype)), ys.iinfo(np.zeros(2, dtype.numpy))):
         expected = np.iinfo(dtype.numpy)
         assert (info.dtype, info.bits, info.min, info.max) == (dtype, expected.bits, expected.min, expected.max)
         assert type(info.min) is type(info.max) is int
@@ -181,3 +182,6 @@ def test_isdtype(dtype: DType) -> None:
         assert ys.isdtype(dtype, other) is (dtype is other)
         assert ys.isdtype(dtype, (other, ys.int8)) is (dtype in (other, ys.int8))
     assert ys.isdtype(dtype, ()) is False
+    for wrong in (["bool"], None, ("bool", 1)):
+        with pytest.raises(DTypeError, match=r"^\[isdtype\] expected a kind by its name, a dtype, or a tuple of them"):
+            ys.isdtype(dtype, wrong)

@@ -12,7 +12,8 @@ from math import prod
 
 from ..dtype import DType, bfloat16, bool_, float16, real_of
 from ..node import Shape
-from .c import CBuilder, Value
+from .c import CBuilder
+from .value import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,31 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from ..dtype import DType, bool_, float32, int8, int16, int32, int64, real_of
-from . import complexes, halves
+from . import complexes, formulas, halves
 from .complexes import FUNCTIONS as COMPLEX
 from .dialect import Dialect
+from .value import Value, spelled
 
-_LN2: Final = 0.6931471805599453
 _SIGNED: Final = {8: int8, 16: int16, 32: int32, 64: int64}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value: an expression that can be repeated at no cost, and for complex dtypes a second one."""
-
-    dtype: DType
-    text: str
-    imag: str = ""
-    bits: int = 0
-    """Of a truth value in vector code: the bits of its lanes."""
-    exact: bool = True
-    """Of a 16-bit float: whether it is one already, or still has float's precision."""
 
 
 def _function(name: str) -> Callable[[CBuilder, Value], Value]:
@@ -44,21 +29,6 @@ def _function(name: str) -> Callable[[CBuilder, Value], Value]:
         return COMPLEX[name](self, x) if x.dtype.is_complex else self.function(name, x)
 
     return primitive
-
-
-def _spelled(value: Any, dtype: DType, scalar: str) -> str:
-    if dtype.is_integer:
-        number = int(value)
-        text = f"{number + 1}L - 1" if number < 0 else f"{number}UL"
-        return f"({scalar})({text})"
-    number = float(value)
-    if number != number:
-        return "NAN"
-    if number in (float("inf"), float("-inf")):
-        return "INFINITY" if number > 0 else "-INFINITY"
-    digits = f"{number:.17g}" if scalar == "double" else f"{np.float32(number):.9g}"
-    whole = digits if any(c in digits for c in ".e") else f"{digits}.0"
-    return whole if scalar == "double" else f"{whole}f"
 
 
 class CBuilder:
@@ -165,7 +135,7 @@ class CBuilder:
             part, number = real_of(dtype), complex(value)
             return self.paired(dtype, self.literal(number.real, part), self.literal(number.imag, part))
         scalar = self.dialect.types[dtype]
-        return self.number(dtype, self._splat(scalar, _spelled(value, dtype, scalar)))
+        return self.number(dtype, self._splat(scalar, spelled(value, dtype, scalar)))
 
     def _splat(self, scalar: str, text: str) -> str:
         if self.width == 1:
@@ -182,10 +152,10 @@ class CBuilder:
         return Value(real_of(x.dtype), x.text) if x.dtype.is_complex else x
 
     def imag(self, x: Value) -> Value:
-        return Value(real_of(x.dtype), x.imag)
+        return Value(real_of(x.dtype), x.imag) if x.dtype.is_complex else self.const(0, x)
 
     def conj(self, x: Value) -> Value:
-        return self.paired(x.dtype, self.real(x), self.neg(self.imag(x)))
+        return x if not x.dtype.is_complex else self.paired(x.dtype, self.real(x), self.neg(self.imag(x)))
 
     # Constants, conversion, choice
 
@@ -307,75 +277,15 @@ class CBuilder:
         return self.or_(condition, self.not_(self.eq(x, x))) if x.dtype.is_float else condition
 
     def floordiv(self, a: Value, b: Value) -> Value:
-        if a.dtype.is_float:
-            return self._divided(a, b)[0]
-        quotient, _, zero = self._integer_divided(a, b)
-        return self.select(zero, self.const(0, a), quotient)
+        return formulas.divided(self, a, b)[0]
 
     def mod(self, a: Value, b: Value) -> Value:
-        if a.dtype.is_float:
-            return self._divided(a, b)[1]
-        _, remainder, zero = self._integer_divided(a, b)
-        return self.select(zero, self.const(0, a), remainder)
-
-    def _integer_divided(self, a: Value, b: Value) -> tuple[Value, Value, Value]:
-        """Quotient and remainder, and where they mean nothing. Neither x / 0 nor the overflowing x / -1 is computed."""
-        zero, one = self.const(0, a), self.const(1, a)
-        by_zero = self.eq(b, zero)
-        signed = a.dtype.kind == "signed integer"
-        by_minus = self.eq(b, self.const(-1, b)) if signed else by_zero
-        safe = self.select(self.or_(by_zero, by_minus), one, b)
-        ctype = self.ctype(a.dtype)
-        text = f"{a.text} / {safe.text}"
-        quotient = self.number(a.dtype, text if self.width > 1 else f"({ctype})({text})")
-        remainder = self.sub(a, self.mul(quotient, safe))
-        if not signed:
-            return quotient, remainder, by_zero
-        opposed = self.xor(self.lt(remainder, zero), self.lt(safe, zero))
-        down = self.and_(opposed, self.not_(self.eq(remainder, zero)))
-        quotient = self.select(down, self.sub(quotient, one), quotient)
-        remainder = self.select(down, self.add(remainder, safe), remainder)
-        return self.select(by_minus, self.neg(a), quotient), self.select(by_minus, zero, remainder), by_zero
-
-    def _divided(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """NumPy's `divmod` for floats, step by step; the quotient stays where an infinity takes part."""
-        zero, one = self.const(0, a), self.const(1, a)
-        quotient = self.div(a, b)
-        rest = self.function("fmod", a, b)
-        exact = self.eq(rest, zero)
-        opposed = self.and_(self.xor(self.lt(rest, zero), self.lt(b, zero)), self.not_(exact))
-        whole = self.div(self.sub(a, rest), b)
-        whole = self.select(opposed, self.sub(whole, one), whole)
-        down = self.floor(whole)
-        down = self.select(self.lt(self.const(0.5, a), self.sub(whole, down)), self.add(down, one), down)
-        down = self.select(self.eq(whole, zero), self.copysign(zero, quotient), down)
-        finite = self.and_(self._finite(quotient), self._finite(b))
-        remainder = self.select(opposed, self.add(rest, b), rest)
-        remainder = self.select(exact, self.copysign(zero, b), remainder)
-        return self.select(finite, down, quotient), remainder
-
-    def _finite(self, x: Value) -> Value:
-        return self.lt(self.abs(x), self.const(float("inf"), x))
+        return formulas.divided(self, a, b)[1]
 
     def pow(self, a: Value, b: Value) -> Value:
         if a.dtype.is_complex:
             return complexes.pow(self, a, b)
-        return self.function("pow", a, b) if a.dtype.is_float else self._integer_pow(a, b)
-
-    def _integer_pow(self, a: Value, b: Value) -> Value:
-        zero, one = self.const(0, a), self.const(1, a)
-        power, base, left = (self.variable(v) for v in (one, a, b))
-        with self.block(f"for (int bit = 0; bit < {a.dtype.bits}; bit++)"):
-            odd = self.not_(self.eq(self.and_(left, one), zero))
-            self.assign(power, self.select(odd, self.mul(power, base), power))
-            self.assign(base, self.mul(base, base))
-            self.assign(left, self._bitwise(">>", left, one))
-        if a.dtype.kind == "unsigned integer":
-            return power
-        odd = self.not_(self.eq(self.and_(b, one), zero))
-        minus = self.const(-1, a)
-        unit = self.select(self.eq(a, minus), self.select(odd, minus, one), zero)
-        return self.select(self.lt(b, zero), self.select(self.eq(a, one), one, unit), power)
+        return self.function("pow", a, b) if a.dtype.is_float else formulas.integer_power(self, a, b)
 
     def hypot(self, a: Value, b: Value) -> Value:
         return self.function("hypot", a, b)
@@ -474,26 +384,10 @@ class CBuilder:
     # Functions
 
     def tanh(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return COMPLEX["tanh"](self, x)
-        if self.bits(x.dtype) > 32:
-            return self.function("tanh", x)
-        # The library's is three times as slow as exp. Near 0 a polynomial (of Cephes), elsewhere 1 - 2 / (e**2x + 1).
-        size = self.abs(x)
-        square = self.mul(x, x)
-        series = self.const(-5.70498872745e-3, x)
-        for c in (2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1):
-            series = self.add(self.mul(series, square), self.const(c, x))
-        near = self.add(x, self.mul(self.mul(x, square), series))
-        one, two = self.const(1, x), self.const(2, x)
-        far = self.sub(one, self.div(two, self.add(self.exp(self.mul(size, two)), one)))
-        return self.select(self.lt(size, self.const(0.625, x)), near, self.copysign(far, x))
+        return COMPLEX["tanh"](self, x) if x.dtype.is_complex else formulas.tanh(self, x)
 
     def logaddexp(self, a: Value, b: Value) -> Value:
-        gap = self.sub(a, b)
-        less = self.log1p(self.exp(self.neg(self.abs(gap))))
-        apart = self.add(self.max(a, b), less)
-        return self.select(self.eq(a, b), self.add(a, self.const(_LN2, a)), apart)
+        return formulas.logaddexp(self, a, b)
 
     def atan2(self, a: Value, b: Value) -> Value:
         return self.function("atan2", a, b)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ..dtype import real_of
 
 if TYPE_CHECKING:
-    from .c import CBuilder, Value
+    from .c import CBuilder
+    from .value import Value
 
 _LOG2_E: Final = 1.4426950408889634
 _LOG10_E: Final = 0.4342944819032518
@@ -112,7 +113,7 @@ def pow(k: CBuilder, a: Value, b: Value) -> Value:
     products = k.select(k.lt(br, zero), div(k, one, power), power)
     made = k.select(whole, products, exp(k, mul(k, b, log(k, a))))
     nan = k.const(complex("nan+nanj"), a)
-    of_zero = k.select(k.and_(k.lt(zero, br), k.eq(bi, zero)), k.const(0, a), nan)
+    of_zero = k.select(k.lt(zero, br), k.const(0, a), nan)
     made = k.select(k.and_(k.eq(ar, zero), k.eq(ai, zero)), of_zero, made)
     return k.select(k.and_(k.eq(br, zero), k.eq(bi, zero)), one, made)
 

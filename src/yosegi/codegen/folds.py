@@ -11,7 +11,8 @@ import numpy as np
 
 from ..dtype import DType, bool_, float32, float64, int32, real_of
 from ..node import Call
-from .c import CBuilder, Value
+from .c import CBuilder
+from .value import Value
 
 _COMBINE: Final = {
     "sum": CBuilder.add, "prod": CBuilder.mul, "max": CBuilder.max, "min": CBuilder.min,
@@ -35,7 +36,7 @@ class Fold:
     def of(cls, call: Call) -> Fold:
         """The fold of a reduction's call."""
         name, given, result = call.op.name, call.inputs[0].dtype, call.spec.dtype
-        of_truth = name in ("all", "any") or given is bool_ and name in ("max", "min")
+        of_truth = name in ("all", "any") or (given is bool_ and name in ("max", "min"))
         if of_truth:
             accumulated = int32
         elif result.is_half:
@@ -81,5 +82,3 @@ class Fold:
                 folded = np.true_divide(folded, np.asarray(self.count, real_of(self.accumulated).numpy))
             folded = np.asarray(folded)
             return folded != 0 if self.of_truth else folded.astype(self.result.numpy)
-
-

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ..dtype import bfloat16, float32, int32, uint32
 
 if TYPE_CHECKING:
-    from .c import CBuilder, Value
+    from .c import CBuilder
+    from .value import Value
 
 _SMALLEST_NORMAL: Final = 2.0**-14
 _STEP: Final = 2.0**-24  # between float16 numbers below the smallest normal one
@@ -58,6 +59,6 @@ def nextafter(k: CBuilder, a: Value, b: Value) -> Value:
         little = k.const(_STEP, x)
         moved = k.select(small, k.copysign(k.select(outward, k.add(size, little), k.sub(size, little)), x), moved)
     moved = k.select(k.eq(x, zero), k.copysign(k.const(first, x), y), moved)
-    moved = k.select(k.eq(x, y), y, moved)
+    moved = k.select(k.eq(x, y), y if dtype is bfloat16 else x, moved)  # of zeros, as NumPy and ml_dtypes have it
     known = k.and_(k.eq(x, x), k.eq(y, y))
     return replace(k.select(known, moved, k.const(float("nan"), x)), dtype=dtype, exact=True)

@@ -16,8 +16,9 @@ from ..fuse import Region, is_constant
 from ..node import Shape
 from ..reference import bind
 from .access import Dimension, parameter
-from .c import CBuilder, Value
+from .c import CBuilder
 from .dialect import Dialect, Target
+from .value import Value
 
 NAME = "kernel_"
 SMALL = 2048
@@ -125,9 +126,7 @@ def offsets(indices: Sequence[str], dims: Sequence[Dimension], count: int, size:
     return made
 
 
-def decomposed(
-    k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], size: Callable[[int], str]
-) -> list[str]:
+def decomposed(k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], size: Callable[[int], str]) -> list[str]:
     """The indices along each dimension, from the number of an element."""
     indices: list[str] = []
     for place, dim in reversed(list(enumerate(dims))):

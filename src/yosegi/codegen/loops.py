@@ -11,9 +11,10 @@ from math import prod
 
 from ..fuse import Region
 from .access import Dimension, dimensions, gather, load, store
-from .c import CBuilder, Value
+from .c import CBuilder
 from .dialect import Dialect, Target
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .value import Value
 
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
@@ -59,9 +60,7 @@ def _flat(k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, total: in
     return [[lane[n] for lane in lanes] for n in range(count)] + [[first]]
 
 
-def _rows(
-    k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, chunks: int, items: int
-) -> list[list[str]]:
+def _rows(k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, chunks: int, items: int) -> list[list[str]]:
     """The same where an item's elements are neighbours in the innermost dimension: the first place of each."""
     ctype, inner = sizes.ctype, dims[-1]
     k.lines.append(f"if ({item} >= {sizes(items)}) return;")

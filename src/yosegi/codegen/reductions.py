@@ -16,10 +16,11 @@ from ..dtype import DType
 from ..fuse import Region
 from ..node import Shape
 from .access import Dimension, dimensions, gather, load, store
-from .c import CBuilder, Value
+from .c import CBuilder
 from .dialect import Dialect, Target
 from .folds import Fold
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .value import Value
 
 _BLOCK = 64
 _MOST_SLICES = 256
@@ -219,7 +220,7 @@ class _Writer:
             halves = []
             for form in (self.dialect.low, self.dialect.high):
                 texts = [k.let(k.ctype(total.dtype), form.format(x=t)) for t in (total.text, total.imag) if t]
-                halves.append(Value(total.dtype, *texts))
+                halves.append(Value(total.dtype, texts[0], texts[1] if total.imag else ""))
             total = fold.combine(k, *halves)
         return total, k
 
@@ -231,7 +232,7 @@ class _Writer:
 
         def at(place: str) -> Value:
             texts = [k.let(scalar, f"{name}[{place}]") for name in names]
-            return Value(fold.accumulated, *texts)
+            return Value(fold.accumulated, texts[0], texts[1] if texts[1:] else "")
 
         def put(value: Value) -> None:
             for name, text in zip(names, (value.text, value.imag), strict=False):

@@ -8,9 +8,20 @@ from typing import Any, Final
 import numpy as np
 
 from .. import interchange
-from ..dtype import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT, KINDS, DType, as_dtype, bool_, number_type, with_scalar
+from ..dtype import (
+    DEFAULT_COMPLEX,
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    KINDS,
+    DType,
+    as_dtype,
+    bool_,
+    int_info,
+    number_type,
+    with_scalar,
+)
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import spec
+from ..node import Spec, spec
 from ..op import Arr, OpKind, from_array, number, op
 from ..tensor import Array, Tensor
 from . import rules
@@ -33,8 +44,8 @@ def place(x: Tensor, device: DeviceLike) -> Tensor:
 def asarray(obj: Any, /, *, dtype: DTypeLike = None, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from numbers, nested lists, NumPy arrays, buffers, DLPack producers or tensors.
 
-    A NumPy array or buffer that anybody could still write to is copied, so that no later write to it changes a
-    result. Memory that nobody can write to is shared. `copy=False` shares in any case: the caller vouches for it.
+    A NumPy array or buffer is copied, so that no later write to it changes a result. The memory of a `bytes` object,
+    which nobody can write to, is shared. `copy=False` shares in any case: the caller vouches for it.
 
     >>> import yosegi as ys
     >>> ys.asarray([1.0, 2.0]) * 2
@@ -90,8 +101,7 @@ def _cast(array: Array, dtype: DType) -> Array:
 def _from_numbers(obj: Any, dtype: DType | None) -> Array:
     try:
         array = np.array(obj)
-        whole = array.dtype.kind in "iu" or (array.dtype == object and all(type(v) is int for v in array.flat))
-        if dtype is not None and whole:
+        if dtype is not None and _all_whole(obj, array):
             array = np.array(obj, dtype.numpy)  # which refuses integers that do not fit
         own = as_dtype(array.dtype)
     except OverflowError:
@@ -102,6 +112,13 @@ def _from_numbers(obj: Any, dtype: DType | None) -> Array:
     except (ValueError, TypeError):
         raise ArgumentError(f"expected numbers in lists of even lengths, got {_short(obj)}") from None
     return array if dtype in (None, own) else _cast(array, dtype)
+
+
+def _all_whole(obj: Any, array: Array) -> bool:
+    """Whether the array was made of integers alone. NumPy makes floats of some, and objects of very large ones."""
+    if array.dtype.kind not in "fO":
+        return array.dtype.kind in "iu"
+    return array.size > 0 and all(isinstance(v, (int, np.integer)) for v in np.array(obj, object).flat)
 
 
 def _short(obj: Any) -> str:
@@ -131,11 +148,9 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
 def full(shape: Any, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of one value."""
     wanted = rules.optional_dtype(dtype)
-    if isinstance(fill_value, Tensor):
+    if isinstance(fill_value, (Tensor, np.ndarray, np.generic)):
         if fill_value.ndim:
             raise ShapeError(f"expected one value, got shape {fill_value.shape}; use broadcast_to")
-        value = astype(fill_value, wanted or fill_value.dtype)
-    elif isinstance(fill_value, np.generic):
         value = asarray(fill_value, dtype=wanted)
     elif (kind := number_type(fill_value)) is not None:
         value = _in_kind(fill_value, kind, wanted or as_dtype(kind))
@@ -171,25 +186,25 @@ def empty(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> 
     return zeros(shape, dtype=dtype, device=device)
 
 
-@rules.named
+@rules.on_tensor
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of one value, shaped and typed like `x`."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device)
 
 
-@rules.named
+@rules.on_tensor
 def zeros_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of zeros, shaped and typed like `x`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-@rules.named
+@rules.on_tensor
 def ones_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor of ones, shaped and typed like `x`."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-@rules.named
+@rules.on_tensor
 def empty_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """A tensor whose values do not matter, shaped and typed like `x`."""
     return zeros_like(x, dtype=dtype, device=device)
@@ -199,7 +214,14 @@ def _steps(start: Any, stop: Any, step: Any) -> int:
     """How many steps from start to before stop."""
     if step == 0:
         raise ArgumentError(f"expected a step other than 0, got {step}")
-    n: int = -((start - stop) // step) if _whole(start, stop, step) else ceil((stop - start) / step)
+    try:
+        span = stop - start
+        if _whole(span, step):
+            n: int = -(-span // step)
+        else:
+            n = ceil(span / step if isfinite(span) else (stop / 2 - start / 2) / step * 2)
+    except OverflowError:
+        raise ArgumentError(f"expected a range of finite length, got {start} to {stop} by {step}") from None
     return max(0, n)
 
 
@@ -207,22 +229,42 @@ def _whole(*numbers: Any) -> bool:
     return all(isinstance(n, int) for n in numbers)
 
 
-@op(OpKind.SOURCE, infer=lambda *, start, stop, step, dtype: spec((_steps(start, stop, step),), dtype))
+def _expect_fit(dtype: DType, *numbers: float) -> None:
+    """Raise unless the integer dtype has room for these numbers, rounded down."""
+    info = int_info(dtype)
+    for n in numbers:
+        if not info.min <= n < info.max + 1:
+            raise DTypeError(f"expected numbers that fit {dtype.name}, got {_short(n)}; choose another dtype")
+
+
+def _count_rule(*, start: Any, stop: Any, step: Any, dtype: DType) -> Spec:
+    n = _steps(start, stop, step)
+    out = spec((n,), dtype)
+    if not (dtype.is_integer and _whole(start, step)):
+        start, step = rules.as_float(start), rules.as_float(step)
+    if n and dtype.is_integer:
+        _expect_fit(dtype, start, start + (n - 1) * step)
+    return out
+
+
+@op(OpKind.SOURCE, infer=_count_rule)
 def count(*, start: Any, stop: Any, step: Any, dtype: DType) -> Arr:
     """Evenly spaced numbers, by their step."""
     n = _steps(start, stop, step)
     if dtype.is_integer and _whole(start, step):  # modulo 2**64, which holds every integer dtype
         first, by = (np.asarray(v % 2**64, np.uint64) for v in (start, step))
         return (first + by * np.arange(n, dtype=np.uint64)).astype(dtype.numpy)
-    return (start + step * np.arange(n, dtype=np.float64)).astype(dtype.numpy)
+    start, step = rules.as_float(start), rules.as_float(step)
+    scale = 1.0 if isfinite(step * n) else 0.5  # no product on the way overflows
+    return ((start * scale + step * scale * np.arange(n, dtype=np.float64)) / scale).astype(dtype.numpy)
 
 
 def _number(value: Any, what: str, kinds: Any) -> Any:
     """A Python number from a number or a tensor of one."""
-    number = value.item() if isinstance(value, (Tensor, np.generic)) else value
+    number = rules.as_tensor(value).item() if isinstance(value, (Tensor, np.ndarray, np.generic)) else value
     if not isinstance(number, kinds):
         raise DTypeError(f"expected {what}, got {value!r}")
-    if complex not in kinds and not isfinite(number):
+    if complex not in kinds and isinstance(number, float) and not isfinite(number):
         raise ArgumentError(f"expected {what}, got {value!r}")
     return number
 
@@ -240,10 +282,24 @@ def arange(
     return place(made, device)
 
 
-@op(OpKind.SOURCE, infer=lambda *, start, stop, num, dtype, endpoint: spec((num,), dtype))
+def _spaced_rule(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: bool) -> Spec:
+    out = spec((num,), dtype)
+    if not (dtype.is_integer and _whole(start, stop)):
+        start, stop = rules.as_float(start), rules.as_float(stop)
+    if num and dtype.is_integer:
+        last = stop if endpoint and num > 1 else start + (stop - start) * (num - 1) // num
+        _expect_fit(dtype, start, last)
+    return out
+
+
+@op(OpKind.SOURCE, infer=_spaced_rule)
 def spaced(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: bool) -> Arr:
-    """Evenly spaced numbers, by how many."""
-    return np.linspace(start, stop, num, endpoint=endpoint).astype(dtype.numpy)
+    """Evenly spaced numbers, by how many. Integers are rounded down."""
+    if dtype.is_integer and _whole(start, stop):  # exactly, where floats would not be
+        steps = np.arange(num, dtype=object) * (stop - start) // max(1, num - endpoint)
+        return (start + steps).astype(dtype.numpy)
+    made = np.linspace(rules.as_float(start), rules.as_float(stop), num, endpoint=endpoint)
+    return (np.floor(made) if dtype.is_integer else made).astype(dtype.numpy)
 
 
 @rules.named
@@ -282,7 +338,7 @@ def eye(
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     rows, cols = rules.normal_shape((n_rows, n_rows if n_cols is None else n_cols))
     wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
-    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_index(k, "k"), dtype=wanted), device)
+    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_diagonal(k), dtype=wanted), device)
 
 
 @rules.named
@@ -290,14 +346,15 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate tensors of the grid that 1-d coordinates span; "xy" has the second coordinate first."""
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"expected indexing 'xy' or 'ij', got {indexing!r}")
-    if any(a.ndim > 1 for a in arrays):
-        raise ShapeError(f"expected 1-d tensors, got shapes {[a.shape for a in arrays]}")
-    axes = list(range(len(arrays)))
-    if indexing == "xy" and len(arrays) > 1:
+    tensors = [rules.as_tensor(a) for a in arrays]
+    if any(t.ndim > 1 for t in tensors):
+        raise ShapeError(f"expected 1-d tensors, got shapes {[t.shape for t in tensors]}")
+    axes = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1:
         axes[:2] = [1, 0]
-    sizes = {axis: a.size for axis, a in zip(axes, arrays, strict=True)}
-    shape = tuple(sizes[i] for i in range(len(arrays)))
+    sizes = {axis: t.size for axis, t in zip(axes, tensors, strict=True)}
+    shape = tuple(sizes[i] for i in range(len(tensors)))
     return tuple(
-        broadcast_to(reshape(a, tuple(a.size if i == axis else 1 for i in range(len(arrays)))), shape)
-        for axis, a in zip(axes, arrays, strict=True)
+        broadcast_to(reshape(t, tuple(t.size if i == axis else 1 for i in range(len(tensors)))), shape)
+        for axis, t in zip(axes, tensors, strict=True)
     )

@@ -6,14 +6,18 @@ loss is dL/d(Re x) + i dL/d(Im x), the direction of steepest ascent. `conj` of a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from math import log as _ln
+from typing import Any
 
 import numpy as np
 
-from ..dtype import bool_
+from ..dtype import DType, bool_, int_info, number_type
+from ..errors import ArgumentError
 from ..node import Spec, spec
-from ..op import Arr, OpKind, flat, op
+from ..op import Arr, Op, OpKind, flat, op
 from ..tensor import Operand, Tensor
 from . import rules
 
@@ -471,6 +475,22 @@ def where(condition: Arr, x1: Arr, x2: Arr, /) -> Arr:
 @rules.on_tensor
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Element-wise nearest value in [min, max]; either bound may be left out. Keeps the dtype of `x`."""
+    if x.dtype.is_integer:
+        min, max = _whole_bound(min, x.dtype, math.ceil, ceil), _whole_bound(max, x.dtype, math.floor, floor)
     clipped = x if min is None else maximum(x, min)
     clipped = clipped if max is None else minimum(clipped, max)
     return clipped.astype(x.dtype)
+
+
+def _whole_bound(bound: Any, dtype: DType, of_number: Callable[[float], int], of_tensor: Op[[Any]]) -> Any:
+    """A bound of integers, if it is a float: the outermost integer within it that the dtype has."""
+    least, most = int_info(dtype).min, int_info(dtype).max
+    if isinstance(bound, (float, np.floating)):
+        if math.isnan(bound):
+            raise ArgumentError(f"expected bounds that are numbers, got {bound}")
+        return of_number(max(least, min(float(bound), most)))
+    if bound is None or number_type(bound) is not None or not rules.as_tensor(bound).dtype.is_float:
+        return bound
+    whole = of_tensor(rules.as_tensor(bound))
+    inside = where(whole <= float(least), least, where(whole >= float(most), most, whole.astype(dtype)))
+    return where(isnan(whole), least if of_tensor is ceil else most, inside)  # NaN in a tensor bounds nothing

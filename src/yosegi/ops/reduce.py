@@ -141,12 +141,15 @@ def mean(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     return np.true_divide(np.sum(x, axis=axis, keepdims=keepdims), np.asarray(n, x.real.dtype), dtype=x.dtype)
 
 
-def _spread_rule(x: Spec, *, axis: Any, correction: float, keepdims: bool) -> Normal:
+def _spread_rule(x: Spec, *, axis: Any, correction: Any, keepdims: bool) -> Normal:
     rules.expect(x.dtype, "a floating dtype", lambda d: d.is_inexact)
+    if not isinstance(correction, (int, float, np.integer, np.floating)):
+        raise DTypeError(f"expected correction as a real number, got {correction!r}")
     normal = _reduce_rule(x, axis=axis, keepdims=keepdims)
     assert isinstance(normal.outputs, Spec)
     outputs = spec(normal.outputs.shape, real_of(x.dtype))
-    return Normal(outputs, {"axis": normal.attrs["axis"], "correction": float(correction), "keepdims": bool(keepdims)})
+    less = float(rules.as_float(correction))
+    return Normal(outputs, {"axis": normal.attrs["axis"], "correction": less, "keepdims": bool(keepdims)})
 
 
 def _var_vjp(

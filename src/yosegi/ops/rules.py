@@ -56,6 +56,13 @@ def as_tensor(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else Tensor(as_nodes((x,))[0])
 
 
+def as_tensors(arrays: Any) -> list[Tensor]:
+    """The tensors of a sequence, in which a number takes its dtype from the others."""
+    if not isinstance(arrays, Iterable):
+        raise DTypeError(f"expected a sequence of tensors, got {type(arrays).__name__}")
+    return [Tensor(node) for node in as_nodes(tuple(arrays), promotes_from=0)]
+
+
 def as_index(value: Any, what: str) -> int:
     """A Python int from whatever can be an index."""
     try:
@@ -64,6 +71,22 @@ def as_index(value: Any, what: str) -> int:
         raise  # a tensor that has no value yet, or is no integer, says so itself
     except TypeError:
         raise DTypeError(f"expected {what} as an integer, got {value!r}") from None
+
+
+def as_float(number: Any) -> Any:
+    """A number as a float, if it is an integer."""
+    try:
+        return float(number) if isinstance(number, int) else number
+    except OverflowError:
+        raise DTypeError(f"expected numbers that fit float64, got {str(number)[:20]}...") from None
+
+
+def as_diagonal(k: Any) -> int:
+    """Which diagonal of a matrix: an int that fits a machine word."""
+    place = as_index(k, "k")
+    if not -(2**63) <= place < 2**63:
+        raise ArgumentError(f"expected k of at most 64 bits, got {place}")
+    return place
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -40,8 +40,8 @@ OPERATORS["reshape"] = reshape
 
 
 def _permute_rule(x: Spec, *, axes: Any) -> Normal:
-    order = rules.normal_axes(axes, x.ndim)
-    if len(order) != x.ndim:
+    order = () if axes is None else rules.normal_axes(axes, x.ndim)
+    if axes is None or len(order) != x.ndim:
         raise ShapeError(f"expected axes to name each of the {x.ndim} dimensions once, got {axes}")
     return Normal(spec(tuple(x.shape[a] for a in order), x.dtype), {"axes": order})
 
@@ -107,18 +107,20 @@ def concatenate(*arrays: Arr, axis: int) -> Arr:
 @rules.named
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Tensors one after another along an existing axis; `axis=None` flattens them first."""
+    tensors = rules.as_tensors(arrays)
     if axis is None:
-        return concatenate(*[reshape(a, (-1,)) for a in arrays], axis=0)
-    return concatenate(*arrays, axis=axis)
+        return concatenate(*[reshape(t, (-1,)) for t in tensors], axis=0)
+    return concatenate(*tensors, axis=axis)
 
 
 @rules.named
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
-    shapes = {a.shape for a in arrays}
+    tensors = rules.as_tensors(arrays)
+    shapes = {t.shape for t in tensors}
     if len(shapes) != 1:
         raise ShapeError(f"expected tensors of one shape, got {sorted(shapes) if shapes else 'none'}")
-    return concatenate(*[expand_dims(a, axis) for a in arrays], axis=axis)
+    return concatenate(*[expand_dims(t, axis) for t in tensors], axis=axis)
 
 
 @rules.on_tensor
@@ -195,10 +197,11 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     counts = rules.normal_shape(repetitions)
     ndim = max(x.ndim, len(counts))
     counts = (1,) * (ndim - len(counts)) + counts
-    shape = (1,) * (ndim - x.ndim) + x.shape
-    spread = reshape(x, tuple(n for length in shape for n in (1, length)))
-    wide = broadcast_to(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
-    return reshape(wide, tuple(c * n for c, n in zip(counts, shape, strict=True)))
+    pairs = list(zip(counts, (1,) * (ndim - x.ndim) + x.shape, strict=True))
+    # A dimension of its own for the count, only where one is needed: 64 are all there can be.
+    spread = reshape(x, tuple(m for c, n in pairs for m in ((1, n) if c != 1 and n > 1 else (n,))))
+    wide = broadcast_to(spread, tuple(m for c, n in pairs for m in ((c, n) if c != 1 and n > 1 else (c * n,))))
+    return reshape(wide, tuple(c * n for c, n in pairs))
 
 
 @rules.on_tensor
@@ -223,8 +226,10 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
             return x[(slice(None),) * axis + (places,)]
         repeats = int(counts.reshape(()))
     _expect_counts(repeats)
-    wide = broadcast_to(expand_dims(x, axis + 1), (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :]))
-    return reshape(wide, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+    before, length, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    spread = reshape(x, (prod(before), length, 1, prod(behind)))
+    wide = broadcast_to(spread, (prod(before), length, repeats, prod(behind)))
+    return reshape(wide, (*before, length * repeats, *behind))
 
 
 def _expect_counts(least: int) -> None:
@@ -235,20 +240,21 @@ def _expect_counts(least: int) -> None:
 @rules.named
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that all of these broadcast to."""
-    return rules.broadcast_shapes(*shapes)
+    return rules.broadcast_shapes(*map(rules.normal_shape, shapes))
 
 
 @rules.named
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """The tensors, all broadcast to their common shape."""
-    shape = rules.broadcast_shapes(*[a.shape for a in arrays])
-    return tuple(broadcast_to(a, shape) for a in arrays)
+    tensors = [rules.as_tensor(a) for a in arrays]
+    shape = rules.broadcast_shapes(*[t.shape for t in tensors])
+    return tuple(broadcast_to(t, shape) for t in tensors)
 
 
-def _triangle_rule(x: Spec, *, k: int) -> Spec:
+def _triangle_rule(x: Spec, *, k: Any) -> Normal:
     if x.ndim < 2:
         raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}")
-    return x
+    return Normal(x, {"k": rules.as_diagonal(k)})
 
 
 @_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))

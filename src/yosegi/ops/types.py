@@ -32,11 +32,14 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
 OPERATORS["astype"] = astype
 
 
+def _dtype_of(item: Any) -> DType:
+    return as_dtype(item.dtype if isinstance(item, (Tensor, np.ndarray, np.generic)) else item)
+
+
 @rules.named
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """Whether promotion would ever take one dtype to the other."""
-    source = from_.dtype if isinstance(from_, Tensor) else as_dtype(from_)
-    return PROMOTION[source, as_dtype(to)] is as_dtype(to)
+    return PROMOTION[_dtype_of(from_), as_dtype(to)] is as_dtype(to)
 
 
 @rules.named
@@ -61,16 +64,19 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 @rules.named
 def finfo(type: DType | Tensor, /) -> FloatInfo:
     """The machine limits of a floating dtype."""
-    return float_info(type.dtype if isinstance(type, Tensor) else as_dtype(type))
+    return float_info(_dtype_of(type))
 
 
 @rules.named
 def iinfo(type: DType | Tensor, /) -> IntInfo:
     """The machine limits of an integer dtype."""
-    return int_info(type.dtype if isinstance(type, Tensor) else as_dtype(type))
+    return int_info(_dtype_of(type))
 
 
 @rules.named
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
     """Whether a dtype is of a kind, by the standard's names."""
+    for k in kind if isinstance(kind, tuple) else (kind,):
+        if not isinstance(k, (str, DType)):
+            raise DTypeError(f"expected a kind by its name, a dtype, or a tuple of them, got {kind!r}")
     return is_kind(as_dtype(dtype), kind)

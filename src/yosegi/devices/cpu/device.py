@@ -10,8 +10,10 @@ from ...device import Kernel, Limits
 from ...dtype import ALL
 from ...fuse import Region
 from ...memory import HOST
+from ...memory.pool import memory_limit
 from ...op import OpKind
 from .kernel import compile_region
+from .limit import Account
 
 
 class Cpu:
@@ -25,6 +27,8 @@ class Cpu:
     coalesces = True
 
     def __init__(self) -> None:
+        limit = memory_limit(self.name)
+        self.account = None if limit is None else Account(limit)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind))
         self.description = f"{platform.machine()}, {os.cpu_count()} cores, NumPy reference kernels"
 
@@ -34,7 +38,8 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls the reference bodies."""
-        return compile_region(region)
+        kernel = compile_region(region)
+        return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:
         """The same array."""

@@ -24,7 +24,6 @@ from .dialect import OPENCL
 from .errors import translated
 from .memory import Data, Memory
 
-
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
 _FREE: Final = frozenset({"reshape", "constant", "embedded"})

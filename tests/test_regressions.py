@@ -1,0 +1,254 @@
+"""What once went wrong, each as the shortest program that showed it."""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from yosegi import evaluate
+from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
+
+# Writes inside jit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_jitted_in_place_operator() -> None:
+    def f(x: Any) -> Any:
+        x += 1
+        return x
+
+    x = ys.asarray([1.0, 2.0])
+    g = ys.jit(f)
+    assert [g(x).tolist(), g(x).tolist(), x.tolist()] == [[2.0, 3.0], [2.0, 3.0], [1.0, 2.0]]
+
+
+def test_a_jitted_write_to_an_element() -> None:
+    def f(x: Any) -> Any:
+        x[0] = 9.0
+        return x
+
+    x = ys.asarray([1.0, 2.0])
+    g = ys.jit(f)
+    assert [g(x).tolist(), g(x).tolist(), x.tolist()] == [[9.0, 2.0], [9.0, 2.0], [1.0, 2.0]]
+
+
+def test_a_jitted_swap() -> None:
+    def swap(a: Any, b: Any) -> Any:
+        a[:], b[:] = b[:], a[:]
+        return a, b
+
+    one, two = ys.asarray([1.0]), ys.asarray([2.0])
+    for _ in range(2):
+        assert [t.tolist() for t in ys.jit(swap)(one, two)] == [[2.0], [1.0]]
+    assert [t.tolist() for t in swap(one.copy(), two.copy())] == [[2.0], [1.0]]
+    assert (one.tolist(), two.tolist()) == ([1.0], [2.0])
+
+
+def test_a_result_of_jit_is_not_the_memory_of_an_argument() -> None:
+    a = np.zeros(3)
+    same = ys.jit(lambda x: x)
+    for result in (same(a), same(a)):
+        a += 1
+        assert result.tolist() == [a[0] - 1] * 3
+
+
+# Numbers inside jit ---------------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_a_trace_leave_no_mark_on_promotion() -> None:
+    assert ys.jit(lambda a, b: a * b)(2, 3).item() == 6
+    total = ys.asarray(100) * ys.asarray(3) + ys.zeros(1, dtype=ys.int8)
+    assert (total.dtype, total.tolist()) == (ys.int64, [300])
+
+
+@pytest.mark.parametrize(
+    "f", [lambda a, x: 2 * a * x, lambda a, x: (a + 1) * x, lambda a, x: (1 - a) * x, lambda a, x: a**2 * x]
+)
+def test_a_number_computed_from_a_traced_number_is_still_a_number(f: Any) -> None:
+    x = ys.ones(2, dtype=ys.float32)
+    assert ys.jit(f)(0.1, x).dtype is f(0.1, x).dtype is ys.float32
+
+
+def test_a_traced_number_that_does_not_fit() -> None:
+    add = ys.jit(lambda x, n: x + n)
+    assert add(ys.zeros(1, dtype=ys.uint8), 200).tolist() == [200]
+    for n in (300, -1, 2**63):
+        with pytest.raises(DTypeError, match=r"^\[jit\] expected a number that fits"):
+            add(ys.zeros(1, dtype=ys.uint8), n).numpy()
+
+
+# Signatures of jit ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("one", "other"), [((2,), (2.0,)), (0.0, -0.0), (1, True), ((0.0,), (-0.0,))])
+def test_statics_that_are_equal_but_not_the_same(one: Any, other: Any) -> None:
+    f = ys.jit(lambda x, s: repr(s), static_argnames="s")
+    assert [f(ys.ones(1), s) for s in (one, other, one)] == [repr(one), repr(other), repr(one)]
+
+
+def test_jit_of_jit_with_static_arguments() -> None:
+    f = ys.jit(ys.jit(lambda x, n: x * len(n * "a"), static_argnames="n"), static_argnames="n")
+    assert [f(ys.asarray(2.0), 3).item(), f(ys.asarray(2.0), n=4).item()] == [6.0, 8.0]
+
+
+def test_jit_of_an_object_with_names_of_its_own() -> None:
+    class Scale:
+        def __init__(self) -> None:
+            self._replays = self._function = "mine"
+
+        def __call__(self, x: Any) -> Any:
+            return x * 2
+
+    f = ys.jit(Scale())
+    assert [f(ys.asarray(1.0)).item(), f(ys.asarray(2.0)).item()] == [2.0, 4.0]
+
+
+def test_a_static_that_cannot_be_hashed() -> None:
+    with pytest.raises(ArgumentError, match=r"^\[jit\] expected arguments that are .* hashable, got list"):
+        ys.jit(lambda x, s: x, static_argnames="s")(ys.ones(1), [1])
+
+
+@pytest.mark.parametrize("returns", [lambda x: (x for _ in range(2)), lambda x: object()])
+def test_results_that_could_hide_a_tensor(returns: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^\[jit\] expected the function to return tensors"):
+        ys.jit(returns)(ys.ones(1))
+
+
+def test_a_tensor_kept_from_a_trace() -> None:
+    kept: list[Any] = []
+    ys.jit(lambda x: kept.append(x * 2) or x)(ys.ones(1))
+    with pytest.raises(TraceError, match="trace"):
+        kept[0].numpy()
+    with pytest.raises(TraceError, match="trace"):
+        (kept[0] + 1).tolist()
+
+
+# Gradients ------------------------------------------------------------------------------------------------------------
+
+
+def test_other_threads_inside_a_gradient() -> None:
+    def f(x: Any) -> Any:
+        y = x * x
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: y.numpy(), range(4)))
+        return ys.sum(y * 3)
+
+    assert ys.grad(f)(ys.asarray([1.0, 2.0])).tolist() == [6.0, 12.0]
+
+
+def test_the_gradient_of_a_zeroth_power_at_zero() -> None:
+    assert float(ys.grad(lambda x: x**0)(ys.asarray(0.0))) == 0.0
+    assert float(ys.grad(lambda x: x**0.0)(ys.asarray(0.0))) == 0.0
+
+
+def test_argnums_that_repeat() -> None:
+    with pytest.raises(ArgumentError, match="argnums"):
+        ys.grad(lambda x: x, argnums=(0, 0))(ys.asarray(1.0))
+
+
+# What one program leaves behind for the next --------------------------------------------------------------------------
+
+
+def test_a_gradient_leaves_constants_as_they_were() -> None:
+    y = ys.asarray([1.0, 2.0])
+    before = str(ys.explain(ys.sin(y) * 1))
+    assert float(ys.grad(lambda x: x + 3.0)(ys.asarray(2.0))) == 1.0
+    assert str(ys.explain(ys.sin(y) * 1)) == before
+
+
+def test_a_write_leaves_constants_as_they_were() -> None:
+    x = ys.asarray([1 + 1j])
+    assert (x * 1j).tolist() == [-1 + 1j]
+    s = ys.asarray(1j)
+    s[()] = 1
+    assert s.item() == 1
+    assert [(x * 1j).tolist(), (x * 1).tolist(), ys.asarray(1j).item()] == [[-1 + 1j], [1 + 1j], 1j]
+
+
+def test_another_library_that_writes_to_zeros() -> None:
+    torch = pytest.importorskip("torch")
+    torch.from_dlpack(ys.zeros((3,)))[0] = 7
+    assert ys.zeros((3,)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_sign_of_a_zero_in_a_complex_number() -> None:
+    assert ys.sqrt(ys.full((), complex(-4, 0.0))).item() == 2j
+    assert ys.sqrt(ys.full((), complex(-4, -0.0))).item() == -2j
+
+
+def test_attributes_that_are_equal_but_not_the_same() -> None:
+    big = 2**53
+    assert ys.arange(float(big), float(big + 4), 1.0).dtype is ys.float64
+    assert ys.arange(big, big + 4, 1).tolist() == [big, big + 1, big + 2, big + 3]
+    assert [math.copysign(1, ys.linspace(-1.0, end, 2).tolist()[1]) for end in (0.0, -0.0)] == [1, -1]
+    x = ys.ones((2, 2))
+    assert ys.sum(x, axis=1).tolist() == [2.0, 2.0]
+    with pytest.raises(DTypeError, match="an axis as an integer"):
+        ys.sum(x, axis=1.0)  # type: ignore[arg-type]
+
+
+# Data from outside ----------------------------------------------------------------------------------------------------
+
+
+def test_arrays_of_the_other_byte_order() -> None:
+    a = np.array([1.5, -2.0], ">f8")
+    x = ys.asarray([1.0, 1.0])
+    for result in (x + a, a + x, ys.add(a, a), ys.asarray(a) + 1, ys.jit(lambda x: x + 1)(a)):
+        assert result.dtype is ys.float64
+    assert [(x + a).tolist(), (a - x).tolist(), ys.add(a, a).tolist()] == [[2.5, -1.0], [0.5, -3.0], [3.0, -4.0]]
+
+
+def test_rounding_to_bfloat16_is_done_once() -> None:
+    x = ys.asarray([1 + 2**-8 + 2**-30])
+    assert [float(v) for v in (x.astype(ys.bfloat16)[0], (x * 1.0).astype(ys.bfloat16)[0])] == [1.0078125] * 2
+
+
+def test_numpy_functions_of_a_tensor() -> None:
+    x = ys.asarray([[1.0, 2.0], [3.0, 6.0]])
+    assert [float(np.sum(x)), float(np.mean(x)), float(np.max(x))] == [12.0, 3.0, 6.0]  # type: ignore[call-overload]
+
+
+def test_numpy_dtypes_and_ours() -> None:
+    x = ys.ones(2)
+    assert x.dtype == np.float64
+    assert x.dtype == np.dtype("float64")
+    assert x.dtype != np.float32
+    assert np.zeros(2, dtype=x.dtype).dtype == np.float64
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_cache_that_is_too_small_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = evaluate.PlanCache(limit=2000)
+    monkeypatch.setitem(evaluate._plans, ys.options.current() if hasattr(ys.options, "current") else None, small)
+
+    def work(n: int) -> list[float]:
+        return [float(ys.sum(ys.ones(1 + i % 7) * n + i)) for i in range(60)]
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(work, range(6)))
+    assert results == [[(1 + i % 7) * (n + i) for i in range(60)] for n in range(6)]
+    assert 0 < len(small) <= 20
+
+
+def test_many_indices_make_few_plans() -> None:
+    v = ys.asarray(np.arange(20_000.0))
+    float(v[0])
+    before = sum(map(len, evaluate._plans.values()))
+    start = time.perf_counter()
+    assert all(float(v[i]) == i for i in range(20_000))
+    taken = time.perf_counter() - start
+    assert sum(map(len, evaluate._plans.values())) - before < 10
+    assert taken / 20_000 < 20e-6
+
+
+def test_shapes_that_no_memory_holds() -> None:
+    for make in (lambda: ys.reshape(ys.ones(1), (1,) * 65), lambda: ys.zeros((2**40, 2**40))):
+        with pytest.raises(ShapeError, match=r"^\[\w+\] expected (at most 64 dimensions|a shape of at most)"):
+            make()
