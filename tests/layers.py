@@ -17,7 +17,7 @@ LAYERS = (
     "tree", "grad", "graph", "simplify", "fuse", "device", "health", "trace", "plan", "place",
     "run", "evaluate", "jit", "info",
     "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu", "devices",
-    "bench.timing", "bench.overhead", "bench", "cli", "",
+    "bench.timing", "bench.overhead", "bench.loops", "bench", "cli", "",
 )  # fmt: skip
 
 DEVICE_NAMES = re.compile(r"\b(cpu|cuda|opencl|metal|coreml|openvino)\b", re.IGNORECASE)

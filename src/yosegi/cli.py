@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from .bench import overhead
-from .device import Absent, discovered
+from .bench import loops, overhead
+from .device import Absent, devices, discovered
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,14 +19,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("devices", help="what this machine has, what it lacks and why")
     bench = commands.add_parser("bench", help="measure")
-    bench.add_argument("suite", choices=["overhead"], help="overhead: ten elementwise ops on 16 elements")
+    suites = "overhead: ten elementwise ops on 16 elements; loops: gelu(x*w+b) on ten million"
+    bench.add_argument("suite", choices=["overhead", "loops"], help=suites)
     bench.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    bench.add_argument("--rounds", type=int, default=40, help="rounds in which all contenders take turns")
+    bench.add_argument("--rounds", type=int, help="rounds in which all contenders take turns")
     options = parser.parse_args(arguments)
     if options.command == "devices":
         show_devices(Console())
+    elif options.suite == "overhead":
+        show_overhead(Console(), options.rounds or 40, options.json)
     else:
-        show_overhead(Console(), options.rounds, options.json)
+        show_loops(Console(), options.rounds or 7, options.json)
     return 0
 
 
@@ -64,6 +67,34 @@ def show_overhead(console: Console, rounds: int, path: str | None) -> None:
     if path is not None:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=2)
+
+
+def show_loops(console: Console, rounds: int, path: str | None) -> None:
+    """The loops benchmark as a table, on every device of this machine."""
+    with console.status("measuring"):
+        rows = loops.measure([d.name for d in devices()], rounds=rounds).rows()
+    table = Table(title=f"gelu(x*w+b) on {loops.ELEMENTS:,} float32")
+    table.add_column("contender")
+    for heading in ("ms", "GB/s", "times the copy limit", "times NumPy's speed", "error / largest"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        error = row["error_over_largest"]
+        table.add_row(
+            row["contender"],
+            f"{row['milliseconds']:.1f}",
+            f"{row['gigabytes_per_second']:.1f}",
+            _spread(row["times_copy_limit"]),
+            _spread(row["times_numpy_speed"]),
+            "" if error is None else f"{error:.1e}",
+        )
+    console.print(table)
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=2)
+
+
+def _spread(ratio: tuple[float, float, float]) -> str:
+    return f"{ratio[0]:.2f} ({ratio[1]:.2f} – {ratio[2]:.2f})"
 
 
 if __name__ == "__main__":

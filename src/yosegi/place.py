@@ -51,7 +51,7 @@ def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SM
         frees = tuple(e for e in {*unit.inputs, *unit.outputs} if last_use[e] < end)
         refused = tuple(dict.fromkeys(r for c in group for r in c.refused))
         steps.append(Step(unit, group[0].candidates, refused, frees))
-        log.info("%s on %s", unit, group[0].candidates[0].name)
+        log.info("%s on %s", str(unit), group[0].candidates[0].name)
         begin = end
     return Plan(graph, steps)
 

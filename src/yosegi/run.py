@@ -95,7 +95,7 @@ def _forget_device(device: Device, failure: DeviceFailure) -> None:
     """Quarantine a lost device, and give its memory a new name, under which nothing is found yet."""
     health.note(device.name, None, failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure)))
     device.space = f"{device.name}/{next(_generations)}"
-    log.warning("%s is lost: %s", device.name, failure)
+    log.warning("%s is lost: %s", device.name, str(failure))
 
 
 def _note(device: Device, step: Step, failure: DeviceFailure) -> None:
@@ -103,7 +103,8 @@ def _note(device: Device, step: Step, failure: DeviceFailure) -> None:
     step.kernels.pop(device.name, None)
     if isinstance(failure, DeviceLost):
         _forget_device(device, failure)
-    log.warning("%s failed on %s: %s: %s", step.region, device.name, type(failure).__name__, failure)
+    # As text: a handler that keeps its records must not keep the failed step's data alive through the exception.
+    log.warning("%s failed on %s: %s: %s", str(step.region), device.name, type(failure).__name__, str(failure))
     if current().on_fallback == "error":
         raise failure
 

@@ -105,8 +105,9 @@ def _allowed(call: Call) -> float:
     return 4 if source.is_float and call.op.name not in EXACT else 0
 
 
-EXACT = {"add", "subtract", "multiply", "divide", "negative", "positive", "abs", "sign", "sqrt", "floor", "ceil",
-         "trunc", "round", "nextafter", "copysign", "where", "square", "reciprocal", "floor_divide", "remainder"}  # fmt: skip
+EXACT = {"add", "subtract", "multiply", "divide", "negative", "positive", "abs", "sign", "sqrt", "floor",
+         "ceil", "trunc", "round", "nextafter", "copysign", "where", "square", "reciprocal", "floor_divide",
+         "remainder"}  # fmt: skip
 
 
 def _in_range(call: Call, arrays: list[Array]) -> Array:

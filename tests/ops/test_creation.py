@@ -248,7 +248,8 @@ def test_arange_of_integers(start: int, stop: int, step: int) -> None:
         ((2**53, 2**53 + 3), None, [2**53, 2**53 + 1, 2**53 + 2]), ((-2, 3, 2), ys.int8, [-2, 0, 2]),
         ((5, 0, -2), ys.uint8, [5, 3, 1]), ((2,), ys.bfloat16, [0, 1]), ((2,), ys.complex64, [0, 1]),
         ((2,), ys.bool, [0, 1]),
-        ((np.int32(3),), None, [0, 1, 2]), ((ys.asarray(1), ys.asarray(3)), None, [1, 2]), ((np.array(2),), None, [0, 1]),
+        ((np.int32(3),), None, [0, 1, 2]), ((ys.asarray(1), ys.asarray(3)), None, [1, 2]),
+        ((np.array(2),), None, [0, 1]),
         ((2**63 - 2, 2**63), None, [2**63 - 2, 2**63 - 1]), ((255, 256), ys.uint8, [255]), ((300, 300), ys.uint8, []),
         ((0, 1, 10**400), None, [0]),
         ((-1e308, 1e308, 1e308), None, [-1e308, 0.0]),
@@ -299,7 +300,7 @@ def test_arrays_and_numbers_are_taken_for_tensors() -> None:
 @pytest.mark.parametrize("dtype", [None, *ALL], ids=str)
 def test_eye(dtype: DType | None) -> None:
     for size in [(3,), (2, 4), (4, 2), (0,), (2, 0)]:
-        for k in (0, 1, -2, 9):
+        for k in (0, 1, -2, 9, 2**70, -(2**70)):
             check(ys.eye(*size, k=k, dtype=dtype), np.eye(*size, k=k).astype(dtype.numpy if dtype else float))
 
 
@@ -407,8 +408,6 @@ def test_a_device_can_be_named(name: str) -> None:
          "[linspace] expected a complex dtype from 0 to 1j, got float32; take ys.real first"),
         (lambda: ys.eye(2, -1), ShapeError, "[eye] expected lengths of at least 0, got (2, -1)"),
         (lambda: ys.eye(2, k=0.5), DTypeError, "[eye] expected k as an integer, got 0.5"),
-        (lambda: ys.eye(2, k=2**70), ArgumentError,
-         "[eye] expected k of at most 64 bits, got 1180591620717411303424"),
         (lambda: ys.zeros_like([3]), DTypeError,
          "[zeros_like] expected a tensor or a number, got list; convert it with ys.asarray"),
         (lambda: ys.meshgrid([1, 2], [3]), DTypeError,

@@ -261,7 +261,7 @@ def test_mistakes(call: Callable[[], Any], kind: type[Exception], text: str) -> 
     assert str(error.value) == text
 
 
-def test_arrays_and_numbers_are_taken_for_tensors() -> None:
+def test_sequences_of_arrays_and_numbers() -> None:
     check(ys.stack([1, 2]), np.array([1, 2]))
     check(ys.stack(iter([1, 2.5])), np.array([1, 2.5]))
     check(ys.stack([1.5, ys.zeros((), dtype=ys.float32)]), np.array([1.5, 0], np.float32))
@@ -276,11 +276,10 @@ def test_arrays_and_numbers_are_taken_for_tensors() -> None:
 
 def test_no_more_dimensions_on_the_way_than_there_may_be() -> None:
     x = np.arange(6.0).reshape((1,) * 30 + (2,) + (1,) * 32 + (3,))
-    both(lambda xp, x: xp.tile(x, (2,)), x)
-    both(lambda xp, x: xp.tile(x, (2, 1, 2)), x)
-    both(lambda xp, x: xp.tile(x, (0,)), x)
+    for counts in [(2,), (2, 1, 2), (0,), (2,) + (1,) * 63]:
+        np.testing.assert_array_equal(ys.tile(x, counts).numpy().ravel(), np.tile(x, counts).ravel())
     for axis in (0, 30, -1):
-        both(lambda xp, x, axis=axis: xp.repeat(x, 2, axis=axis), x)
+        np.testing.assert_array_equal(ys.repeat(x, 2, axis=axis).numpy().ravel(), np.repeat(x, 2, axis).ravel())
     assert ys.tile(ys.ones((1,) * 40), (2,) * 33).shape == (1,) * 7 + (2,) * 33
     assert ys.tile(ys.ones((0,) * 40), (2,) * 40).shape == (0,) * 40
 

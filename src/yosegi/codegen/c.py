@@ -177,13 +177,14 @@ class CBuilder:
         if source is bool_:
             return self.convert(self._zero_or_one(x), dtype)
         if source.is_float and dtype.is_integer:
-            return self._truncated(x, dtype)
+            return formulas.truncated(self, x, dtype)
         if dtype.is_half:
-            single = x.text if source.is_half or source is float32 else self._converted(x, float32).text
+            single = x.text if source.is_half or source is float32 else self.converted(x, float32).text
             return Value(dtype, single, exact=False)
-        return Value(dtype, x.text) if source.is_half and dtype is float32 else self._converted(x, dtype)
+        return Value(dtype, x.text) if source.is_half and dtype is float32 else self.converted(x, dtype)
 
-    def _converted(self, x: Value, dtype: DType) -> Value:
+    def converted(self, x: Value, dtype: DType) -> Value:
+        """A real number by the language's own conversion."""
         return self.number(dtype, self.dialect.convert.format(type=self.ctype(dtype), x=x.text))
 
     def _zero_or_one(self, truth: Value) -> Value:
@@ -191,19 +192,6 @@ class CBuilder:
             return Value(int32, truth.text)
         dtype = _SIGNED[truth.bits]
         return self.and_(Value(dtype, truth.text), self.literal(1, dtype))
-
-    def _truncated(self, x: Value, dtype: DType) -> Value:
-        # Through a wider signed integer, so that negative numbers wrap as NumPy's do.
-        if dtype.bits < 32:
-            return self._converted(self._converted(x, int32), dtype)
-        if dtype.kind == "signed integer":
-            return self._converted(x, dtype)
-        signed = self._converted(self._converted(x, int64), dtype)
-        if dtype.bits < 64:
-            return signed
-        half = self.const(2.0**63, x)
-        upper = self._converted(self._converted(self.sub(x, half), int64), dtype)
-        return self.select(self.lt(x, half), signed, self.add(upper, self.const(1 << 63, upper)))
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         if a.dtype.is_complex:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ..dtype import DType, int32, int64
+
 if TYPE_CHECKING:
     from .c import CBuilder
     from .value import Value
@@ -88,3 +90,17 @@ def logaddexp(k: CBuilder, a: Value, b: Value) -> Value:
     """log(e**a + e**b), without overflow on the way."""
     apart = k.add(k.max(a, b), k.log1p(k.exp(k.neg(k.abs(k.sub(a, b))))))
     return k.select(k.eq(a, b), k.add(a, k.const(_LN2, a)), apart)
+
+
+def truncated(k: CBuilder, x: Value, dtype: DType) -> Value:
+    """A float as an integer: through a wider signed one, so that negative numbers wrap as NumPy's do."""
+    if dtype.bits < 32:
+        return k.converted(k.converted(x, int32), dtype)
+    if dtype.kind == "signed integer":
+        return k.converted(x, dtype)
+    signed = k.converted(k.converted(x, int64), dtype)
+    if dtype.bits < 64:
+        return signed
+    half = k.const(2.0**63, x)
+    upper = k.converted(k.converted(k.sub(x, half), int64), dtype)
+    return k.select(k.lt(x, half), signed, k.add(upper, k.const(1 << 63, upper)))

@@ -21,6 +21,8 @@ from .dialect import Dialect, Target
 from .value import Value
 
 NAME = "kernel_"
+INT_LIMIT = 2**30
+"""Elements from which indices are 64-bit: an index may run some way beyond the end."""
 SMALL = 2048
 """Elements up to which speed does not matter: one kernel without vectors serves every shape."""
 
@@ -42,7 +44,7 @@ class Sizes:
     """The sizes that a kernel takes as parameters, by the names it gives them."""
 
     def __init__(self, elements: int) -> None:
-        self.is_long = elements >= 2**30  # an index may run a group's width beyond the end
+        self.is_long = elements >= INT_LIMIT
         self.ctype = "long" if self.is_long else "int"
         self.values: dict[str, int] = {}
 

@@ -338,7 +338,7 @@ def eye(
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     rows, cols = rules.normal_shape((n_rows, n_rows if n_cols is None else n_cols))
     wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
-    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_diagonal(k), dtype=wanted), device)
+    return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_index(k, "k"), dtype=wanted), device)
 
 
 @rules.named

@@ -17,7 +17,7 @@ import numpy as np
 from ..dtype import DType, bool_, int_info, number_type
 from ..errors import ArgumentError
 from ..node import Spec, spec
-from ..op import Arr, Op, OpKind, flat, op
+from ..op import Arr, Op, OpKind, convert, flat, op
 from ..tensor import Operand, Tensor
 from . import rules
 
@@ -492,5 +492,5 @@ def _whole_bound(bound: Any, dtype: DType, of_number: Callable[[float], int], of
     if bound is None or number_type(bound) is not None or not rules.as_tensor(bound).dtype.is_float:
         return bound
     whole = of_tensor(rules.as_tensor(bound))
-    inside = where(whole <= float(least), least, where(whole >= float(most), most, whole.astype(dtype)))
+    inside = where(whole <= float(least), least, where(whole >= float(most), most, convert(whole, dtype=dtype)))
     return where(isnan(whole), least if of_tensor is ceil else most, inside)  # NaN in a tensor bounds nothing

@@ -81,14 +81,6 @@ def as_float(number: Any) -> Any:
         raise DTypeError(f"expected numbers that fit float64, got {str(number)[:20]}...") from None
 
 
-def as_diagonal(k: Any) -> int:
-    """Which diagonal of a matrix: an int that fits a machine word."""
-    place = as_index(k, "k")
-    if not -(2**63) <= place < 2**63:
-        raise ArgumentError(f"expected k of at most 64 bits, got {place}")
-    return place
-
-
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that all of these broadcast to."""
     ndim = max(map(len, shapes), default=0)

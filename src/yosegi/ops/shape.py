@@ -197,11 +197,16 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     counts = rules.normal_shape(repetitions)
     ndim = max(x.ndim, len(counts))
     counts = (1,) * (ndim - len(counts)) + counts
-    pairs = list(zip(counts, (1,) * (ndim - x.ndim) + x.shape, strict=True))
-    # A dimension of its own for the count, only where one is needed: 64 are all there can be.
-    spread = reshape(x, tuple(m for c, n in pairs for m in ((1, n) if c != 1 and n > 1 else (n,))))
-    wide = broadcast_to(spread, tuple(m for c, n in pairs for m in ((c, n) if c != 1 and n > 1 else (c * n,))))
-    return reshape(wide, tuple(c * n for c, n in pairs))
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    blocks = [(1, 1)]  # how often, and how long; dimensions that are not repeated belong to the one before
+    for count, length in zip(counts, shape, strict=True):
+        if count == 1:
+            blocks[-1] = (blocks[-1][0], blocks[-1][1] * length)
+        else:
+            blocks.append((count, length))
+    spread = reshape(x, tuple(m for c, n in blocks for m in ((1, n) if n > 1 else (n,))))
+    wide = broadcast_to(spread, tuple(m for c, n in blocks for m in ((c, n) if n > 1 else (c * n,))))
+    return reshape(wide, tuple(c * n for c, n in zip(counts, shape, strict=True)))
 
 
 @rules.on_tensor
@@ -254,7 +259,10 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 def _triangle_rule(x: Spec, *, k: Any) -> Normal:
     if x.ndim < 2:
         raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}")
-    return Normal(x, {"k": rules.as_diagonal(k)})
+    diagonal = rules.as_index(k, "k")
+    if not -(2**63) <= diagonal < 2**63:
+        raise ArgumentError(f"expected k of at most 64 bits, got {diagonal}")
+    return Normal(x, {"k": diagonal})
 
 
 @_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))

@@ -70,9 +70,9 @@ class Launch:
                     kernel.set_arg(n, data.buffer)
                 event = cl.enqueue_nd_range_kernel(queue.queue, kernel, *self._range)
             queue.queue.flush()
-            foreign = [data.host for data in inputs if data.block is None]
+            foreign = [data for data in inputs if data.block is None]
             if foreign:
-                queue.memory.keep(event, (*foreign, *inputs))
+                queue.memory.keep(event, foreign)
 
 
 def refusal(region: Region) -> str | None:

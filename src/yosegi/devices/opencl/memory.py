@@ -16,7 +16,7 @@ import numpy as np
 
 from ...dtype import DType, as_dtype
 from ...errors import OutOfMemory
-from ...memory.pool import Block, Pool, memory_limit
+from ...memory.pool import Block, Pool, PoolStatistics, memory_limit
 from ...node import Shape
 from .errors import translated
 
@@ -128,12 +128,14 @@ class Memory:
             if not self.shared:
                 flat = np.empty(data.nbytes, np.uint8)
                 cl.enqueue_copy(self._queue, flat, data.buffer, is_blocking=True)
+                self.let_go()
                 return flat.view(data.dtype.numpy).reshape(data.shape)
             # By the standard the host may only look at the memory while it is mapped, or after it has been.
             mapped, _ = cl.enqueue_map_buffer(
                 self._queue, data.buffer, cl.map_flags.READ, 0, (data.nbytes,), np.uint8, is_blocking=True
             )
             mapped.base.release(self._queue)
+        self.let_go()
         assert data.block is not None
         flat = np.asarray(_Exposed(data.block))[: data.nbytes]
         data.host = flat.view(data.dtype.numpy).reshape(data.shape)
@@ -151,9 +153,14 @@ class Memory:
 
     def keep(self, event: Any, things: Sequence[Any]) -> None:
         """Hold on to memory of the host until an event: the queue still reads it."""
-        done = self._cl.command_execution_status.COMPLETE
         with self._lock:
             self._waiting.append((event, things))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Of what the queue has done with. It works in order: behind the first that is not done, none is."""
+        done = self._cl.command_execution_status.COMPLETE
+        with self._lock:
             while self._waiting and self._waiting[0][0].command_execution_status <= done:
                 self._waiting.popleft()
 
@@ -163,6 +170,20 @@ class Memory:
             self._queue.finish()
         with self._lock:
             self._waiting.clear()
+
+    def statistics(self) -> PoolStatistics:
+        """What the pool holds."""
+        self.let_go()
+        return self.pool.statistics()
+
+    def fill_with_garbage(self) -> None:
+        """From now on every block is handed out full of ones: tests show so that kernels write all they show."""
+
+        def fill(memory: Any, nbytes: int) -> None:
+            buffer = memory.buffer if self.shared else memory
+            self._cl.enqueue_fill_buffer(self._queue, buffer, np.uint8(255), 0, nbytes)
+
+        self.pool.on_take = fill
 
     def trim(self) -> int:
         """Give back what the pool keeps."""
