@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 import yosegi as ys
 from fakes import (
     CompilerFails,
@@ -141,7 +142,9 @@ def check(seed: int) -> None:
         half = reference.dtype == np.float16
         with np.errstate(all="ignore"):
             scale = np.max(np.abs(reference[np.isfinite(reference)]), initial=0)
-        np.testing.assert_allclose(result, reference, rtol=3e-2 if half else 2e-4, atol=(3e-2 if half else 2e-4) * scale)
+        np.testing.assert_allclose(
+            result, reference, rtol=3e-2 if half else 2e-4, atol=(3e-2 if half else 2e-4) * scale
+        )
     del tensors, results
     gc.collect()
     for fake in fakes:

@@ -10,13 +10,17 @@ from pathlib import Path
 LAYERS = (
     "errors", "dtype", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node", "interchange",
     "tensor", "op", "tracing",
-    "reference", "codegen.builder", "codegen",
+    "reference", "trial", "codegen.builder", "codegen.dialect", "codegen.value", "codegen.complexes",
+    "codegen.formulas", "codegen.halves", "codegen.c", "codegen.access",
     "ops.rules", "ops.elementwise", "ops.types", "ops.shape", "ops.reduce", "ops.creation", "ops.index_key",
     "ops.index", "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort",
     "ops.fft", "ops.philox", "ops.random", "ops",
-    "tree", "grad", "graph", "simplify", "fuse", "device", "health", "trace", "plan", "place",
+    "tree", "grad", "graph", "simplify", "fuse", "codegen.kernels", "codegen.loops",
+    "codegen.folds", "codegen.reductions", "codegen.copies", "codegen.moves", "codegen", "device", "health", "trace", "plan", "place",
     "run", "evaluate", "jit", "info",
-    "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu", "devices",
+    "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu",
+    "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
+    "devices.opencl.kernels", "devices.opencl.device", "devices.opencl", "devices",
     "bench.timing", "bench.overhead", "bench.loops", "bench", "cli", "",
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The table of what each device of this machine runs itself, and why not the rest.
 
-    python tests/native_ops.py            prints it as Markdown
+python tests/native_ops.py            prints it as Markdown
 """
 
 from __future__ import annotations

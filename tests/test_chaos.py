@@ -1,7 +1,8 @@
 """A little of the chaos of `make chaos`, in every test run."""
 
-import chaos
 import pytest
+
+import chaos
 
 
 @pytest.mark.parametrize("seed", range(10_000, 10_060))

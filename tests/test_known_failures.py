@@ -3,6 +3,7 @@ them with the defence that each one checks."""
 
 import numpy as np
 import pytest
+
 import yosegi as ys
 from fakes import CompilerFails, FakeDevice, Garbage, installed
 from yosegi.memory.pool import Pool

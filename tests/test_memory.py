@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+
 import yosegi as ys
 from fakes import FakeDevice, installed
 from yosegi.memory import HOST, Buffer, Method

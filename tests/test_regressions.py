@@ -249,7 +249,7 @@ def test_many_indices_make_few_plans() -> None:
     assert all(float(v[i]) == i for i in range(20_000))
     taken = time.perf_counter() - start
     assert sum(map(len, evaluate._plans.values())) - before < 10
-    assert taken / 20_000 < 20e-6
+    assert taken / 20_000 < 60e-6  # a plan for each index took 112
 
 
 def test_shapes_that_no_memory_holds() -> None:

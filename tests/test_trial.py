@@ -5,6 +5,7 @@ import os
 import time
 
 import pytest
+
 from yosegi.trial import Outcome, attempt
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from . import interchange
 from .dtype import DEFAULT_FLOAT, DType, as_dtype, float16, number_type, promote, rank, with_scalar
-from .errors import DTypeError, UserError
+from .errors import ArgumentError, DTypeError, UserError
 from .memory import Buffer
 from .node import Call, Node, Spec, spec
 from .tensor import HOOKS, OPERATORS, Tensor
@@ -125,10 +125,10 @@ class Op(Generic[P]):
                 nb: Node | None
                 if type(a) is Tensor:
                     na = a._node
-                    nb = b._node if type(b) is Tensor else _known_literal(b, na.spec.dtype)
+                    nb = b._node if type(b) is Tensor else _known_literal(b, na.spec)
                 elif type(b) is Tensor:
                     nb = b._node
-                    na = _known_literal(a, nb.spec.dtype)
+                    na = _known_literal(a, nb.spec)
                 else:
                     na = nb = None
                 if na is not None and nb is not None:
@@ -160,6 +160,12 @@ class Op(Generic[P]):
                 bound = self._bind(key, specs, attrs)
         except UserError as error:
             raise error.of(self.name) from None
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            raise ArgumentError(
+                f"[{self.name}] expected attributes that are numbers or tuples of them, {error}"
+            ) from None
         if bound.casts is not None:
             nodes = tuple([n if to is None else cast(n, to) for n, to in zip(nodes, bound.casts, strict=True)])
         return Node(bound.call, nodes)
@@ -353,14 +359,16 @@ _STRUCTURAL: Final = frozenset({0, 1, -1, 2, 0.5})
 _LITERALS: Final[dict[Any, Node]] = {}
 
 
-def _known_literal(value: Any, dtype: DType) -> Node | None:
-    """The node of a number that has been met before; `None` if it must be looked at by `literal`."""
+def _known_literal(value: Any, beside: Spec) -> Node | None:
+    """The node of a number that has been met before; `None` if it must be looked at more closely."""
+    if beside.weak:
+        return None
     if type(value) is float:
         if value == 0 and copysign(1, value) < 0:
             return None  # -0.0 == 0.0, but they are not the same number
     elif type(value) is not int:
         return None
-    return _LITERALS.get((value, type(value), dtype))
+    return _LITERALS.get((value, type(value), beside.dtype))
 
 
 def literal(value: Any, dtype: DType) -> Node:
@@ -480,5 +488,5 @@ def cast(node: Node, dtype: DType) -> Node:
     """The node's values in `dtype`."""
     if node.spec.dtype is dtype:
         return node
-    to = fitted if node.spec.weak and dtype.is_integer else convert
+    to = fitted if node.spec.weak and node.spec.dtype.is_integer and dtype.is_integer else convert
     return to._node((Tensor(node),), {"dtype": dtype})

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
-
 log: Final = logging.getLogger("yosegi")
 """One line per placement (info), one per failure (warning). Silent unless the user sets up logging or YOSEGI_LOG."""
 

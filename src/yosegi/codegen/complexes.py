@@ -87,12 +87,11 @@ def sign(k: CBuilder, z: Value) -> Value:
     size, zero = k.abs(z), k.const(0, x)
     far_x, far_y = k.isinf(x), k.isinf(y)
     nan = k.const(float("nan"), x)
-    both, unknown = k.and_(far_x, far_y), k.not_(k.and_(k.eq(x, x), k.eq(y, y)))
 
     def part(own: Value, own_far: Value) -> Value:
         unit = k.select(k.eq(size, zero), zero, k.div(own, size))
         far = k.select(own_far, k.copysign(k.const(1, own), own), zero)
-        return k.select(k.or_(both, unknown), nan, k.select(k.or_(far_x, far_y), far, unit))
+        return k.select(k.and_(far_x, far_y), nan, k.select(k.or_(far_x, far_y), far, unit))
 
     return k.paired(z.dtype, part(x, far_x), part(y, far_y))
 
@@ -224,47 +223,55 @@ def _scaled_log(factor: float) -> Callable[[CBuilder, Value], Value]:
 # Hyperbolic and circular functions
 
 
-def _grown(k: CBuilder, x: Value) -> tuple[Value, Value, Value, Value]:
-    """sinh and cosh of x, each as a product of two factors of which neither overflows before the product does."""
+def _grown(k: CBuilder, x: Value) -> tuple[Value, Value, Value]:
+    """sinh and cosh of x but for a factor, without overflow before the product has it; and the factor."""
     large = k.lt(k.const(80 if real_of(x.dtype).bits == 32 else 700, x), k.abs(x))
     half = k.exp(_times(k, k.abs(x), 0.5))
-    factor = k.select(large, half, k.const(1, x))
     rising = _times(k, half, 0.5)
-    return k.select(large, k.copysign(rising, x), k.sinh(x)), k.select(large, rising, k.cosh(x)), factor, large
+    factor = k.select(large, half, k.const(1, x))
+    return k.select(large, k.copysign(rising, x), k.sinh(x)), k.select(large, rising, k.cosh(x)), factor
 
 
 def sinh(k: CBuilder, z: Value) -> Value:
     """sinh x cos y + i cosh x sin y."""
     x, y = _parts(k, z)
-    s, c, factor, _ = _grown(k, x)
+    s, c, factor = _grown(k, x)
     real, imag = k.mul(k.mul(s, k.cos(y)), factor), k.mul(k.mul(c, k.sin(y)), factor)
-    level = k.eq(y, k.const(0, y))
-    return k.paired(z.dtype, k.select(level, k.sinh(x), real), k.select(level, y, imag))
+    zero = k.const(0, y)
+    # With no direction y: an x of 0 or infinity is still known.
+    kept = k.and_(k.not_(_finite(k, y)), k.or_(k.eq(x, zero), k.isinf(x)))
+    level = k.eq(y, zero)
+    return k.paired(z.dtype, k.select(level, k.sinh(x), k.select(kept, x, real)), k.select(level, y, imag))
 
 
 def cosh(k: CBuilder, z: Value) -> Value:
     """cosh x cos y + i sinh x sin y."""
     x, y = _parts(k, z)
-    s, c, factor, _ = _grown(k, x)
+    s, c, factor = _grown(k, x)
     real, imag = k.mul(k.mul(c, k.cos(y)), factor), k.mul(k.mul(s, k.sin(y)), factor)
-    level = k.eq(y, k.const(0, y))
-    flat = k.mul(y, k.copysign(k.const(1, x), x))
+    zero, lost = k.const(0, y), k.not_(_finite(k, y))
+    real = k.select(k.and_(lost, k.isinf(x)), _infinite(k, x), real)
+    imag = k.select(k.and_(lost, k.eq(x, zero)), zero, imag)
+    level = k.eq(y, zero)
+    flat = k.select(k.eq(x, x), k.mul(y, k.copysign(k.const(1, x), x)), y)
     return k.paired(z.dtype, k.select(level, k.cosh(x), real), k.select(level, flat, imag))
 
 
 def tanh(k: CBuilder, z: Value) -> Value:
     """The hyperbolic tangent."""
     x, y = _parts(k, z)
-    one = k.const(1, x)
+    zero, one = k.const(0, x), k.const(1, x)
     tangent, s = k.tan(y), k.sinh(x)
     beta = k.add(one, k.mul(tangent, tangent))
     rho = k.sqrt(k.add(one, k.mul(s, s)))
     below = k.add(one, k.mul(beta, k.mul(s, s)))
     real, imag = k.div(k.mul(k.mul(beta, rho), s), below), k.div(tangent, below)
+    real = k.select(k.and_(k.eq(x, zero), k.not_(_finite(k, y))), x, real)
+    imag = k.select(k.eq(y, zero), y, imag)
     far = k.lt(k.const(11 if real_of(z.dtype).bits == 32 else 22, x), k.abs(x))
     fading = _times(k, k.mul(k.sin(y), k.cos(y)), 4)
     faded = k.mul(fading, k.exp(_times(k, k.abs(x), -2)))
-    faded = k.select(k.isinf(x), k.copysign(k.const(0, y), y), faded)
+    faded = k.select(k.isinf(x), k.copysign(zero, y), faded)
     return k.paired(z.dtype, k.select(far, k.copysign(one, x), real), k.select(far, faded, imag))
 
 
@@ -290,18 +297,31 @@ def _cross(k: CBuilder, a: Value, b: Value) -> Value:
     return k.sub(k.mul(k.real(a), k.imag(b)), k.mul(k.imag(a), k.real(b)))
 
 
+def _unknown(k: CBuilder, x: Value, y: Value) -> Value:
+    return k.not_(k.and_(k.eq(x, x), k.eq(y, y)))
+
+
 def asin(k: CBuilder, z: Value) -> Value:
     """The inverse sine."""
+    x, y = _parts(k, z)
     minus, plus = _roots(k, z)
     below = k.sub(k.mul(k.real(minus), k.real(plus)), k.mul(k.imag(minus), k.imag(plus)))
-    return k.paired(z.dtype, k.atan2(k.real(z), below), k.asinh(_cross(k, minus, plus)))
+    far = k.or_(k.isinf(x), k.isinf(y))
+    below = k.select(far, k.select(k.isinf(y), _infinite(k, y), k.sub(y, y)), below)
+    real = k.select(k.eq(x, k.const(0, x)), x, k.atan2(x, below))
+    imag = k.select(far, k.copysign(_infinite(k, y), y), k.asinh(_cross(k, minus, plus)))
+    return k.paired(z.dtype, real, imag)
 
 
 def acos(k: CBuilder, z: Value) -> Value:
     """The inverse cosine."""
+    x, y = _parts(k, z)
     minus, plus = _roots(k, z)
     real = _times(k, k.atan2(k.real(minus), k.real(plus)), 2)
-    return k.paired(z.dtype, real, k.asinh(_cross(k, plus, minus)))
+    on_axis = k.select(k.eq(x, k.const(0, x)), k.const(pi / 2, x), k.const(float("nan"), x))
+    far = k.or_(k.isinf(x), k.isinf(y))
+    imag = k.select(far, k.neg(k.copysign(_infinite(k, y), y)), k.asinh(_cross(k, plus, minus)))
+    return k.paired(z.dtype, k.select(_unknown(k, x, y), on_axis, real), imag)
 
 
 def acosh(k: CBuilder, z: Value) -> Value:
@@ -311,21 +331,29 @@ def acosh(k: CBuilder, z: Value) -> Value:
     minus = sqrt(k, k.paired(z.dtype, k.sub(x, one), y))
     plus = sqrt(k, k.paired(z.dtype, k.add(x, one), y))
     along = k.add(k.mul(k.real(minus), k.real(plus)), k.mul(k.imag(minus), k.imag(plus)))
-    return k.paired(z.dtype, k.asinh(along), _times(k, k.atan2(k.imag(minus), k.real(plus)), 2))
+    far = k.or_(k.isinf(x), k.isinf(y))
+    on_axis = k.select(k.eq(x, k.const(0, x)), k.const(pi / 2, x), k.const(float("nan"), x))
+    imag = k.select(_unknown(k, x, y), on_axis, _times(k, k.atan2(k.imag(minus), k.real(plus)), 2))
+    return k.paired(z.dtype, k.select(far, _infinite(k, x), k.asinh(along)), imag)
 
 
 def atanh(k: CBuilder, z: Value) -> Value:
     """The inverse hyperbolic tangent."""
     x, y = _parts(k, z)
-    one, size = k.const(1, x), k.abs(x)
+    zero, one, size = k.const(0, x), k.const(1, x), k.abs(x)
     gap = k.sub(one, size)
     squares = k.add(k.mul(gap, gap), k.mul(y, y))
     real = _times(k, k.log1p(k.div(_times(k, size, 4), squares)), 0.25)
+    # At 1 the square of a small y may vanish.
+    close = k.and_(k.eq(gap, zero), k.lt(k.abs(y), k.const(2.0**-40, y)))
+    real = k.select(close, _times(k, k.log(k.div(k.const(2, y), k.abs(y))), 0.5), real)
     below = k.sub(k.mul(gap, k.add(one, size)), k.mul(y, y))
     imag = _times(k, k.atan2(_times(k, y, 2), below), 0.5)
-    far = k.lt(k.const(2.0**60, x), k.max(size, k.abs(y)))
-    real = k.select(far, k.const(0, x), real)
-    return k.paired(z.dtype, k.copysign(real, x), k.select(far, k.copysign(k.const(pi / 2, y), y), imag))
+    bound = k.const(2.0**60, x)
+    far = k.or_(k.lt(bound, size), k.lt(bound, k.abs(y)))
+    real = k.copysign(k.select(far, zero, real), x)
+    imag = k.select(far, k.select(k.eq(y, y), k.copysign(k.const(pi / 2, y), y), y), imag)
+    return k.paired(z.dtype, k.select(k.eq(x, zero), x, real), imag)
 
 
 FUNCTIONS: Final[dict[str, Callable[[CBuilder, Value], Value]]] = {

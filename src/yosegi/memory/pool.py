@@ -56,10 +56,10 @@ class Pool:
     >>> pool = Pool(lambda nbytes, alignment: bytearray(nbytes), lambda memory: None, limit=1000)
     >>> block = pool.take(100)
     >>> block.nbytes, pool.statistics().in_use
-    (128, 128)
+    (112, 112)
     >>> del block
     >>> pool.statistics().in_use, pool.trim()
-    (0, 128)
+    (0, 112)
     """
 
     def __init__(
