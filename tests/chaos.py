@@ -139,12 +139,10 @@ def check(seed: int) -> None:
         results = [t.numpy() for t in tensors]
     for result, reference in zip(results, expected, strict=True):
         assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
-        half = reference.dtype == np.float16
+        rtol = 3e-2 if reference.dtype == np.float16 else 2e-4
         with np.errstate(all="ignore"):
             scale = np.max(np.abs(reference[np.isfinite(reference)]), initial=0)
-        np.testing.assert_allclose(
-            result, reference, rtol=3e-2 if half else 2e-4, atol=(3e-2 if half else 2e-4) * scale
-        )
+        np.testing.assert_allclose(result, reference, rtol=rtol, atol=rtol * scale)
     del tensors, results
     gc.collect()
     for fake in fakes:
