@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos bench-overhead clean
+.PHONY: demo test lint types unit conformance chaos native-ops bench-overhead bench-loops clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -37,8 +37,16 @@ GRAPHS ?= 2000
 chaos: $(READY)
 	PYTHONPATH=tests YOSEGI_CHECK=1 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
 
+# The table of what each device of this machine runs itself.
+native-ops: $(READY)
+	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host."; \
+	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
+
 bench-overhead: $(READY)
 	$(BIN)/yosegi bench overhead
+
+bench-loops: $(READY)
+	$(BIN)/yosegi bench loops
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }

@@ -20,7 +20,7 @@ LAYERS = (
     "trace", "plan", "place", "run", "evaluate", "jit", "info",
     "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu",
     "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
-    "devices.opencl.kernels", "devices.opencl.device", "devices.opencl", "devices",
+    "devices.opencl.kernels", "devices.opencl.probe", "devices.opencl.device", "devices.opencl", "devices",
     "bench.timing", "bench.overhead", "bench.loops", "bench", "cli", "",
 )  # fmt: skip
 

@@ -65,6 +65,15 @@ def test_memory_that_is_shared_is_not_copied():
         assert transfers.method(HOST, shared.space) is Method.ZERO_COPY
 
 
+def test_statistics():
+    a = FakeDevice()
+    with installed(a):
+        x = ys.asarray(np.arange(10.0), device=a)
+        stats = ys.memory_stats()
+        assert stats["devices"][a.name]["in_use"] == x.nbytes
+        assert stats["transfers"]["copy"]["bytes"] >= x.nbytes
+
+
 def test_ways_are_kept():
     a = FakeDevice()
     with installed(a):

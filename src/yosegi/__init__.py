@@ -25,7 +25,7 @@ from .dtype import (
     uint64,
 )
 from .dtype import bool_ as bool
-from .evaluate import eval, explain, plan
+from .evaluate import eval, explain, memory_stats, plan
 from .grad import grad, value_and_grad, vjp
 from .info import API_VERSION as __array_api_version__
 from .info import __array_namespace_info__

@@ -80,6 +80,9 @@ class Device(Protocol):
     def trim(self) -> int:
         """Give back memory that is kept for reuse; how many bytes that were."""
 
+    def statistics(self) -> dict[str, int | None]:
+        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use, the limit."""
+
     def __str__(self) -> str: ...
 
 

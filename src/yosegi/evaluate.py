@@ -214,6 +214,22 @@ def explain(*tensors: Tensor) -> Explanation:
     return plan(*tensors).explain()
 
 
+def memory_stats() -> dict[str, Any]:
+    """The memory of each device, and what has been moved between them since the start.
+
+    >>> import yosegi as ys
+    >>> sorted(ys.memory_stats())
+    ['devices', 'transfers']
+    """
+    held_by = {}
+    for device in devices():
+        free, total = device.memory()
+        held_by[device.name] = {"free": free, "total": total, **device.statistics()}
+    traffic = transfers.traffic
+    moved = {m.value: {"count": traffic.count[m], "bytes": traffic.nbytes[m]} for m in traffic.count}
+    return {"devices": held_by, "transfers": moved}
+
+
 def device_of(x: Tensor) -> Device:
     """Where the tensor's value lives; for one not computed yet, the device named in the options, or the host's."""
     if x._node.buffer is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,8 @@ def test_a_reshape_is_the_same_memory() -> None:
     (region,) = regions(ys.reshape(ys.asarray(a), (8, 3)))
     (out,) = DEVICE.compile(region)(x)
     assert out.buffer is x.buffer
-    assert DEVICE.to_host(out).ctypes.data == a.ctypes.data
+    if not DEVICE.is_volatile:
+        assert DEVICE.to_host(out).ctypes.data == a.ctypes.data
 
 
 # Loops --------------------------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ def test_one_program_for_every_size_of_a_kind() -> None:
         (region,) = regions(ys.asarray(numbers(float32, n)) * 2)
         sources.add(loop(region, Inputs.of(region), OPENCL, DEVICE.queue.target).source)
     assert len(sources) == 1
-    assert "vload16" in sources.pop()
+    assert re.search(r"vload(4|8|16)\(", sources.pop())
 
 
 # Reductions ---------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_memory_goes_back_to_the_pool() -> None:
     a = numbers(float32, 100_000)
     before = device._memory.statistics().in_use
     held = run(ys.exp(ys.asarray(a)), device=device)
-    assert device._memory.statistics().in_use > before
+    assert device.is_volatile or device._memory.statistics().in_use > before  # a result on the host is the block itself
     del held
     gc.collect()
     device.synchronize()

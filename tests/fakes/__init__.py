@@ -96,6 +96,9 @@ class FakeDevice:
     def trim(self) -> int:
         return 0
 
+    def statistics(self) -> dict[str, int | None]:
+        return {"in_use": self.live}
+
     def __str__(self) -> str:
         return self.name
 

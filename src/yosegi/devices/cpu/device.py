@@ -56,6 +56,10 @@ class Cpu:
         """Nothing is kept for reuse."""
         return 0
 
+    def statistics(self) -> dict[str, int | None]:
+        """Counted only under a limit: otherwise results are NumPy's business."""
+        return {} if self.account is None else {"in_use": self.account.in_use(), "limit": self.account.limit}
+
     def memory(self) -> tuple[int, int]:
         """Main memory, as the system reports it; zeros where it does not."""
         if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 from ...device import Absent, Device
 from .device import OpenCL
+from .probe import verdict
 
 
 def discover() -> Iterable[Device | Absent]:
@@ -14,6 +16,11 @@ def discover() -> Iterable[Device | Absent]:
         import pyopencl as cl
     except Exception as error:  # a broken installation raises more than ImportError
         return (Absent("opencl:0", f"pyopencl cannot be imported ({error}); install yosegi[opencl]"),)
+    failure = verdict()
+    if failure is not None:
+        return (Absent("opencl:0", f"a trial in a child process failed: {failure}"),)
+    # Drivers that have something to say about a program that they built say it here.
+    warnings.filterwarnings("ignore", category=cl.CompilerWarning)
     found: list[Device | Absent] = []
     try:
         platforms = cl.get_platforms()

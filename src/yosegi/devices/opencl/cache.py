@@ -34,6 +34,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yosegi"
 
 
+def written(path: Path, content: bytes) -> None:
+    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+
 class Programs:
     """The programs of one device. Counts how many were built from source and how many from a binary."""
 
@@ -89,19 +103,7 @@ class Programs:
                 raise failed from error
             raise CompileFailure(f"{error}\n{source}") from error  # the error's text has the compiler's log
         self.built += 1
-        with suppress(cl.Error, OSError, IndexError):
-            self._write(source, program.get_info(cl.program_info.BINARIES)[0])
+        with suppress(cl.Error, IndexError):
+            binary = program.get_info(cl.program_info.BINARIES)[0]
+            written(self._path(source), _MAGIC + hashlib.sha256(binary).digest() + binary)
         return program
-
-    def _write(self, source: str, binary: bytes) -> None:
-        path = self._path(source)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(binary).digest() + binary)
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from ...codegen.dialect import Target
@@ -69,6 +70,10 @@ class OpenCL:
     def synchronize(self) -> None:
         """Wait until the queue is empty."""
         self._memory.wait()
+
+    def statistics(self) -> dict[str, int | None]:
+        """What its pool holds."""
+        return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
         """What the limit, or the device, leaves beside what is in use; and all of it."""
