@@ -78,7 +78,7 @@ def measure(devices: list[str], *, rounds: int = 7) -> Loops:
 
 def _copy(target: Any, source: Any) -> Callable[[], None]:
     """A copy by all cores: NumPy lets go of the interpreter's lock while it copies."""
-    threads = os.cpu_count() or 1
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     edges = [ELEMENTS * n // threads for n in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(edges)]
     pool = ThreadPoolExecutor(threads)
