@@ -256,3 +256,10 @@ def test_shapes_that_no_memory_holds() -> None:
     for make in (lambda: ys.reshape(ys.ones(1), (1,) * 65), lambda: ys.zeros((2**40, 2**40))):
         with pytest.raises(ShapeError, match=r"^\[\w+\] expected (at most 64 dimensions|a shape of at most)"):
             make()
+
+
+@pytest.mark.parametrize("make", [lambda: ys.zeros(()), lambda: ys.full((), 3.7), lambda: ys.flip(ys.arange(4)) + 0])
+def test_a_constant_gives_each_tensor_memory_of_its_own(make):
+    first, second = make(), make()
+    assert first.__dlpack__(copy=False) is not None  # an old consumer may insist on the memory, and write to it
+    assert not np.shares_memory(first.numpy(), second.numpy())

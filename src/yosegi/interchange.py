@@ -38,7 +38,10 @@ def read_only(array: Array) -> Array:
 
 
 def settled(array: Array) -> Array:
-    """A result that may be a view, as one that is good to keep: not a broadcast one, nor a sliver of a large array."""
+    """A result that may be a view, as one that is good to keep: not a constant's memory, which many tensors share, not
+    a broadcast one, nor a sliver of a large array."""
+    if not array.flags.writeable:
+        return array.copy()
     base = array.base
     if base is None:
         return array

@@ -400,9 +400,9 @@ def literal(value: Any, dtype: DType) -> Node:
 
 
 def number(value: Any, dtype: DType) -> Tensor:
-    """A Python number as a tensor: a node of its own, for those of `literal` are everybody's."""
+    """A Python number as a tensor: a node and memory of its own, for those of `literal` are everybody's."""
     node = literal(value, dtype)
-    return Tensor(Node(node.call, (), node.buffer))
+    return Tensor(Node(node.call, (), None if node.buffer is None else Buffer(node.buffer.data.copy())))
 
 
 def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: bool = False) -> tuple[Node, ...]:
