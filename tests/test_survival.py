@@ -104,6 +104,19 @@ def test_a_failed_region_is_quarantined_and_gets_another_chance(monkeypatch):
         assert fake.attempts == 2
 
 
+def test_a_plan_made_in_quarantine_uses_the_device_when_it_is_over(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(health_module.time, "monotonic", lambda: now[0])
+    fake = DiesAfter(0)
+    with installed(fake) as name, ys.options(device=name):
+        ys.eval(ys.asarray(X) + 1)  # lost
+        ys.eval(ys.sqrt(ys.abs(ys.asarray(X))))  # a new plan, made meanwhile
+        fake.steps = 10**6  # it recovers
+        now[0] += health_module.EXPIRES_AFTER + 1
+        ys.eval(ys.sqrt(ys.abs(ys.asarray(X))))
+    assert fake.runs > 0
+
+
 def test_other_regions_still_run_on_the_device_that_failed_on_one():
     fake = CompilerFails("exp")
     with installed(fake) as name, ys.options(device=name):

@@ -36,15 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def show_devices(console: Console) -> None:
     """The chain of this machine, then what is absent."""
     table = Table(title="Devices, in the order in which they are asked")
-    for heading in ("device", "what it is", "memory", "dtypes"):
+    for heading in ("device", "what it is", "memory", "dtypes", "operations"):
         table.add_column(heading)
     for device in discovered():
         if isinstance(device, Absent):
-            table.add_row(device.name, f"absent: {device.reason}", "", "")
+            table.add_row(device.name, f"absent: {device.reason}")
         else:
             free, total = device.memory()
             dtypes = ", ".join(sorted(d.name for d in device.limits.dtypes))
-            table.add_row(device.name, device.description, f"{free >> 20} of {total >> 20} MiB free", dtypes)
+            kinds = ", ".join(sorted(kind.value for kind in device.limits.kinds))
+            memory = f"{free >> 20} of {total >> 20} MiB free"
+            table.add_row(device.name, device.description, memory, dtypes, kinds)
     console.print(table)
 
 

@@ -9,7 +9,6 @@ from typing import Final
 from .device import Device
 from .fuse import Region, fuse, join
 from .graph import Graph
-from .health import health
 from .memory import HOST
 from .plan import Plan, Step
 from .trace import log
@@ -74,7 +73,10 @@ def choose(region: Region, chain: Sequence[Device], near: set[str], prefer_host_
 
 
 def refusal(device: Device, region: Region) -> str | None:
-    """Why a device cannot have a region: its capabilities, its own word, or what it did before."""
+    """Why a device cannot have a region: its capabilities, or its own word.
+
+    What failed before plays no part here: that passes, and plans are kept. A step that runs looks at it.
+    """
     if device.space != HOST:
         for call in region.calls:
             if call.op.kind not in device.limits.kinds:
@@ -82,7 +84,7 @@ def refusal(device: Device, region: Region) -> str | None:
             for s in (*call.inputs, *call.outputs):
                 if s.dtype not in device.limits.dtypes:
                     return f"it has no {s.dtype.name}"
-    return device.supports(region) or health.reason_against(device.name, region)
+    return device.supports(region)
 
 
 def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
