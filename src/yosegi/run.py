@@ -52,8 +52,9 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             continue
         for attempt in (1, 2):
             start = perf_counter()
+            space = device.space  # another thread may lose the device meanwhile, and rename its memory
             try:
-                data, moved = _gathered(step, inputs, device)
+                data, moved = _gathered(step, inputs, space)
                 made = step.kernel_on(device)(*data)
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
@@ -64,19 +65,19 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                     raise
                 break
             _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
-            return [Buffer(d, device.space) for d in made]
+            return [Buffer(d, space) for d in made]
     raise AssertionError("the last candidate either runs a step or raises")
 
 
-def _gathered(step: Step, inputs: Sequence[Buffer], device: Device) -> tuple[list[Any], int]:
-    """The step's inputs in the device's memory, and the bytes copied for that."""
+def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
+    """The step's inputs in a memory, and the bytes copied for that."""
     data, total = [], 0
     for entry, buffer in zip(step.region.inputs, inputs, strict=True):
         try:
-            there, moved = transfers.fetch(buffer, device.space, step.region.graph.calls[entry].spec.nbytes)
+            there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
         except DeviceFailure as failure:
-            if buffer.on(HOST) is None and buffer.space != device.space:
-                raise lost(buffer.space, failure) from failure  # it is the source that failed, not this device
+            if buffer.on(HOST) is None and buffer.space != space:
+                raise lost(buffer.space, failure) from failure  # it is the source that failed, not the target
             raise
         data.append(there)
         total += moved
