@@ -156,8 +156,8 @@ BUILT_BY_INDEXING = {
 }
 """Ops whose attributes are internal: reached through the expressions that make them."""
 
-NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted"}
-"""Leaves, constants and outputs are made, not called; fitted is made for numbers given to jit, and tested there."""
+NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed"}
+"""Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there."""
 
 
 def _written(x: Any, key: Any) -> Any:

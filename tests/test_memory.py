@@ -43,9 +43,12 @@ def test_a_buffer_knows_its_replicas():
     buffer.add("a", "on a")
     assert (buffer.on(HOST), buffer.on("a"), buffer.on("b")) == ("on host", "on a", None)
     assert buffer.spaces() == (HOST, "a")
-    assert buffer.forget(HOST)
-    assert (buffer.space, buffer.data) == ("a", "on a")
-    assert not buffer.forget("a")
+    left = buffer.without(HOST)
+    assert (left.space, left.data) == ("a", "on a")
+    assert left.without("a") is None
+    left.add("b", 1)
+    left.add("b/1", 2)  # the same device, after it was lost once
+    assert left.spaces() == ("a", "b/1")
 
 
 def test_a_value_is_moved_once_and_read_from_any_replica():

@@ -1,6 +1,10 @@
 """Nothing stops because a device cannot: fallback, quarantine, lost devices, and what users are told."""
 
 import gc
+import os
+import subprocess
+import sys
+import threading
 import warnings
 
 import numpy as np
@@ -8,8 +12,18 @@ import pytest
 
 import yosegi as ys
 import yosegi.health as health_module
-from fakes import CompilerFails, DiesAfter, FakeDevice, Garbage, OutOfMemoryAt, Slow, WithoutFloat64, installed
-from yosegi.errors import CompileFailure, FallbackWarning, ShapeError, Unsupported
+from fakes import (
+    CompilerFails,
+    DiesAfter,
+    FailsAtRandom,
+    FakeDevice,
+    Garbage,
+    OutOfMemoryAt,
+    Slow,
+    WithoutFloat64,
+    installed,
+)
+from yosegi.errors import CompileFailure, DeviceLost, FallbackWarning, ShapeError, Unsupported
 from yosegi.trace import trace
 
 X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
@@ -301,3 +315,140 @@ def test_gradients_flow_through_to_device():
     with installed(fake):
         slope = ys.grad(lambda x: ys.sum(x.to_device(fake) ** 2))(ys.asarray([1.0, 2.0]))
         assert slope.tolist() == [2.0, 4.0]
+
+
+# What an adversary found
+
+
+def test_a_joined_step_falls_back_only_to_devices_that_can_run_it():
+    picky = WithoutFloat64()
+    with installed(picky):
+        plan = ys.plan(ys.asarray(X)[::2] * 3 + ys.asarray(X.astype(np.float64))[::2])
+    assert all(picky not in step.candidates for step in plan.steps if len(step.region.nodes) > 2)
+
+
+@pytest.mark.parametrize("dies_after", range(6))
+def test_what_jit_returns_survives_its_device(dies_after):
+    fake = DiesAfter(dies_after)
+    with installed(fake) as name, ys.options(device=name):
+        f = ys.jit(lambda x, y: (x * 2 + y, ys.sum(x @ y.T)))
+        x = ys.asarray(X)
+        for _ in range(3):
+            x, total = f(x, x)
+        expected, sums = X, 0.0
+        for _ in range(3):
+            expected, sums = expected * 2 + expected, np.sum(expected @ expected.T)
+        np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
+        np.testing.assert_allclose(float(total), sums, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dies_after", [31, 32, 33, 40])
+def test_a_device_that_dies_when_history_is_cut(dies_after):
+    with installed(DiesAfter(dies_after)) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        for _ in range(45):
+            x = x + 1
+            ys.eval(x)
+        np.testing.assert_allclose(x.numpy(), X + 45, rtol=1e-6)
+
+
+def test_threads_share_tensors_of_a_device_that_is_lost_now_and_then(monkeypatch):
+    monkeypatch.setattr(health_module, "EXPIRES_AFTER", 0.0)
+    fake = FailsAtRandom(np.random.default_rng(0), 0.1)
+    errors = []
+    with installed(fake) as name:
+        with ys.options(device=name):
+            shared = [ys.asarray(X) * n for n in range(1, 4)]
+
+        def work(number):
+            try:
+                with ys.options(device=name):
+                    for i in range(40):
+                        n = i % 3
+                        np.testing.assert_allclose((shared[n] + number).numpy(), X * (n + 1) + number, rtol=1e-6)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert errors == []
+
+
+def test_to_device_recovers_what_was_lost_and_stays_where_it_is_when_there_is_no_room():
+    fake = DiesAfter(1)
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X) * 2
+        ys.eval(x)
+        np.testing.assert_array_equal(x.to_device("cpu").numpy(), X * 2)
+    with installed(OutOfMemoryAt(10)) as name:
+        x = ys.asarray(X, device=name)
+        assert x.device.name == "cpu"
+        with ys.options(on_fallback="error"), pytest.raises(ys.errors.OutOfMemory):
+            ys.asarray(X, device=name)
+
+
+def test_a_tensor_can_be_shown_after_its_device_was_lost():
+    fake = DiesAfter(2)
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X) * 2
+        x.numpy()
+        ys.eval(ys.asarray(X) * 3)
+        ys.eval(ys.asarray(X) * 5)
+        assert x.device.name == "cpu"
+        assert "Tensor(" in repr(x)
+
+
+def test_on_fallback_error_holds_in_quarantine_too():
+    with installed(DiesAfter(0)) as name, ys.options(device=name, on_fallback="error"):
+        for _ in range(2):
+            with pytest.raises(ys.errors.DeviceFailure):
+                ys.eval(ys.asarray(X) * 2)
+
+
+def test_whatever_a_device_raises_is_its_failure():
+    class Buggy(FakeDevice):
+        def before_run(self, region):
+            raise RuntimeError("driver bug")
+
+    with installed(Buggy()) as name, ys.options(device=name):
+        np.testing.assert_array_equal((ys.asarray(X) * 2).numpy(), X * 2)
+
+
+def test_replicas_of_a_device_that_keeps_being_lost_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(health_module, "EXPIRES_AFTER", 0.0)
+
+    class Flaky(FakeDevice):
+        def before_run(self, region):
+            self.runs += 1
+            if self.runs % 3 == 0:
+                raise DeviceLost("again")
+
+    with installed(Flaky()) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        for _ in range(12):
+            ys.eval(x * 2)
+        assert len(x._node.buffer.spaces()) <= 2
+
+
+FORKED = """
+import os, numpy as np, yosegi as ys
+x = ys.asarray(np.ones(1 << 20, np.float32)) * 2
+ys.eval(x)                                   # on the first device there is
+child = os.fork()
+if child == 0:
+    ok = float(ys.sum(x * 3)) == 6.0 * (1 << 20) and x.numpy()[5] == 2.0
+    os._exit(0 if ok else 1)
+print(os.waitpid(child, 0)[1], float(ys.sum(x)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_works_on_the_host():
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, env=environment, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["0", str(2.0 * (1 << 20))]

@@ -9,18 +9,21 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from .device import Device, chain_named, device_named, devices, host_device
-from .errors import ArgumentError, DeviceLost, ValuesLost
+from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
+from .health import health
 from .memory import HOST, Buffer
 from .node import Node, install_evaluator
+from .op import leaf as leaf_op
 from .op import pick
 from .options import Options, current
 from .place import place
 from .plan import Explanation, Plan
-from .run import check_fallback, run_plan, to_host, transfers
+from .run import check_fallback, moved_to, run_plan, to_host, transfers
 from .simplify import simplify
 from .tensor import HOOKS, OPERATORS, Tensor
+from .trace import trace
 from .tracing import held, is_tracing
 
 CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
@@ -28,7 +31,8 @@ CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
 
 _BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share of the plan, takes
 _CACHE_BYTES: Final = 64 << 20
-_LINEAGE_LIMIT: Final = 32  # evaluations whose history is kept, to make values again that only a device had
+_SHORT_HISTORY: Final = 4  # evaluations whose history is kept, to make values again that only a device had
+_LONG_HISTORY: Final = 32
 
 
 class PlanCache:
@@ -54,6 +58,10 @@ class PlanCache:
             while self._size > self._limit and len(self._plans) > 1:
                 oldest = next(iter(self._plans))
                 self._size -= self._weight(oldest, self._plans.pop(oldest))
+
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
 
     @staticmethod
     def _weight(key: Key, plan: Plan) -> int:
@@ -102,38 +110,53 @@ def evaluate(nodes: Sequence[Node]) -> None:
             return
         key, leaves, wanted = capture(pending)
         plan = plan_for(key)
-        if plan.host_kernel is not None:
-            made = plan.host_kernel(*[leaf.buffer.data for leaf in leaves])  # type: ignore[union-attr]
-            buffers = [Buffer(m) for m in made]
-        else:
-            try:
-                buffers = run_plan(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
-            except ValuesLost as gone:
-                _forget(leaves, gone.space)
-                continue
-        if CHECKED:
-            check_results(wanted, buffers)
-        _settle(wanted, buffers, leaves)
+        inputs = [leaf.buffer for leaf in leaves]
+        if None in inputs:
+            continue  # another thread has found it lost
+        try:
+            buffers = _results(plan, inputs)  # type: ignore[arg-type]
+            if CHECKED:
+                check_results(wanted, buffers)
+            settle(wanted, buffers, leaves)
+        except ValuesLost as gone:
+            _forget(leaves, gone.space)
+            continue
         return
+
+
+def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
+    if plan.host_kernel is not None:
+        try:
+            return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
+        except OutOfMemory:
+            pass  # the long way has other devices, and trims what is kept
+    return run_plan(plan, inputs)
 
 
 def results_of(plan: Plan, leaves: Sequence[Node]) -> list[Buffer]:
     """The outputs of a plan for the values of these nodes, which are computed first, or again, where they must be."""
     while True:
         evaluate(leaves)
+        inputs = [leaf.buffer for leaf in leaves]
+        if None in inputs:
+            continue
         try:
-            return run_plan(plan, [leaf.buffer for leaf in leaves])  # type: ignore[misc]
+            return run_plan(plan, inputs)  # type: ignore[arg-type]
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
-        node.buffer = buffer
         if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
+            if node.buffer is None:
+                node.buffer = buffer
+            if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
+                to_host(buffer)  # another thread was faster, and has let go of the history
             continue
+        node.buffer = buffer
         if keep is None:
             node.inputs = ()
         else:
@@ -146,11 +169,20 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
     Until then the history is kept: the device may be lost, or may yet say that the work has failed.
     """
     depth = 1 + max([_depths.get(leaf, 0) for leaf in leaves], default=0)
-    if depth < _LINEAGE_LIMIT:
+    if depth < _history_limit(buffer.space, node.spec.nbytes):
         _depths[node] = depth
         return False
     to_host(buffer)
     return True
+
+
+def _history_limit(space: str, nbytes: int) -> int:
+    """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
+    than an eighth of the device's memory."""
+    device = next((d for d in devices() if d.space == space), None)
+    if device is None or not device.is_volatile:
+        return _SHORT_HISTORY
+    return max(2, min(_LONG_HISTORY, device.memory()[1] // 8 // max(1, nbytes)))
 
 
 _depths: Final[WeakKeyDictionary[Node, int]] = WeakKeyDictionary()
@@ -160,19 +192,26 @@ _depths: Final[WeakKeyDictionary[Node, int]] = WeakKeyDictionary()
 def _forget(leaves: Sequence[Node], space: str) -> None:
     """Leaves whose only values were in a memory that is gone are leaves no more: they are computed again."""
     for leaf in leaves:
-        if leaf.buffer is not None and not leaf.buffer.forget(space):
-            if len(leaf.inputs) != len(leaf.call.inputs) and leaf.call.op is not pick:
-                raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
-            leaf.buffer = None
+        inputs = leaf.inputs  # before buffer: see Node
+        buffer = leaf.buffer
+        if buffer is None or space not in buffer.spaces():
+            continue
+        left = buffer.without(space)
+        if left is None and not inputs and (leaf.call.inputs or leaf.call.op is leaf_op):
+            raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
+        if leaf.buffer is buffer:
+            leaf.buffer = left
 
 
 def fetch(node: Node) -> Any:
     """The node's value as a host array, computed if it was not yet, or again if it was lost."""
     while True:
         evaluate((node,))
-        assert node.buffer is not None
+        buffer = node.buffer
+        if buffer is None:
+            continue
         try:
-            return to_host(node.buffer)
+            return to_host(buffer)
         except ValuesLost as gone:
             _forget((node,), gone.space)
 
@@ -235,7 +274,8 @@ def device_of(x: Tensor) -> Device:
     if x._node.buffer is None:
         wanted = current().device
         return host_device() if wanted == "auto" else chain_named(wanted)[0]
-    return next(d for d in (host_device(), *devices()) if d.space == x._node.buffer.space)
+    home = x._node.buffer.space
+    return next((d for d in (host_device(), *devices()) if d.space == home), host_device())
 
 
 def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
@@ -245,15 +285,37 @@ def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
     target = device_named(device)
     if is_tracing():
         return Tensor(x._node)  # a trace is placed as a whole
-    evaluate((x._node,))
-    buffer = x._node.buffer
-    assert buffer is not None
-    moved = Buffer(transfers.fetch(buffer, target.space, x.nbytes)[0], target.space)
-    for space in buffer.spaces():
-        if space != target.space:
-            moved.add(space, buffer.on(space))
-    return Tensor(Node(variable.call((x._node.spec,), {}), (x._node,) if held() is not None else (), moved))
+    while True:
+        evaluate((x._node,))
+        buffer = x._node.buffer
+        if buffer is None:
+            continue
+        try:
+            moved = buffer if buffer.space == target.space else moved_to(buffer, target, x.nbytes)
+        except ValuesLost as gone:
+            _forget((x._node,), gone.space)
+            continue
+        if moved is buffer:
+            return Tensor(x._node)
+        # The node it came from is its history, and the way back for gradients.
+        return Tensor(Node(variable.call((x._node.spec,), {}), (x._node,), moved))
 
 
 HOOKS.device_of = device_of
 OPERATORS["to_device"] = to_device
+
+
+def _after_fork() -> None:
+    """Drivers do not survive a fork: in the child their devices are left alone, and what they had is made again."""
+    health.reset()
+    trace.reset()
+    for cache in _plans.values():
+        cache.reset()
+    for device in devices() if devices.cache_info().currsize else ():
+        if device.space != HOST:
+            health.note(device.name, None, Unsupported("its driver was loaded before this process was forked"))
+            device.space = f"{device.name}/forked"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

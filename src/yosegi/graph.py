@@ -76,21 +76,23 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
             stack.pop()
             continue
         inputs = node.inputs  # before buffer: see Node
-        if node.buffer is not None:
-            key.append(_leaf_key(node))
+        buffer = node.buffer  # once: another thread may find it lost
+        if buffer is not None:
+            key.append(_leaf_key(node.call, buffer.space))
             leaves.append(node)
         else:
             ready = True
             for i in inputs:
                 if i not in position:
-                    if i.buffer is None:
+                    buffer = i.buffer
+                    if buffer is None:
                         stack.append(i)
                         ready = False
                     else:
                         position[i] = len(order)
                         order.append(i)
                         uses.append(0)
-                        key.append(i.call.outputs if i.buffer.space is HOST else _leaf_key(i))
+                        key.append(i.call.outputs if buffer.space is HOST else _leaf_key(i.call, buffer.space))
                         leaves.append(i)
             if not ready:
                 continue
@@ -118,10 +120,8 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
     return tuple(key), leaves, wanted
 
 
-def _leaf_key(node: Node) -> tuple[Any, ...]:
-    assert node.buffer is not None
-    outputs: tuple[Any, ...] = node.call.outputs
-    return outputs if node.buffer.space is HOST else (node.buffer.space, *outputs)
+def _leaf_key(call: Call, space: str) -> tuple[Any, ...]:
+    return call.outputs if space is HOST else (space, *call.outputs)
 
 
 def graph_of(key: Key) -> Graph:

@@ -54,6 +54,10 @@ class Health:
                     self._entries.pop(key, None)
         return None
 
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
     def clear(self) -> None:
         """Forget everything: every device gets a new chance."""
         with self._lock:

@@ -14,15 +14,16 @@ import numpy as np
 
 from .device import Kernel
 from .dtype import DType, as_dtype, number_type
-from .errors import ArgumentError, DTypeError
-from .evaluate import plan_of, results_of
+from .errors import ArgumentError, DTypeError, OutOfMemory
+from .evaluate import plan_of, results_of, settle
 from .graph import Graph, capture, graph_of
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
-from .op import embedded, exact, leaf_call
+from .op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
 from .ops.creation import asarray
 from .options import current
 from .plan import Plan
+from .reference import bind
 from .tensor import Tensor
 from .tracing import Feed, held, is_recording, is_tracing, tracing
 from .tree import Structure, flatten, unflatten
@@ -32,6 +33,17 @@ R = TypeVar("R")
 
 _TRACE_LIMIT: Final = 256  # traces kept per function; with one more, the oldest goes
 _WEAK: Final = {kind: spec((), as_dtype(kind), weak=True) for kind in (int, float, complex)}
+
+
+@op(OpKind.SOURCE, infer=lambda *inputs, graph: tuple(graph.calls[o].spec for o in graph.outputs))
+def replayed(*inputs: Arr, graph: Graph) -> Arr:
+    """A traced function, computed again by the reference: only for values that a device has lost."""
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    for entry, call in enumerate(graph.calls):
+        if entry not in values:
+            values[entry] = bind(call)(*[values[a] for a in graph.args[entry]])
+    made = tuple(np.asarray(values[o]) for o in graph.outputs)
+    return made if len(made) > 1 else made[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +75,22 @@ class _Replay:
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
 
-    def rebuilt(self, buffers: Sequence[Buffer]) -> Any:
+    def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
-        if self.form is Tensor:
-            return Tensor(Node(self.calls[0], (), buffers[0]))
-        if self.form is tuple:
-            return tuple([Tensor(Node(c, (), b)) for c, b in zip(self.calls, buffers, strict=True)])
-        leaves = [
-            Tensor(Node(self.calls[r.index], (), buffers[r.index])) if isinstance(r, _Output) else r
-            for r in self.results
-        ]
+        made = [Tensor(n) for n in nodes]
+        if self.form is not None:
+            return made[0] if self.form is Tensor else tuple(made)
+        leaves = [made[r.index] if isinstance(r, _Output) else r for r in self.results]
         return unflatten(self.structure, leaves)
+
+    def history(self, inputs: Sequence[Node]) -> list[Node]:
+        """Nodes for the outputs that know how they were made, for values that a device may yet lose."""
+        outputs = tuple(c.spec for c in self.calls)
+        call = Call(replayed, {"graph": self.plan.graph}, tuple(i.spec for i in inputs), outputs)
+        source = Node(call, tuple(inputs))
+        if len(outputs) == 1:
+            return [source]
+        return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
 
 
 class Jitted(Generic[P, R]):
@@ -119,10 +136,14 @@ class Jitted(Generic[P, R]):
             else:
                 replay = self._replays.get(tuple(key))
                 if replay is not None and replay.kernel is not None and held() is None:
-                    made = replay.kernel(*data)
+                    try:
+                        made = replay.kernel(*data)
+                    except OutOfMemory:
+                        return self._call(args, kwargs)  # the long way has other devices
                     if replay.form is Tensor:
                         return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
-                    return replay.rebuilt([Buffer(m) for m in made])  # type: ignore[no-any-return]
+                    nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
+                    return replay.rebuilt(nodes)  # type: ignore[no-any-return]
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -142,7 +163,12 @@ class Jitted(Generic[P, R]):
             self._replays[key] = replay
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
-        return replay.rebuilt(results_of(replay.plan, nodes))  # type: ignore[no-any-return]
+        buffers = results_of(replay.plan, nodes)
+        if all(b.space is HOST for b in buffers):
+            return replay.rebuilt([Node(c, (), b) for c, b in zip(replay.calls, buffers, strict=True)])  # type: ignore[no-any-return]
+        made = replay.history(nodes)
+        settle(made, buffers, nodes)
+        return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
         return _static(value) if name in self._static else value

@@ -49,7 +49,10 @@ def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SM
             unit = replace(unit, inputs=graph.inputs, outputs=graph.outputs)
         frees = tuple(e for e in {*unit.inputs, *unit.outputs} if last_use[e] < end)
         refused = tuple(dict.fromkeys(r for c in group for r in c.refused))
-        steps.append(Step(unit, group[0].candidates, refused, frees))
+        candidates = group[0].candidates
+        if len(group) > 1:  # what ran the parts one by one need not run them as one
+            candidates = tuple(d for d in candidates if d is candidates[0] or refusal(d, unit) is None)
+        steps.append(Step(unit, candidates, refused, frees))
         log.info("%s on %s", str(unit), group[0].candidates[0].name)
         begin = end
     return Plan(graph, steps)

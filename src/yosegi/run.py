@@ -13,7 +13,16 @@ from time import perf_counter
 from typing import Any, Final
 
 from .device import Device, devices
-from .errors import DeviceFailure, DeviceLost, FallbackWarning, OutOfMemory, Unsupported, ValuesLost
+from .errors import (
+    DeviceFailure,
+    DeviceLost,
+    FallbackWarning,
+    LaunchFailure,
+    OutOfMemory,
+    Unsupported,
+    ValuesLost,
+    YosegiError,
+)
 from .health import health
 from .memory import HOST, Buffer, Transfers
 from .options import current
@@ -28,7 +37,7 @@ def _device_of_space(space: str) -> Device:
     raise DeviceLost(f"the memory {space} is gone")
 
 
-transfers: Final = Transfers(_device_of_space)
+transfers: Final = Transfers(_device_of_space, lambda space, failure: lost(space, failure))
 _generations = count(1)
 
 
@@ -48,6 +57,8 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     for device in step.candidates:
         against = health.reason_against(device.name, step.region) if device is not step.candidates[-1] else None
         if against is not None:
+            if current().on_fallback == "error":
+                raise LaunchFailure(f"{device.name} is in quarantine: {against}")
             failures.append(Failure(device.name, "quarantined", against))
             continue
         for attempt in (1, 2):
@@ -55,7 +66,7 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             space = device.space  # another thread may lose the device meanwhile, and rename its memory
             try:
                 data, moved = _gathered(step, inputs, space)
-                made = step.kernel_on(device)(*data)
+                made = _called(step, device, data)
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 _note(device, step, failure)
@@ -69,16 +80,23 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     raise AssertionError("the last candidate either runs a step or raises")
 
 
+def _called(step: Step, device: Device, data: list[Any]) -> tuple[Any, ...]:
+    """Compile and launch. Whatever else a device raises is its failure too, as long as another can take the work."""
+    try:
+        return step.kernel_on(device)(*data)
+    except YosegiError:
+        raise
+    except Exception as error:
+        if device is step.candidates[-1]:
+            raise
+        raise LaunchFailure(f"{type(error).__name__}: {error}") from error
+
+
 def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
     """The step's inputs in a memory, and the bytes copied for that."""
     data, total = [], 0
     for entry, buffer in zip(step.region.inputs, inputs, strict=True):
-        try:
-            there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
-        except DeviceFailure as failure:
-            if buffer.on(HOST) is None and buffer.space != space:
-                raise lost(buffer.space, failure) from failure  # it is the source that failed, not the target
-            raise
+        there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
         data.append(there)
         total += moved
     return data, total
@@ -137,9 +155,26 @@ def check_fallback(plan: Plan, asked_for: Device) -> None:
             warnings.warn(FallbackWarning(text), stacklevel=2)
 
 
+def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
+    """The buffer with its home in a device's memory, or as it is if the device has no room or is gone."""
+    space = device.space
+    try:
+        data = transfers.fetch(buffer, space, nbytes)[0]
+    except DeviceFailure as failure:
+        if isinstance(failure, DeviceLost):
+            _forget_device(device, failure)
+        if current().on_fallback == "error":
+            raise
+        if current().on_fallback == "warn":
+            warnings.warn(FallbackWarning(f"a tensor stays where it is: {device.name}: {failure}"), stacklevel=2)
+        return buffer
+    moved = Buffer(data, space)
+    for other in buffer.spaces():
+        if other != space:
+            moved.add(other, buffer.on(other))
+    return moved
+
+
 def to_host(buffer: Buffer) -> Any:
     """The values as a host array. Raises `ValuesLost` when the memory that has them is gone."""
-    try:
-        return transfers.fetch(buffer, HOST, 0)[0]
-    except DeviceFailure as failure:
-        raise lost(buffer.space, failure) from failure
+    return transfers.fetch(buffer, HOST, 0)[0]

@@ -72,6 +72,10 @@ class Trace:
         with self._lock:
             return dict(self._steps)
 
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
     def clear(self) -> None:
         """Begin anew."""
         self.records.clear()

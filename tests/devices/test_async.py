@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+
 import yosegi as ys
 
 ASYNCHRONOUS = [d for d in ys.devices() if d.space != "host"]

@@ -32,18 +32,23 @@ class Buffer:
         """Note a replica."""
         if self._replicas is None:
             self._replicas = {}
+        # A lost device's memory gets a new name, "device/number": replicas under the old ones are dead.
+        device = space.partition("/")[0]
+        for dead in [s for s in list(self._replicas) if s.partition("/")[0] == device]:
+            self._replicas.pop(dead, None)
         self._replicas[space] = data
 
     def spaces(self) -> tuple[str, ...]:
         """The memories that have the values."""
         return (self.space, *(self._replicas or ()))
 
-    def forget(self, space: str) -> bool:
-        """Drop the replica in a memory that is gone; whether any replica is left."""
-        if self._replicas is not None:
-            self._replicas.pop(space, None)
-        if self.space == space:
-            if not self._replicas:
-                return False
-            self.space, self.data = self._replicas.popitem()
-        return True
+    def without(self, space: str) -> Buffer | None:
+        """The buffer as it is when a memory is gone: another object, so that no thread sees it half changed."""
+        left = {s: self.on(s) for s in self.spaces() if s != space}
+        if not left:
+            return None
+        home = HOST if HOST in left else next(iter(left))
+        buffer = Buffer(left.pop(home), home)
+        for other, data in left.items():
+            buffer.add(other, data)
+        return buffer

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Protocol
 
+from ..errors import DeviceFailure, ValuesLost
 from .buffer import HOST, Buffer
 
 
@@ -43,17 +44,25 @@ class Traffic:
 
 
 class Transfers:
-    """The transfer manager: `endpoint` gives the device that works in a memory."""
+    """The transfer manager.
 
-    def __init__(self, endpoint: Callable[[str], Endpoint]) -> None:
+    `endpoint` gives the device that works in a memory. `lost` is told when a memory does not give its values any more,
+    and gives the exception that says so: that is the source's failure, never the target's.
+    """
+
+    def __init__(self, endpoint: Callable[[str], Endpoint], lost: Callable[[str, DeviceFailure], ValuesLost]) -> None:
         self._endpoint = endpoint
+        self._lost = lost
         self.traffic = Traffic()
         self.method = lru_cache(maxsize=256)(self._method)
 
     def _method(self, source: str, target: str) -> Method:
         if HOST not in (source, target):
             return Method.STAGED
-        device = self._endpoint(target if source == HOST else source)
+        try:
+            device = self._endpoint(target if source == HOST else source)
+        except DeviceFailure:
+            return Method.COPY  # lost since
         return Method.COPY if device.is_volatile else Method.ZERO_COPY
 
     def fetch(self, buffer: Buffer, target: str, nbytes: int) -> tuple[Any, int]:
@@ -62,14 +71,22 @@ class Transfers:
         if data is not None:
             return data, 0
         source = HOST if buffer.on(HOST) is not None else buffer.space
-        method = self.method(source, target)
-        array = buffer.on(source) if source == HOST else self._endpoint(source).to_host(buffer.on(source))
-        if source != HOST:
-            buffer.add(HOST, array)
+        array = buffer.on(HOST) if source == HOST else self._from_device(buffer, source)
         data = array if target == HOST else self._endpoint(target).from_host(array)
         if target != HOST:
             buffer.add(target, data)
+        method = self.method(source, target)
         moved = 0 if method is Method.ZERO_COPY else nbytes
         self.traffic.count[method] += 1
         self.traffic.nbytes[method] += moved
         return data, moved
+
+    def _from_device(self, buffer: Buffer, source: str) -> Any:
+        try:
+            array = self._endpoint(source).to_host(buffer.on(source))
+        except DeviceFailure as failure:
+            array = buffer.on(HOST)  # another thread may have been faster
+            if array is None:
+                raise self._lost(source, failure) from failure
+        buffer.add(HOST, array)
+        return array

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
+from threading import Lock
 from typing import Any
+
+import numpy as np
 
 from ...device import Kernel
 from ...errors import OutOfMemory
@@ -18,13 +21,19 @@ class Account:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._in_use = 0
-        self._returned: deque[int] = deque()  # filled by finalizers, which may run in the middle of anything: no locks
+        self._known: set[int] = set()
+        self._lock = Lock()
+        # Filled by finalizers, which may run in the middle of anything: no locks there.
+        self._returned: deque[tuple[int, int]] = deque()
 
     def in_use(self) -> int:
         """Bytes of live results."""
-        while self._returned:
-            self._in_use -= self._returned.popleft()
-        return self._in_use
+        with self._lock:
+            while self._returned:
+                owner, nbytes = self._returned.popleft()
+                self._known.discard(owner)
+                self._in_use -= nbytes
+            return self._in_use
 
     def limited(self, kernel: Kernel, region: Region) -> Kernel:
         """The kernel, refused when its results would not fit."""
@@ -41,10 +50,25 @@ class Account:
                         "(YOSEGI_MEMORY_LIMIT)"
                     )
             made = kernel(*data)
+            given = {id(_owner(d)) for d in data}
             for array in made:
-                if getattr(array, "base", self) is None:  # memory of its own; views are counted with their owner
-                    self._in_use += array.nbytes
-                    weakref.finalize(array, self._returned.append, array.nbytes)
+                owner = _owner(array)
+                if isinstance(owner, np.ndarray) and id(owner) not in given:
+                    self._count(owner)
             return made
 
         return checked
+
+    def _count(self, owner: Any) -> None:
+        """Count an array that owns its memory, once; views of it take nothing."""
+        with self._lock:
+            if id(owner) not in self._known:
+                self._known.add(id(owner))
+                self._in_use += owner.nbytes
+                weakref.finalize(owner, self._returned.append, (id(owner), owner.nbytes))
+
+
+def _owner(array: Any) -> Any:
+    while isinstance(array, np.ndarray) and isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

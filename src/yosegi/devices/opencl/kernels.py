@@ -16,6 +16,7 @@ from ...codegen.loops import loop
 from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
+from ...errors import Unsupported
 from ...fuse import Region, RegionKind, is_constant
 from ...node import Call
 from ...reference import bind
@@ -89,7 +90,11 @@ def compile_region(region: Region, queue: Queue) -> Kernel:
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
-    return _reduction(region, queue) if region.kind is RegionKind.REDUCTION else _movement(region, queue)
+    if region.kind is RegionKind.REDUCTION:
+        return _reduction(region, queue)
+    if region.kind is not RegionKind.OPAQUE:
+        raise Unsupported(f"no way to run a {region.kind.value} as one kernel")
+    return _movement(region, queue)
 
 
 def _loop(region: Region, queue: Queue) -> Kernel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -98,6 +98,7 @@ class Memory:
         self.pool = Pool(self._allocate, self._free, memory_limit(name))
         self._waiting: deque[tuple[Any, Sequence[Any]]] = deque()
         self._lock = Lock()
+        self._handing = RLock()
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data: in place if memory is shared, else a copy."""
@@ -118,6 +119,10 @@ class Memory:
 
     def to_host(self, data: Data) -> Any:
         """Data as an array of the host, when all work on it is done."""
+        with self._handing:  # two threads must not map one buffer at a time
+            return self._to_host(data)
+
+    def _to_host(self, data: Data) -> Any:
         data.finished(self)
         if data.host is not None:
             return data.host
