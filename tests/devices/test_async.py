@@ -18,13 +18,16 @@ def test_a_launch_returns_before_the_work_is_done():
     with ys.options(device=device):
         ys.eval(f(x))  # compiles
         device.synchronize()
-        shares = []
+        shares, done = [], 0.0
         for _ in range(5):
             start = time.perf_counter()
             y = f(x)
             launched = time.perf_counter() - start
             device.synchronize()
-            shares.append(launched / (time.perf_counter() - start))
+            done = time.perf_counter() - start
+            shares.append(launched / done)
+    if done < 0.01:
+        pytest.skip(f"{device} is done in {done * 1e3:.1f} ms: too soon to tell")
     assert min(shares) < 0.5
     sample = slice(0, 1000)
     np.testing.assert_allclose(y.numpy()[sample], np.sin(np.exp(np.tanh(x.numpy()[sample]) * 2)) * 3, rtol=1e-5)
