@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from ..dtype import DType, as_dtype, bool_, complex_of, real_of
+from ..dtype import DType, as_dtype, bool_, real_of
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError, UserError
 from ..node import Shape, Spec, spec
 from ..op import as_nodes
@@ -162,7 +162,6 @@ def elementwise(what: str, accepts: Callable[[DType], bool], result: Callable[[D
     return rule
 
 
-anything = elementwise("any dtype", lambda d: True)
 numeric = elementwise("a numeric dtype", is_numeric)
 real = elementwise("a real numeric dtype", is_real)
 floating = elementwise("a floating dtype", lambda d: d.is_inexact)
@@ -176,7 +175,6 @@ test_numeric = elementwise("a numeric dtype", is_numeric, lambda d: bool_)
 test_float = elementwise("a real floating dtype", lambda d: d.is_float, lambda d: bool_)
 magnitude = elementwise("a numeric dtype", is_numeric, real_of)
 complex_part = elementwise("a complex dtype", lambda d: d.is_complex, real_of)
-to_complex = elementwise("a floating dtype", lambda d: d.is_inexact, complex_of)
 
 
 def optional_dtype(dtype: Any) -> DType | None:
