@@ -452,3 +452,13 @@ def test_a_forked_child_works_on_the_host():
         [sys.executable, "-c", FORKED], capture_output=True, text=True, env=environment, timeout=60, check=True
     )
     assert done.stdout.split() == ["0", str(2.0 * (1 << 20))]
+
+
+@pytest.mark.parametrize("dies_after", [31, 32, 33, 40])
+def test_a_device_that_dies_when_the_history_of_a_jitted_loop_is_cut(dies_after):
+    step = ys.jit(lambda x: x + 1)
+    with installed(DiesAfter(dies_after)) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        for _ in range(45):
+            x = step(x)
+        np.testing.assert_allclose(x.numpy(), X + 45, rtol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -117,7 +117,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
             buffers = _results(plan, inputs)  # type: ignore[arg-type]
             if CHECKED:
                 check_results(wanted, buffers)
-            settle(wanted, buffers, leaves)
+            _settle(wanted, buffers, leaves)
         except ValuesLost as gone:
             _forget(leaves, gone.space)
             continue
@@ -133,20 +133,28 @@ def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
     return run_plan(plan, inputs)
 
 
-def results_of(plan: Plan, leaves: Sequence[Node]) -> list[Buffer]:
-    """The outputs of a plan for the values of these nodes, which are computed first, or again, where they must be."""
+def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buffer]], list[Node]]) -> list[Node]:
+    """The outputs of a plan for the values of these leaves, which are computed first, or again, where they must be.
+
+    `nodes_for` makes the nodes that get the outputs' values.
+    """
     while True:
         evaluate(leaves)
         inputs = [leaf.buffer for leaf in leaves]
         if None in inputs:
             continue
         try:
-            return run_plan(plan, inputs)  # type: ignore[arg-type]
+            buffers = run_plan(plan, inputs)  # type: ignore[arg-type]
+            made = nodes_for(buffers)
+            if CHECKED:
+                check_results(made, buffers)
+            _settle(made, buffers, leaves)
+            return made
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):

@@ -15,7 +15,8 @@ import numpy as np
 from .device import Kernel
 from .dtype import DType, as_dtype, number_type
 from .errors import ArgumentError, DTypeError, OutOfMemory
-from .evaluate import plan_of, results_of, settle
+from .evaluate import plan_of
+from .evaluate import replay as run_again
 from .graph import Graph, capture, graph_of
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
@@ -83,8 +84,10 @@ class _Replay:
         leaves = [made[r.index] if isinstance(r, _Output) else r for r in self.results]
         return unflatten(self.structure, leaves)
 
-    def history(self, inputs: Sequence[Node]) -> list[Node]:
-        """Nodes for the outputs that know how they were made, for values that a device may yet lose."""
+    def outputs(self, inputs: Sequence[Node], buffers: Sequence[Buffer]) -> list[Node]:
+        """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
+        if all(b.space is HOST for b in buffers):
+            return [Node(call, ()) for call in self.calls]
         outputs = tuple(c.spec for c in self.calls)
         call = Call(replayed, {"graph": self.plan.graph}, tuple(i.spec for i in inputs), outputs)
         source = Node(call, tuple(inputs))
@@ -163,11 +166,7 @@ class Jitted(Generic[P, R]):
             self._replays[key] = replay
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
-        buffers = results_of(replay.plan, nodes)
-        if all(b.space is HOST for b in buffers):
-            return replay.rebuilt([Node(c, (), b) for c, b in zip(replay.calls, buffers, strict=True)])  # type: ignore[no-any-return]
-        made = replay.history(nodes)
-        settle(made, buffers, nodes)
+        made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
