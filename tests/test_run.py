@@ -3,8 +3,8 @@
 import gc
 import logging
 import resource
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -46,24 +46,17 @@ def test_eight_threads_get_right_results():
     shared = ys.asarray(np.arange(100.0))
     common = ys.exp(shared / 100)  # lazy: all threads evaluate it at once
     expected = np.exp(np.arange(100.0) / 100)
-    failures = []
 
     def work(number):
-        try:
-            for i in range(150):
-                y = (common * number + i) * (shared + number)
-                np.testing.assert_allclose(y.numpy(), (expected * number + i) * (np.arange(100.0) + number))
-                z = ys.sum(y[:: 1 + i % 7]) - common[i % 100]
-                np.testing.assert_allclose(float(z), np.sum(y.numpy()[:: 1 + i % 7]) - expected[i % 100])
-        except BaseException as error:
-            failures.append(error)
+        for i in range(150):
+            y = (common * number + i) * (shared + number)
+            np.testing.assert_allclose(y.numpy(), (expected * number + i) * (np.arange(100.0) + number))
+            z = ys.sum(y[:: 1 + i % 7]) - common[i % 100]
+            np.testing.assert_allclose(float(z), np.sum(y.numpy()[:: 1 + i % 7]) - expected[i % 100])
+        return number
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == list(range(8))
 
 
 def test_memory_is_flat_over_10_000_evaluations():

@@ -4,8 +4,8 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -355,26 +355,18 @@ def test_a_device_that_dies_when_history_is_cut(dies_after):
 def test_threads_share_tensors_of_a_device_that_is_lost_now_and_then(monkeypatch):
     monkeypatch.setattr(health_module, "EXPIRES_AFTER", 0.0)
     fake = FailsAtRandom(np.random.default_rng(0), 0.1)
-    errors = []
-    with installed(fake) as name:
+    with installed(fake) as name, ThreadPoolExecutor(6) as pool:
         with ys.options(device=name):
             shared = [ys.asarray(X) * n for n in range(1, 4)]
 
         def work(number):
-            try:
-                with ys.options(device=name):
-                    for i in range(40):
-                        n = i % 3
-                        np.testing.assert_allclose((shared[n] + number).numpy(), X * (n + 1) + number, rtol=1e-6)
-            except BaseException as error:
-                errors.append(error)
+            with ys.options(device=name):
+                for i in range(40):
+                    n = i % 3
+                    np.testing.assert_allclose((shared[n] + number).numpy(), X * (n + 1) + number, rtol=1e-6)
+            return number
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    assert errors == []
+        assert list(pool.map(work, range(6))) == list(range(6))
 
 
 def test_to_device_recovers_what_was_lost_and_stays_where_it_is_when_there_is_no_room():
