@@ -52,7 +52,7 @@ $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q --editable ".[pocl]" --group dev
+	$(BIN)/python -m pip install -q --editable ".[llvm,pocl]" --group dev
 	@touch $(READY)
 
 clean:

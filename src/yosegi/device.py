@@ -56,8 +56,11 @@ class Device(Protocol):
     """Whether what is in its memory is gone when the device is."""
     coalesces: bool
     """Whether neighbouring regions are better compiled as one unit."""
-    description: str
     limits: Limits
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""

@@ -87,8 +87,8 @@ def plan_for(key: Key) -> Plan:
     return plan
 
 
-def plan_of(graph: Graph) -> Plan:
-    """A new plan: the graph, simplified, cut into regions, placed."""
+def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
+    """A new plan: the graph, simplified, cut into regions, placed. `repeats`: it will run many times."""
     smaller = simplify(graph)
     if CHECKED:
         check(graph)
@@ -96,8 +96,9 @@ def plan_of(graph: Graph) -> Plan:
     wanted = current().device
     chain = chain_named(wanted)
     if wanted == "auto":
-        return place(smaller, chain)
-    plan = place(smaller, chain, prefer_host_below=0)  # a device that was named is meant, however small the work
+        return place(smaller, chain, repeats=repeats)
+    # A device that was named is meant, however small the work.
+    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats)
     check_fallback(plan, chain[0])
     return plan
 

@@ -45,6 +45,8 @@ class Region:
     nodes: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    repeats: bool = False
+    """Whether it is known that it will run many times: then time spent on compiling it comes back."""
 
     @property
     def calls(self) -> list[Call]:

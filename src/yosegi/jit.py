@@ -183,7 +183,8 @@ class Jitted(Generic[P, R]):
         tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
         indices = iter(range(len(tensors)))
         results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
-        plan = plan_of(_graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds]))
+        graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds])
+        plan = plan_of(graph, repeats=True)
         form = None
         if all(is_output):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None

@@ -26,10 +26,11 @@ class Choice:
     refused: tuple[tuple[str, str], ...]
 
 
-def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SMALL) -> Plan:
+def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SMALL, repeats: bool = False) -> Plan:
     """The plan that runs every region on the first device of the chain that can.
 
     A region of little data goes to the host first, unless its data is in another memory: then it stays there.
+    `repeats` says that the plan will run many times.
     """
     lives: dict[int, str] = {e: graph.calls[e].attrs.get("space", HOST) for e in graph.inputs}
     choices = []
@@ -47,6 +48,7 @@ def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SM
         unit = join(regions, (n for r in regions for n in r.nodes if last_use[n] >= end))
         if len(group) == len(choices) and set(graph.outputs) <= set(unit.nodes):
             unit = replace(unit, inputs=graph.inputs, outputs=graph.outputs)
+        unit = replace(unit, repeats=repeats)
         frees = tuple(e for e in {*unit.inputs, *unit.outputs} if last_use[e] < end)
         refused = tuple(dict.fromkeys(r for c in group for r in c.refused))
         candidates = group[0].candidates

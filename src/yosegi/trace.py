@@ -67,6 +67,12 @@ class Trace:
         with self._lock:
             self._steps[record.device] += 1
 
+    def failed(self, ops: str, device: str, failure: Exception) -> None:
+        """Note a part of a step that did not get the code it was to get; the device ran it another way."""
+        what = Failure(device, type(failure).__name__, str(failure))
+        self.records.append(Record(ops, device, device, 0.0, 0, (what,)))
+        log.warning("%s on %s: %s: %s", ops, device, what.kind, what.message)
+
     def steps(self) -> dict[str, int]:
         """How many steps have run where, leaving out plans that are a single step in host memory."""
         with self._lock:

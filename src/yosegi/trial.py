@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 _TIMEOUT: Final = 60.0  # seconds
@@ -25,6 +25,8 @@ class Outcome:
 
     result: Any = None
     failure: str | None = None
+    timed_out: bool = field(default=False, compare=False)
+    """Whether it failed because time was up: a machine that is busy, or was asleep, may do better another time."""
 
 
 def attempt(function: str, *arguments: Any, timeout: float = _TIMEOUT) -> Outcome:
@@ -34,7 +36,7 @@ def attempt(function: str, *arguments: Any, timeout: float = _TIMEOUT) -> Outcom
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
     except subprocess.TimeoutExpired:
-        return Outcome(failure=f"it did not return within {timeout:g} s")
+        return Outcome(failure=f"it did not return within {timeout:g} s", timed_out=True)
     except OSError as error:
         return Outcome(failure=f"no child process could be started: {error}")
     if child.returncode < 0:

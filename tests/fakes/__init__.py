@@ -16,7 +16,7 @@ import numpy as np
 
 import yosegi.device as registry
 from yosegi.device import Kernel, Limits
-from yosegi.devices.cpu.kernel import compile_region
+from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.dtype import ALL, DType
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
 from yosegi.fuse import Region
@@ -62,7 +62,7 @@ class FakeDevice:
 
     def compile(self, region: Region) -> Kernel:
         self.compiled.append(str(region))
-        body = compile_region(region)
+        body = numpy_function(region)
 
         def kernel(*data: FakeArray) -> tuple[FakeArray, ...]:
             self.before_run(region)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
+from native_code import CODES, code, needs_llvm
 from values import LAYOUTS, LETTER, check, dtypes_of, in_single, operands, specials
 from yosegi.dtype import ALL, PROMOTION, DType, as_dtype
 from yosegi.errors import ArgumentError, DTypeError, ShapeError
@@ -109,21 +110,36 @@ def test_the_table_holds_every_elementwise_function() -> None:
     assert public - {"Tensor"} == INPUTS.keys() | {"where", "clip"}
 
 
+@pytest.mark.parametrize("by", CODES)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in INPUTS for d in dtypes_of(INPUTS[n].kinds)], ids=str)
-def test_special_values(name: str, dtype: DType) -> None:
+def test_special_values(name: str, dtype: DType, by: str) -> None:
     values = specials(dtype)
     arrays = [values] if arity(name) == 1 else [values[:, None], values]
-    got = getattr(ys, name)(*map(ys.asarray, arrays))
-    check(got, reference(name, *arrays), zero_signs=not unsigned_zero(name))
+    with code(by):
+        got = getattr(ys, name)(*map(ys.asarray, arrays))
+        check(got, reference(name, *arrays), zero_signs=not unsigned_zero(name))
+
+
+def check_shapes_and_layouts(name: str, data: Any) -> None:
+    pairs = data.draw(operands(arity(name), dtypes_of(INPUTS[name].kinds)))
+    got = getattr(ys, name)(*[tensor for tensor, _ in pairs])
+    check(got, reference(name, *[array for _, array in pairs]), zero_signs=not unsigned_zero(name))
 
 
 @pytest.mark.parametrize("name", INPUTS)
 @settings(max_examples=12)
 @given(st.data())
 def test_shapes_and_layouts(name: str, data: Any) -> None:
-    pairs = data.draw(operands(arity(name), dtypes_of(INPUTS[name].kinds)))
-    got = getattr(ys, name)(*[tensor for tensor, _ in pairs])
-    check(got, reference(name, *[array for _, array in pairs]), zero_signs=not unsigned_zero(name))
+    check_shapes_and_layouts(name, data)
+
+
+@needs_llvm
+@pytest.mark.parametrize("name", INPUTS)
+@settings(max_examples=4)
+@given(st.data())
+def test_shapes_and_layouts_by_native_code(name: str, data: Any) -> None:
+    with code("native"):
+        check_shapes_and_layouts(name, data)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Elements from memory and to it, and where they lie.
 
-Data is contiguous. A loop's input is as large as the loop, or is repeated along some of its dimensions; neighbouring
-dimensions along which every input behaves alike are walked as one.
+Data is contiguous unless strides are given. A loop's input is as large as the loop, or is repeated along some of its
+dimensions; neighbouring dimensions along which every input behaves alike are walked as one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,19 @@ class Dimension:
     reduced: bool = False
 
 
-def dimensions(shape: Shape, inputs: Sequence[Shape], reduced: frozenset[int] = frozenset()) -> list[Dimension]:
-    """A loop's dimensions, as few as possible, outermost first. `reduced` are the axes that a reduction takes away."""
+def dimensions(
+    shape: Shape,
+    inputs: Sequence[Shape],
+    reduced: frozenset[int] = frozenset(),
+    given: Sequence[tuple[int, ...] | None] | None = None,
+) -> list[Dimension]:
+    """A loop's dimensions, as few as possible, outermost first.
+
+    `reduced` are the axes that a reduction takes away; `given` are the strides, in elements, of the inputs that are not
+    contiguous, one for each of the loop's dimensions.
+    """
     padded = [(1,) * (len(shape) - len(s)) + s for s in inputs]
-    steps = [_strides(s) for s in padded]
+    steps = [known or _strides(s) for s, known in zip(padded, given or [None] * len(padded), strict=True)]
     own = _strides(shape)
     made: list[Dimension] = []
     for axis, size in enumerate(shape):

@@ -8,30 +8,21 @@ as wide as what was compared. 16-bit floats are computed in float and rounded wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from ..dtype import DType, bool_, float32, int8, int16, int32, int64, real_of
-from . import complexes, formulas, halves
-from .complexes import FUNCTIONS as COMPLEX
+from ..dtype import DType, bool_, int8, int16, int32, int64, real_of
+from . import formulas
 from .dialect import Dialect
+from .primitives import Primitives
 from .value import Value, spelled
 
 _SIGNED: Final = {8: int8, 16: int16, 32: int32, 64: int64}
 
 
-def _function(name: str) -> Callable[[CBuilder, Value], Value]:
-    """A primitive that the language has a function for, and complex numbers a formula."""
-
-    def primitive(self: CBuilder, x: Value) -> Value:
-        return COMPLEX[name](self, x) if x.dtype.is_complex else self.function(name, x)
-
-    return primitive
-
-
-class CBuilder:
+class CBuilder(Primitives):
     """`codegen.builder.Builder` for one dialect and one width of vectors."""
 
     def __init__(self, dialect: Dialect, width: int = 1, lines: list[str] | None = None) -> None:
@@ -77,6 +68,13 @@ class CBuilder:
         self._known = outside
         self.lines.append("}")
 
+    def repeat(self, times: int, values: Sequence[Value], body: Callable[..., Sequence[Value]]) -> list[Value]:
+        carried = [self.variable(v) for v in values]
+        with self.block(f"for (int turn = 0; turn < {times}; turn++)"):
+            for variable, value in zip(carried, body(*carried), strict=True):
+                self.assign(variable, value)
+        return carried
+
     def ctype(self, dtype: DType) -> str:
         """The type of a value of this dtype (of each part, if complex)."""
         return self.dialect.vector_type("int" if dtype is bool_ else self.dialect.types[dtype], self.width)
@@ -105,11 +103,11 @@ class CBuilder:
         return self.let(ctype, self.dialect.convert.format(type=ctype, x=truth.text))
 
     def reinterpreted(self, x: Value, dtype: DType) -> Value:
-        """The same bits as another dtype of the same size."""
         return self.number(dtype, self.dialect.reinterpret.format(type=self.ctype(dtype), x=x.text))
 
     def function(self, name: str, *operands: Value) -> Value:
-        """A function of the language's library."""
+        if name == "tanh" and self.bits(operands[0].dtype) == 32:
+            return formulas.tanh(self, *operands)
         dtype, texts = operands[0].dtype, [o.text for o in operands]
         scalar = self.dialect.types[dtype]
         called = self.dialect.function(name, scalar)
@@ -127,7 +125,6 @@ class CBuilder:
         return Value(dtype, self.let(self.ctype(dtype), f"{test} ? {whole} : {lanes}"), exact=False)
 
     def literal(self, value: Any, dtype: DType) -> Value:
-        """A number of this dtype."""
         if dtype is bool_:
             true = "1" if self.width == 1 else "-1"
             return self.truth(self._splat("int", true if value else "0"), 32)
@@ -142,63 +139,16 @@ class CBuilder:
             return text
         return self.dialect.splat.format(type=self.dialect.vector_type(scalar, self.width), items=text)
 
-    # Complex values
-
-    def paired(self, dtype: DType, real: Value, imag: Value) -> Value:
-        """A complex value from its parts."""
-        return Value(dtype, real.text, imag.text)
-
-    def real(self, x: Value) -> Value:
-        return Value(real_of(x.dtype), x.text) if x.dtype.is_complex else x
-
-    def imag(self, x: Value) -> Value:
-        return Value(real_of(x.dtype), x.imag) if x.dtype.is_complex else self.const(0, x)
-
-    def conj(self, x: Value) -> Value:
-        return x if not x.dtype.is_complex else self.paired(x.dtype, self.real(x), self.neg(self.imag(x)))
-
-    # Constants, conversion, choice
-
-    def const(self, value: complex, like: Value) -> Value:
-        return self.literal(value, like.dtype)
-
-    def convert(self, x: Value, dtype: DType) -> Value:
-        source = x.dtype
-        if source is dtype:
-            return x
-        if dtype is bool_:
-            return self.not_(self.eq(x, self.const(0, x)))
-        if dtype.is_complex:
-            part = real_of(dtype)
-            imag = self.convert(self.imag(x), part) if source.is_complex else self.literal(0, part)
-            return self.paired(dtype, self.convert(self.real(x), part), imag)
-        if source.is_complex:
-            return self.convert(self.real(x), dtype)
-        if source is bool_:
-            return self.convert(self._zero_or_one(x), dtype)
-        if source.is_float and dtype.is_integer:
-            return formulas.truncated(self, x, dtype)
-        if dtype.is_half:
-            single = x.text if source.is_half or source is float32 else self.converted(x, float32).text
-            return Value(dtype, single, exact=False)
-        return Value(dtype, x.text) if source.is_half and dtype is float32 else self.converted(x, dtype)
-
     def converted(self, x: Value, dtype: DType) -> Value:
-        """A real number by the language's own conversion."""
         return self.number(dtype, self.dialect.convert.format(type=self.ctype(dtype), x=x.text))
 
-    def _zero_or_one(self, truth: Value) -> Value:
+    def zero_or_one(self, truth: Value) -> Value:
         if self.width == 1:
             return Value(int32, truth.text)
         dtype = _SIGNED[truth.bits]
         return self.and_(Value(dtype, truth.text), self.literal(1, dtype))
 
-    def select(self, condition: Value, a: Value, b: Value) -> Value:
-        if a.dtype.is_complex:
-            real = self.select(condition, self.real(a), self.real(b))
-            return self.paired(a.dtype, real, self.select(condition, self.imag(a), self.imag(b)))
-        if a.dtype is bool_:
-            return self.or_(self.and_(condition, a), self.and_(self.not_(condition), b))
+    def chosen(self, condition: Value, a: Value, b: Value) -> Value:
         bits = self.bits(a.dtype)
         if self.width == 1:
             text = f"{condition.text} ? {a.text} : {b.text}"
@@ -208,10 +158,12 @@ class CBuilder:
 
     # Arithmetic
 
-    def _arithmetic(self, sign: str, a: Value, b: Value) -> Value:
+    def arithmetic(self, sign: str, a: Value, b: Value) -> Value:
         ctype = self.ctype(a.dtype)
         if a.dtype.is_float:
             return Value(a.dtype, self.let(ctype, f"{a.text} {sign} {b.text}"), exact=False)
+        if sign == "/":
+            return self._plain(sign, a, b)
         # Unsigned, because overflow of signed integers is not defined in C.
         if self.width == 1:
             wide = "uint" if a.dtype.bits <= 32 else "ulong"
@@ -220,181 +172,27 @@ class CBuilder:
         x, y = (self.dialect.reinterpret.format(type=unsigned, x=v.text) for v in (a, b))
         return self.number(a.dtype, self.dialect.reinterpret.format(type=ctype, x=f"({x} {sign} {y})"))
 
-    def add(self, a: Value, b: Value) -> Value:
-        return complexes.add(self, a, b) if a.dtype.is_complex else self._arithmetic("+", a, b)
-
-    def sub(self, a: Value, b: Value) -> Value:
-        return complexes.sub(self, a, b) if a.dtype.is_complex else self._arithmetic("-", a, b)
-
-    def mul(self, a: Value, b: Value) -> Value:
-        return complexes.mul(self, a, b) if a.dtype.is_complex else self._arithmetic("*", a, b)
-
-    def div(self, a: Value, b: Value) -> Value:
-        return complexes.div(self, a, b) if a.dtype.is_complex else self._arithmetic("/", a, b)
-
-    def neg(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return self.paired(x.dtype, self.neg(self.real(x)), self.neg(self.imag(x)))
-        if x.dtype.is_float:
-            return Value(x.dtype, self.let(self.ctype(x.dtype), f"-{x.text}"), exact=x.exact)
-        return self.sub(self.const(0, x), x)
-
-    def abs(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return self.hypot(self.real(x), self.imag(x))
-        if x.dtype.is_float:
-            return replace(self.function("fabs", x), exact=x.exact)
-        return x if x.dtype.kind == "unsigned integer" else self.select(self.lt(x, self.const(0, x)), self.neg(x), x)
-
-    def sign(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return complexes.sign(self, x)
-        zero, one = self.const(0, x), self.const(1, x)
-        rest = self.select(self.eq(x, zero), zero, x)
-        if x.dtype.kind != "unsigned integer":
-            rest = self.select(self.lt(x, zero), self.const(-1, x), rest)
-        return self.select(self.lt(zero, x), one, rest)
-
-    def min(self, a: Value, b: Value) -> Value:
-        return self.select(self._or_nan(a, self.lt(a, b)), a, b)
-
-    def max(self, a: Value, b: Value) -> Value:
-        return self.select(self._or_nan(a, self.lt(b, a)), a, b)
-
-    def _or_nan(self, x: Value, condition: Value) -> Value:
-        return self.or_(condition, self.not_(self.eq(x, x))) if x.dtype.is_float else condition
-
-    def floordiv(self, a: Value, b: Value) -> Value:
-        return formulas.divided(self, a, b)[0]
-
-    def mod(self, a: Value, b: Value) -> Value:
-        return formulas.divided(self, a, b)[1]
-
-    def pow(self, a: Value, b: Value) -> Value:
-        if a.dtype.is_complex:
-            return complexes.pow(self, a, b)
-        return self.function("pow", a, b) if a.dtype.is_float else formulas.integer_power(self, a, b)
-
-    def hypot(self, a: Value, b: Value) -> Value:
-        return self.function("hypot", a, b)
-
-    def copysign(self, a: Value, b: Value) -> Value:
-        return replace(self.function("copysign", a, b), exact=a.exact)
-
-    def nextafter(self, a: Value, b: Value) -> Value:
-        return halves.nextafter(self, a, b) if a.dtype.is_half else self.function("nextafter", a, b)
-
-    # Rounding
-
-    def rounded(self, x: Value) -> Value:
-        """The value as its dtype holds it: what an op ends with."""
-        return x if x.exact or not x.dtype.is_half else halves.rounded(self, x)
-
-    def _whole(self, name: str, x: Value) -> Value:
-        return replace(self.function(name, x), exact=x.exact) if x.dtype.is_float else x
-
-    def floor(self, x: Value) -> Value:
-        return self._whole("floor", x)
-
-    def ceil(self, x: Value) -> Value:
-        return self._whole("ceil", x)
-
-    def trunc(self, x: Value) -> Value:
-        return self._whole("trunc", x)
-
-    def rint(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return self.paired(x.dtype, self.rint(self.real(x)), self.rint(self.imag(x)))
-        return self._whole("rint", x)
+    def negated(self, x: Value) -> Value:
+        return Value(x.dtype, self.let(self.ctype(x.dtype), f"-{x.text}"), exact=x.exact)
 
     # Comparison and bits
 
-    def _compared(self, sign: str, a: Value, b: Value) -> Value:
+    def compared(self, sign: str, a: Value, b: Value) -> Value:
         return self.truth(f"({a.text} {sign} {b.text})", self.bits(a.dtype))
 
-    def eq(self, a: Value, b: Value) -> Value:
-        if a.dtype.is_complex:
-            return self.and_(self.eq(self.real(a), self.real(b)), self.eq(self.imag(a), self.imag(b)))
-        return self.not_(self.xor(a, b)) if a.dtype is bool_ else self._compared("==", a, b)
-
-    def lt(self, a: Value, b: Value) -> Value:
-        return self.and_(self.not_(a), b) if a.dtype is bool_ else self._compared("<", a, b)
-
-    def le(self, a: Value, b: Value) -> Value:
-        return self.or_(self.not_(a), b) if a.dtype is bool_ else self._compared("<=", a, b)
-
-    def isinf(self, x: Value) -> Value:
-        if x.dtype.is_complex:
-            return self.or_(self.isinf(self.real(x)), self.isinf(self.imag(x)))
-        if not x.dtype.is_float:
-            return self.literal(False, bool_)
-        return self.eq(self.abs(x), self.const(float("inf"), x))
-
-    def not_(self, x: Value) -> Value:
+    def inverted(self, x: Value) -> Value:
         if x.dtype is bool_:
             return self.truth(f"!{x.text}" if self.width == 1 else f"~{x.text}", x.bits)
         text = f"~{x.text}"
         return self.number(x.dtype, text if self.width > 1 else f"({self.ctype(x.dtype)})({text})")
 
-    def _bitwise(self, sign: str, a: Value, b: Value) -> Value:
+    def bitwise(self, sign: str, a: Value, b: Value) -> Value:
         if a.dtype is bool_:
             bits = max(a.bits, b.bits)
             return self.truth(f"{self.with_bits(a, bits)} {sign} {self.with_bits(b, bits)}", bits)
+        return self._plain(sign, a, b)
+
+    def _plain(self, sign: str, a: Value, b: Value) -> Value:
+        """C's operator on integers."""
         text = f"{a.text} {sign} {b.text}"
         return self.number(a.dtype, text if self.width > 1 else f"({self.ctype(a.dtype)})({text})")
-
-    def and_(self, a: Value, b: Value) -> Value:
-        return self._bitwise("&", a, b)
-
-    def or_(self, a: Value, b: Value) -> Value:
-        return self._bitwise("|", a, b)
-
-    def xor(self, a: Value, b: Value) -> Value:
-        return self._bitwise("^", a, b)
-
-    def shl(self, a: Value, b: Value) -> Value:
-        fits, places = self._shift(a, b)
-        return self.select(fits, self._arithmetic("<<", a, places), self.const(0, a))
-
-    def shr(self, a: Value, b: Value) -> Value:
-        fits, places = self._shift(a, b)
-        moved = self._bitwise(">>", a, places)
-        if a.dtype.kind == "unsigned integer":
-            return self.select(fits, moved, self.const(0, a))
-        gone = self.select(self.lt(a, self.const(0, a)), self.const(-1, a), self.const(0, a))
-        return self.select(fits, moved, gone)
-
-    def _shift(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Whether so many places are fewer than there are bits, and a number of places that certainly is."""
-        fits = self.and_(self.lt(b, self.const(a.dtype.bits, b)), self.le(self.const(0, b), b))
-        return fits, self.select(fits, b, self.const(0, b))
-
-    # Functions
-
-    def tanh(self, x: Value) -> Value:
-        return COMPLEX["tanh"](self, x) if x.dtype.is_complex else formulas.tanh(self, x)
-
-    def logaddexp(self, a: Value, b: Value) -> Value:
-        return formulas.logaddexp(self, a, b)
-
-    def atan2(self, a: Value, b: Value) -> Value:
-        return self.function("atan2", a, b)
-
-    sqrt = _function("sqrt")
-    exp = _function("exp")
-    expm1 = _function("expm1")
-    log = _function("log")
-    log1p = _function("log1p")
-    log2 = _function("log2")
-    log10 = _function("log10")
-    sin = _function("sin")
-    cos = _function("cos")
-    tan = _function("tan")
-    asin = _function("asin")
-    acos = _function("acos")
-    atan = _function("atan")
-    sinh = _function("sinh")
-    cosh = _function("cosh")
-    asinh = _function("asinh")
-    acosh = _function("acosh")
-    atanh = _function("atanh")

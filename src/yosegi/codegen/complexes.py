@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Final
 from ..dtype import real_of
 
 if TYPE_CHECKING:
-    from .c import CBuilder
+    from .primitives import Primitives
     from .value import Value
 
 _LOG2_E: Final = 1.4426950408889634
 _LOG10_E: Final = 0.4342944819032518
 
 
-def _parts(k: CBuilder, z: Value) -> tuple[Value, Value]:
+def _parts(k: Primitives, z: Value) -> tuple[Value, Value]:
     return k.real(z), k.imag(z)
 
 
-def _infinite(k: CBuilder, x: Value) -> Value:
+def _infinite(k: Primitives, x: Value) -> Value:
     return k.const(float("inf"), x)
 
 
-def _finite(k: CBuilder, x: Value) -> Value:
+def _finite(k: Primitives, x: Value) -> Value:
     return k.lt(k.abs(x), _infinite(k, x))
 
 
-def _times(k: CBuilder, x: Value, number: float) -> Value:
+def _times(k: Primitives, x: Value, number: float) -> Value:
     return k.mul(x, k.const(number, x))
 
 
-def _turned(k: CBuilder, z: Value, function: Callable[[CBuilder, Value], Value]) -> Value:
+def _turned(k: Primitives, z: Value, function: Callable[[Primitives, Value], Value]) -> Value:
     """-i f(iz): how the circular functions follow from the hyperbolic ones."""
     x, y = _parts(k, z)
     a, b = _parts(k, function(k, k.paired(z.dtype, k.neg(y), x)))
@@ -46,23 +46,23 @@ def _turned(k: CBuilder, z: Value, function: Callable[[CBuilder, Value], Value])
 # Arithmetic
 
 
-def add(k: CBuilder, a: Value, b: Value) -> Value:
+def add(k: Primitives, a: Value, b: Value) -> Value:
     """a + b."""
     return k.paired(a.dtype, k.add(k.real(a), k.real(b)), k.add(k.imag(a), k.imag(b)))
 
 
-def sub(k: CBuilder, a: Value, b: Value) -> Value:
+def sub(k: Primitives, a: Value, b: Value) -> Value:
     """a - b."""
     return k.paired(a.dtype, k.sub(k.real(a), k.real(b)), k.sub(k.imag(a), k.imag(b)))
 
 
-def mul(k: CBuilder, a: Value, b: Value) -> Value:
+def mul(k: Primitives, a: Value, b: Value) -> Value:
     """a b, by the school's rule, as NumPy has it."""
     (ar, ai), (br, bi) = _parts(k, a), _parts(k, b)
     return k.paired(a.dtype, k.sub(k.mul(ar, br), k.mul(ai, bi)), k.add(k.mul(ar, bi), k.mul(ai, br)))
 
 
-def div(k: CBuilder, a: Value, b: Value) -> Value:
+def div(k: Primitives, a: Value, b: Value) -> Value:
     """a / b, by Smith's method: no overflow on the way."""
     (ar, ai), (br, bi) = _parts(k, a), _parts(k, b)
     size_r, size_i = k.abs(br), k.abs(bi)
@@ -81,7 +81,7 @@ def div(k: CBuilder, a: Value, b: Value) -> Value:
     )
 
 
-def sign(k: CBuilder, z: Value) -> Value:
+def sign(k: Primitives, z: Value) -> Value:
     """z / |z|, and 0 for 0."""
     x, y = _parts(k, z)
     size, zero = k.abs(z), k.const(0, x)
@@ -96,19 +96,19 @@ def sign(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, part(x, far_x), part(y, far_y))
 
 
-def pow(k: CBuilder, a: Value, b: Value) -> Value:
+def pow(k: Primitives, a: Value, b: Value) -> Value:
     """a**b: by repeated products for small whole b, as NumPy does, else by the logarithm."""
     (ar, ai), (br, bi) = _parts(k, a), _parts(k, b)
     zero, one = k.const(0, br), k.const(1, a)
     size = k.abs(br)
     whole = k.and_(k.and_(k.eq(bi, zero), k.eq(k.trunc(br), br)), k.lt(size, k.const(100, br)))
-    power, base, left = k.variable(one), k.variable(a), k.variable(k.select(whole, size, zero))
-    with k.block("for (int bit = 0; bit < 7; bit++)"):
+
+    def step(power: Value, base: Value, left: Value) -> tuple[Value, Value, Value]:
         half = k.floor(_times(k, left, 0.5))
         odd = k.lt(_times(k, half, 2), left)
-        k.assign(power, k.select(odd, k.mul(power, base), power))
-        k.assign(base, k.mul(base, base))
-        k.assign(left, half)
+        return k.select(odd, k.mul(power, base), power), k.mul(base, base), half
+
+    power, _, _ = k.repeat(7, (one, a, k.select(whole, size, zero)), step)
     products = k.select(k.lt(br, zero), div(k, one, power), power)
     made = k.select(whole, products, exp(k, mul(k, b, log(k, a))))
     nan = k.const(complex("nan+nanj"), a)
@@ -120,7 +120,7 @@ def pow(k: CBuilder, a: Value, b: Value) -> Value:
 # Roots, exponentials, logarithms
 
 
-def sqrt(k: CBuilder, z: Value) -> Value:
+def sqrt(k: Primitives, z: Value) -> Value:
     """The root with a positive real part."""
     x, y = _parts(k, z)
     zero, bits = k.const(0, x), real_of(z.dtype).bits
@@ -153,7 +153,7 @@ def sqrt(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(y_far, infinity, real), k.select(y_far, y, imag))
 
 
-def exp(k: CBuilder, z: Value) -> Value:
+def exp(k: Primitives, z: Value) -> Value:
     """e**z."""
     x, y = _parts(k, z)
     zero = k.const(0, x)
@@ -172,7 +172,7 @@ def exp(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, real, imag)
 
 
-def expm1(k: CBuilder, z: Value) -> Value:
+def expm1(k: Primitives, z: Value) -> Value:
     """e**z - 1, exact near 0."""
     x, y = _parts(k, z)
     sine = k.sin(_times(k, y, 0.5))
@@ -182,7 +182,7 @@ def expm1(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(is_near, near, k.sub(k.real(whole), k.const(1, x))), k.imag(whole))
 
 
-def _log_size(k: CBuilder, x: Value, y: Value) -> Value:
+def _log_size(k: Primitives, x: Value, y: Value) -> Value:
     """log |z|, exact where |z| is near 1, without overflow where it is large."""
     a, b = k.abs(x), k.abs(y)
     large, small = k.max(a, b), k.min(a, b)
@@ -196,13 +196,13 @@ def _log_size(k: CBuilder, x: Value, y: Value) -> Value:
     return k.select(near, _times(k, k.log1p(excess), 0.5), far)
 
 
-def log(k: CBuilder, z: Value) -> Value:
+def log(k: Primitives, z: Value) -> Value:
     """The logarithm with an imaginary part in [-π, π]."""
     x, y = _parts(k, z)
     return k.paired(z.dtype, _log_size(k, x, y), k.atan2(y, x))
 
 
-def log1p(k: CBuilder, z: Value) -> Value:
+def log1p(k: Primitives, z: Value) -> Value:
     """log(1 + z), exact near 0."""
     x, y = _parts(k, z)
     shifted = k.add(x, k.const(1, x))
@@ -212,8 +212,8 @@ def log1p(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, real, k.atan2(y, shifted))
 
 
-def _scaled_log(factor: float) -> Callable[[CBuilder, Value], Value]:
-    def scaled(k: CBuilder, z: Value) -> Value:
+def _scaled_log(factor: float) -> Callable[[Primitives, Value], Value]:
+    def scaled(k: Primitives, z: Value) -> Value:
         x, y = _parts(k, log(k, z))
         return k.paired(z.dtype, _times(k, x, factor), _times(k, y, factor))
 
@@ -223,7 +223,7 @@ def _scaled_log(factor: float) -> Callable[[CBuilder, Value], Value]:
 # Hyperbolic and circular functions
 
 
-def _grown(k: CBuilder, x: Value) -> tuple[Value, Value, Value]:
+def _grown(k: Primitives, x: Value) -> tuple[Value, Value, Value]:
     """sinh and cosh of x but for a factor, without overflow before the product has it; and the factor."""
     large = k.lt(k.const(80 if real_of(x.dtype).bits == 32 else 700, x), k.abs(x))
     half = k.exp(_times(k, k.abs(x), 0.5))
@@ -232,7 +232,7 @@ def _grown(k: CBuilder, x: Value) -> tuple[Value, Value, Value]:
     return k.select(large, k.copysign(rising, x), k.sinh(x)), k.select(large, rising, k.cosh(x)), factor
 
 
-def sinh(k: CBuilder, z: Value) -> Value:
+def sinh(k: Primitives, z: Value) -> Value:
     """sinh x cos y + i cosh x sin y."""
     x, y = _parts(k, z)
     s, c, factor = _grown(k, x)
@@ -244,7 +244,7 @@ def sinh(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(level, k.sinh(x), k.select(kept, x, real)), k.select(level, y, imag))
 
 
-def cosh(k: CBuilder, z: Value) -> Value:
+def cosh(k: Primitives, z: Value) -> Value:
     """cosh x cos y + i sinh x sin y."""
     x, y = _parts(k, z)
     s, c, factor = _grown(k, x)
@@ -257,7 +257,7 @@ def cosh(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(level, k.cosh(x), real), k.select(level, flat, imag))
 
 
-def tanh(k: CBuilder, z: Value) -> Value:
+def tanh(k: Primitives, z: Value) -> Value:
     """The hyperbolic tangent."""
     x, y = _parts(k, z)
     zero, one = k.const(0, x), k.const(1, x)
@@ -275,7 +275,7 @@ def tanh(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(far, k.copysign(one, x), real), k.select(far, faded, imag))
 
 
-def cos(k: CBuilder, z: Value) -> Value:
+def cos(k: Primitives, z: Value) -> Value:
     """cos z = cosh iz."""
     x, y = _parts(k, z)
     return cosh(k, k.paired(z.dtype, k.neg(y), x))
@@ -284,7 +284,7 @@ def cos(k: CBuilder, z: Value) -> Value:
 # Inverses
 
 
-def _roots(k: CBuilder, z: Value) -> tuple[Value, Value]:
+def _roots(k: Primitives, z: Value) -> tuple[Value, Value]:
     """The roots of 1 - z and of 1 + z. The zero of a real z keeps its sign in both."""
     x, y = _parts(k, z)
     one = k.const(1, x)
@@ -292,16 +292,16 @@ def _roots(k: CBuilder, z: Value) -> tuple[Value, Value]:
     return minus, sqrt(k, k.paired(z.dtype, k.add(one, x), y))
 
 
-def _cross(k: CBuilder, a: Value, b: Value) -> Value:
+def _cross(k: Primitives, a: Value, b: Value) -> Value:
     """The imaginary part of conj(a) b."""
     return k.sub(k.mul(k.real(a), k.imag(b)), k.mul(k.imag(a), k.real(b)))
 
 
-def _unknown(k: CBuilder, x: Value, y: Value) -> Value:
+def _unknown(k: Primitives, x: Value, y: Value) -> Value:
     return k.not_(k.and_(k.eq(x, x), k.eq(y, y)))
 
 
-def asin(k: CBuilder, z: Value) -> Value:
+def asin(k: Primitives, z: Value) -> Value:
     """The inverse sine."""
     x, y = _parts(k, z)
     minus, plus = _roots(k, z)
@@ -313,18 +313,19 @@ def asin(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, real, imag)
 
 
-def acos(k: CBuilder, z: Value) -> Value:
+def acos(k: Primitives, z: Value) -> Value:
     """The inverse cosine."""
     x, y = _parts(k, z)
     minus, plus = _roots(k, z)
     real = _times(k, k.atan2(k.real(minus), k.real(plus)), 2)
     on_axis = k.select(k.eq(x, k.const(0, x)), k.const(pi / 2, x), k.const(float("nan"), x))
     far = k.or_(k.isinf(x), k.isinf(y))
+    real = k.select(far, k.atan2(k.abs(y), x), real)
     imag = k.select(far, k.neg(k.copysign(_infinite(k, y), y)), k.asinh(_cross(k, plus, minus)))
     return k.paired(z.dtype, k.select(_unknown(k, x, y), on_axis, real), imag)
 
 
-def acosh(k: CBuilder, z: Value) -> Value:
+def acosh(k: Primitives, z: Value) -> Value:
     """The inverse hyperbolic cosine."""
     x, y = _parts(k, z)
     one = k.const(1, x)
@@ -333,11 +334,12 @@ def acosh(k: CBuilder, z: Value) -> Value:
     along = k.add(k.mul(k.real(minus), k.real(plus)), k.mul(k.imag(minus), k.imag(plus)))
     far = k.or_(k.isinf(x), k.isinf(y))
     on_axis = k.select(k.eq(x, k.const(0, x)), k.const(pi / 2, x), k.const(float("nan"), x))
-    imag = k.select(_unknown(k, x, y), on_axis, _times(k, k.atan2(k.imag(minus), k.real(plus)), 2))
+    imag = k.select(far, k.atan2(y, x), _times(k, k.atan2(k.imag(minus), k.real(plus)), 2))
+    imag = k.select(_unknown(k, x, y), on_axis, imag)
     return k.paired(z.dtype, k.select(far, _infinite(k, x), k.asinh(along)), imag)
 
 
-def atanh(k: CBuilder, z: Value) -> Value:
+def atanh(k: Primitives, z: Value) -> Value:
     """The inverse hyperbolic tangent."""
     x, y = _parts(k, z)
     zero, one, size = k.const(0, x), k.const(1, x), k.abs(x)
@@ -356,7 +358,7 @@ def atanh(k: CBuilder, z: Value) -> Value:
     return k.paired(z.dtype, k.select(k.eq(x, zero), x, real), imag)
 
 
-FUNCTIONS: Final[dict[str, Callable[[CBuilder, Value], Value]]] = {
+FUNCTIONS: Final[dict[str, Callable[[Primitives, Value], Value]]] = {
     "sqrt": sqrt, "exp": exp, "expm1": expm1,
     "log": log, "log1p": log1p, "log2": _scaled_log(_LOG2_E), "log10": _scaled_log(_LOG10_E),
     "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": lambda k, z: _turned(k, z, asin),

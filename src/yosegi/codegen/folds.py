@@ -11,14 +11,14 @@ import numpy as np
 
 from ..dtype import DType, bool_, float32, float64, int32, real_of
 from ..node import Call
-from .c import CBuilder
+from .primitives import Primitives
 from .value import Value
 
-_COMBINE: Final = {
-    "sum": CBuilder.add, "prod": CBuilder.mul, "max": CBuilder.max, "min": CBuilder.min,
-}  # fmt: skip
+_COMBINE: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _ON_HOST: Final[dict[str, Callable[..., Any]]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 _FOLD_OF: Final = {"mean": "sum", "all": "min", "any": "max"}
+_OF_TRUTH: Final = {"sum": "max", "prod": "min"}
+"""What adding and multiplying truth values comes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Fold:
     def of(cls, call: Call) -> Fold:
         """The fold of a reduction's call."""
         name, given, result = call.op.name, call.inputs[0].dtype, call.spec.dtype
-        of_truth = name in ("all", "any") or (given is bool_ and name in ("max", "min"))
+        if result is bool_:
+            name = _OF_TRUTH.get(name, name)
+        of_truth = result is bool_
         if of_truth:
             accumulated = int32
         elif result.is_half:
@@ -56,15 +58,16 @@ class Fold:
             return info.min if self.name == "max" else info.max
         return float("-inf") if self.name == "max" else float("inf")
 
-    def begin(self, k: CBuilder, value: Value) -> Value:
+    def begin(self, k: Primitives, value: Value) -> Value:
         """An element as it is folded."""
         return k.convert(k.convert(value, bool_) if self.of_truth else value, self.accumulated)
 
-    def combine(self, k: CBuilder, a: Value, b: Value) -> Value:
+    def combine(self, k: Primitives, a: Value, b: Value) -> Value:
         """Two as one."""
-        return _COMBINE[self.name](k, a, b)
+        made: Value = getattr(k, _COMBINE[self.name])(a, b)
+        return made
 
-    def end(self, k: CBuilder, value: Value) -> Value:
+    def end(self, k: Primitives, value: Value) -> Value:
         """The result, from what all elements have become."""
         if self.count:
             part = k.literal(self.count, real_of(self.accumulated))

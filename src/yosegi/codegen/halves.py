@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ..dtype import bfloat16, float32, int32, uint32
+from ..dtype import bfloat16, float32, float64, int32, uint32
 
 if TYPE_CHECKING:
-    from .c import CBuilder
+    from .primitives import Primitives
     from .value import Value
 
 _SMALLEST_NORMAL: Final = 2.0**-14
@@ -19,10 +19,10 @@ _STEP: Final = 2.0**-24  # between float16 numbers below the smallest normal one
 _LARGEST: Final = 65504.0
 
 
-def rounded(k: CBuilder, x: Value) -> Value:
+def rounded(k: Primitives, x: Value) -> Value:
     """A float as the nearest number of its 16-bit dtype, halves to even."""
     dtype, single = x.dtype, replace(x, dtype=float32)
-    size = k.abs(single)
+    size = single if dtype is bfloat16 else k.abs(single)
     bits = k.reinterpreted(size, uint32)
     dropped = 16 if dtype is bfloat16 else 13
     last = k.and_(k.shr(bits, k.const(dropped, bits)), k.const(1, bits))
@@ -32,12 +32,22 @@ def rounded(k: CBuilder, x: Value) -> Value:
         kept = k.select(k.lt(k.const(_LARGEST, size), kept), k.const(float("inf"), size), kept)
         half = k.const(0.5, size)  # its last place is the step of the subnormal numbers
         tiny = k.sub(k.add(size, half), half)
-        kept = k.select(k.lt(size, k.const(_SMALLEST_NORMAL, size)), tiny, kept)
-    made = k.select(k.eq(single, single), k.copysign(kept, single), k.const(float("nan"), single))
+        kept = k.copysign(k.select(k.lt(size, k.const(_SMALLEST_NORMAL, size)), tiny, kept), single)
+    made = k.select(k.eq(single, single), kept, k.const(float("nan"), single))
     return replace(made, dtype=dtype, exact=True)
 
 
-def nextafter(k: CBuilder, a: Value, b: Value) -> Value:
+def narrowed(k: Primitives, x: Value) -> Value:
+    """A double as a float from which 16 bits are rounded as from the double: what is lost shows in the last bit."""
+    single = k.converted(x, float32)
+    back = k.converted(single, float64)
+    bits = k.reinterpreted(single, int32)
+    one = k.const(1, bits)
+    below = k.select(k.lt(k.abs(x), k.abs(back)), k.sub(bits, one), bits)
+    return k.reinterpreted(k.select(k.eq(x, back), bits, k.or_(below, one)), float32)
+
+
+def nextafter(k: Primitives, a: Value, b: Value) -> Value:
     """The number of the 16-bit dtype next to `a` on the way to `b`."""
     dtype = a.dtype
     x, y = replace(a, dtype=float32), replace(b, dtype=float32)

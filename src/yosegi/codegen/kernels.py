@@ -18,6 +18,7 @@ from ..reference import bind
 from .access import Dimension, parameter
 from .c import CBuilder
 from .dialect import Dialect, Target
+from .primitives import Primitives
 from .value import Value
 
 NAME = "kernel_"
@@ -95,7 +96,7 @@ def dtypes_of(region: Region) -> list[DType]:
     return [s.dtype for call in region.calls for s in (*call.inputs, *call.outputs)]
 
 
-def evaluated(region: Region, nodes: Sequence[int], k: CBuilder, load: Callable[[int], Value]) -> dict[int, Value]:
+def evaluated(region: Region, nodes: Sequence[int], k: Primitives, load: Callable[[int], Value]) -> dict[int, Value]:
     """The values of a region's elementwise calls on the elements that `load` gives."""
     graph = region.graph
     values: dict[int, Value] = {}

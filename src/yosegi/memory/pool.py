@@ -63,11 +63,17 @@ class Pool:
     """
 
     def __init__(
-        self, allocate: Callable[[int, int], Any], free: Callable[[Any], None], limit: int | None = None
+        self,
+        allocate: Callable[[int, int], Any],
+        free: Callable[[Any], None],
+        limit: int | None = None,
+        most_kept: int | None = None,
     ) -> None:
         self._allocate = allocate
         self._free = free
         self.limit = limit
+        self._most_kept = most_kept
+        """Bytes that are kept for reuse at most, if there is a bound: what comes back beyond it is given back."""
         self.on_take: Callable[[Any, int], None] | None = None
         """Called with every block's memory and bytes before it is handed out. Tests fill them with garbage here."""
         self._cached: dict[tuple[int, int], list[Any]] = {}
@@ -99,6 +105,10 @@ class Pool:
             self._collect()
             return self._drop()
 
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
     def statistics(self) -> PoolStatistics:
         """What the pool holds now, and the most it has held."""
         with self._lock:
@@ -108,8 +118,11 @@ class Pool:
     def _collect(self) -> None:
         while self._returned:
             key, memory = self._returned.popleft()
-            self._cached.setdefault(key, []).append(memory)
             self._in_use -= key[0]
+            if self._most_kept is not None and self._kept + key[0] > self._most_kept:
+                self._free(memory)
+                continue
+            self._cached.setdefault(key, []).append(memory)
             self._kept += key[0]
 
     def _new(self, nbytes: int, key: tuple[int, int]) -> Any:

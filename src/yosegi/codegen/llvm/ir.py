@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -19,6 +20,11 @@ class Module:
     functions: list[Function] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     globals: list[str] = field(default_factory=list)
+    converts_halves: bool = True
+    """Whether the target has instructions between float16 and float; else its bits are taken apart."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """Constants that functions look up, by name."""
+    _metadata: dict[str, str] = field(default_factory=dict)
 
     def function(self, name: str, parameters: Sequence[tuple[str, str]], returns: str = "void") -> Function:
         """A new function: its parameters are (type, name) pairs, the names without `%`."""
@@ -26,10 +32,21 @@ class Module:
         self.functions.append(made)
         return made
 
+    def table(self, name: str, element: str, texts: Sequence[str]) -> None:
+        """Constants that functions can look up under `@name`."""
+        items = ", ".join(f"{element} {t}" for t in texts)
+        self.tables[name] = f"@{name} = internal unnamed_addr constant [{len(texts)} x {element}] [{items}], align 64"
+
+    def metadata(self, node: str) -> str:
+        """The name of a node of metadata: `!nontemporal {module.metadata("!{i32 1}")}`."""
+        return self._metadata.setdefault(node, f"!{len(self._metadata)}")
+
     def text(self, attributes: str) -> str:
         """The module; `attributes` are those of every function."""
-        defined = [f.text() for f in self.functions]
-        return "\n".join([*self.globals, *defined, *sorted(self.declarations), f"attributes #0 = {{ {attributes} }}", ""])
+        lines = [*self.globals, *self.tables.values(), *[f.text() for f in self.functions], *sorted(self.declarations)]
+        lines.append(f"attributes #0 = {{ {attributes} }}")
+        lines += [f"{name} = {node}" for node, name in self._metadata.items()]
+        return "\n".join([*lines, ""])
 
 
 @dataclass(slots=True)
@@ -47,6 +64,20 @@ class Loop:
         self.following = values
 
 
+@dataclass(slots=True)
+class Branch:
+    """Code under a condition: the values that come out of it."""
+
+    values: tuple[str, ...]
+    """Afterwards: what was given, or what holds otherwise."""
+    given: tuple[str, ...] = ()
+
+    def give(self, *values: str) -> None:
+        """What comes out if the condition holds: one value for each of `values`."""
+        assert len(values) == len(self.values)
+        self.given = values
+
+
 class Function:
     """One function being written."""
 
@@ -57,6 +88,8 @@ class Function:
         self.lines = [f"define {returns} @{name}({signature}) #0 {{", "entry:"]
         self.block = "entry"
         """The label of the block that is being written."""
+        self.known: dict[Any, Any] = {}
+        """What has been computed where it can be used again: `pure` instructions, and whatever a writer remembers."""
         self._count = 0
 
     def fresh(self, stem: str = "v") -> str:
@@ -70,24 +103,50 @@ class Function:
         self.lines.append(f"  {name} = {instruction}")
         return name
 
+    def pure(self, instruction: str) -> str:
+        """The result of an instruction that depends on its operands alone; written once, however often asked for."""
+        name: str | None = self.known.get(instruction)
+        if name is None:
+            name = self.known[instruction] = self.let(instruction)
+        return name
+
     def do(self, instruction: str) -> None:
         """An instruction without a result."""
         self.lines.append(f"  {instruction}")
 
     def call(self, returns: str, name: str, types: Sequence[str], values: Sequence[str], flags: str = "") -> str:
         """Call a function from outside, intrinsics included; its result, or nothing for `void`."""
-        self.module.declarations.add(f"declare {returns} @{name}({', '.join(types)})")
-        arguments = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
-        text = f"call {flags}{' ' if flags else ''}{returns} @{name}({arguments})"
+        text = self._called(returns, name, types, values, flags)
         if returns == "void":
             self.do(text)
             return ""
         return self.let(text)
 
+    def pure_call(self, returns: str, name: str, types: Sequence[str], values: Sequence[str]) -> str:
+        """The same, of a function whose result depends on its arguments alone."""
+        return self.pure(self._called(returns, name, types, values, ""))
+
+    def _called(self, returns: str, name: str, types: Sequence[str], values: Sequence[str], flags: str) -> str:
+        self.module.declarations.add(f"declare {returns} @{name}({', '.join(types)})")
+        arguments = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
+        return f"call {flags}{' ' if flags else ''}{returns} @{name}({arguments})"
+
     def begin(self, label: str) -> None:
-        """Go on in a new block."""
+        """Go on in a new block, of which nothing is known."""
+        self.known = {}
+        self._begin(label)
+
+    def _begin(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self.block = label
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """What is computed here is not known outside."""
+        outside = self.known
+        self.known = dict(outside)
+        yield
+        self.known = outside
 
     @contextmanager
     def loop(
@@ -97,36 +156,44 @@ class Function:
         head, body, last, after = (self.fresh(stem) for stem in ("head", "body", "last", "after"))
         before = self.block
         self.do(f"br label %{head}")
-        self.begin(head)
+        self._begin(head)
         index, following = f"%{self.fresh('i')}", f"%{self.fresh('i')}"
         values = tuple(f"%{self.fresh('c')}" for _ in carried)
         phis = len(self.lines)
         done = f"%{self.fresh()}"
         self.do(f"{done} = icmp sge i64 {index}, {end}")
         self.do(f"br i1 {done}, label %{after}, label %{body}")
-        self.begin(body)
+        self._begin(body)
         under_way = Loop(index, values)
-        yield under_way
+        with self._inside():
+            yield under_way
         assert len(under_way.following) == len(values)
         self.do(f"br label %{last}")
-        self.begin(last)
+        self._begin(last)
         self.do(f"{following} = add nsw i64 {index}, {step}")
         self.do(f"br label %{head}")
-        self.begin(after)
+        self._begin(after)
         made = [f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{last} ]"]
         for (kind, first), value, new in zip(carried, values, under_way.following, strict=True):
             made.append(f"  {value} = phi {kind} [ {first}, %{before} ], [ {new}, %{last} ]")
         self.lines[phis:phis] = made
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
-        """Code that runs if an i1 holds. Nothing computed there is known outside."""
+    def when(self, condition: str, otherwise: Sequence[tuple[str, str]] = ()) -> Iterator[Branch]:
+        """Code that runs if an i1 holds. What comes out is what it gives, or `otherwise`, (type, value) pairs."""
         inside, after = self.fresh("then"), self.fresh("after")
+        before = self.block
         self.do(f"br i1 {condition}, label %{inside}, label %{after}")
-        self.begin(inside)
-        yield
+        self._begin(inside)
+        branch = Branch(tuple(f"%{self.fresh('c')}" for _ in otherwise))
+        with self._inside():
+            yield branch
+        assert len(branch.given) == len(otherwise)
+        last = self.block
         self.do(f"br label %{after}")
-        self.begin(after)
+        self._begin(after)
+        for name, (kind, value), given in zip(branch.values, otherwise, branch.given, strict=True):
+            self.do(f"{name} = phi {kind} [ {value}, %{before} ], [ {given}, %{last} ]")
 
     def ret(self, value: str = "void") -> None:
         """Return."""

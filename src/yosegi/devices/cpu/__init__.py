@@ -1,4 +1,4 @@
-"""The CPU through NumPy: it runs every op by its reference body, and ends every chain."""
+"""The CPU: native kernels where they can be had, NumPy's reference bodies for the rest. It ends every chain."""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ from ...fuse import Region
 from ...memory import HOST
 from ...memory.pool import memory_limit
 from ...op import OpKind
-from .kernel import compile_region
 from .limit import Account
+from .natives import Natives
+from .results import Results
+from .stages import compile_region
 
 
 class Cpu:
@@ -28,17 +30,23 @@ class Cpu:
 
     def __init__(self) -> None:
         limit = memory_limit(self.name)
-        self.account = None if limit is None else Account(limit)
+        self.results = Results()
+        self.account = None if limit is None else Account(limit, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind))
-        self.description = f"{platform.machine()}, {os.cpu_count()} cores, NumPy reference kernels"
+        self.natives = Natives()
+
+    @property
+    def description(self) -> str:
+        """What it is, and what its kernels are."""
+        return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}"
 
     def supports(self, region: Region) -> str | None:
         """Everything: reference bodies are defined for every op."""
         return None
 
     def compile(self, region: Region) -> Kernel:
-        """A Python function that calls the reference bodies."""
-        kernel = compile_region(region)
+        """A Python function that calls native code and reference bodies."""
+        kernel = compile_region(region, self.natives, self.results)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:
@@ -53,12 +61,14 @@ class Cpu:
         """Nothing to wait for: its kernels return when they are done."""
 
     def trim(self) -> int:
-        """Nothing is kept for reuse."""
-        return 0
+        """Give back the memory of results that are gone."""
+        return self.results.pool.trim()
 
     def statistics(self) -> dict[str, int | None]:
-        """Counted only under a limit: otherwise results are NumPy's business."""
-        return {} if self.account is None else {"in_use": self.account.in_use(), "limit": self.account.limit}
+        """Of large results; under a limit, of all."""
+        pool = self.results.pool.statistics()
+        found: dict[str, int | None] = {"in_use": pool.in_use, "cached": pool.cached, "peak": pool.peak}
+        return found if self.account is None else found | {"in_use": self.account.in_use(), "limit": self.account.limit}
 
     def memory(self) -> tuple[int, int]:
         """Main memory, as the system reports it; zeros where it does not."""

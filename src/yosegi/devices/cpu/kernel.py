@@ -1,37 +1,58 @@
-"""Regions as straight-line Python: one NumPy call per op, written out and compiled once.
+"""Regions as straight-line Python: a NumPy call for an op, or a native call for several, written out and compiled once.
 
     def kernel(i0, i1):
-        t0 = f0(i0, i1)
-        t1 = f1(t0, c0, out=t0)  # a ufunc writes into an operand nobody needs any more
-        return (t1,)
+        t0 = empty(s0, d0)
+        n0(i0, i1, t0)  # several ops by one native kernel
+        t1 = f1(t0)
+        t2 = f2(t1, c0, out=t1)  # a ufunc writes into an operand nobody needs any more
+        return (t2,)
 
 The text names nothing of the program but its wiring, so that regions of one structure share their code object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from ...device import Kernel
 from ...errors import OutOfMemory
 from ...fuse import Region, is_constant
 from ...interchange import settled
-from ...node import Call
+from ...node import Call, Spec
 from ...reference import ERROR_STATE, bind
+from .natives import Native
+from .results import LARGE, Results
+
+Step = int | Native
+"""An entry by its reference body, or a group by native code."""
 
 
-def compile_region(region: Region) -> Kernel:
-    """The region as a function of its inputs' arrays."""
-    source, names = _Writer(region).write()
+def numpy_function(region: Region, *, label: str = "", tick: Callable[[], None] | None = None) -> FunctionType:
+    """The region as a function of its inputs' arrays, by reference bodies alone.
+
+    The names of its own begin with `label`. `tick` is called at the beginning of each call.
+    """
+    source, names = _Writer(region, region.nodes, None, label).write(counted=tick is not None)
+    return function_of(source, names | {"tick": tick})
+
+
+def mixed_function(region: Region, steps: Sequence[Step], results: Results, *, label: str = "") -> FunctionType:
+    """The same, by steps of which some are native."""
+    source, names = _Writer(region, steps, results, label).write(counted=False)
+    return function_of(source, names)
+
+
+def function_of(source: str, names: dict[str, Any]) -> FunctionType:
+    """The function `kernel` of a source, with what its free names stand for."""
     variable, ignore = ERROR_STATE
     namespace: dict[str, Any] = {**names, "asarray": np.asarray, "settled": settled, "out_of_memory": _out_of_memory,
-                                 "error_state": variable, "ignore": ignore}  # fmt: skip
+                                 "error_state": variable, "ignore": ignore, "empty": np.empty}  # fmt: skip
     exec(_code(source), namespace)
-    kernel: Kernel = namespace["kernel"]
+    kernel: FunctionType = namespace["kernel"]
     return kernel
 
 
@@ -47,45 +68,85 @@ def _out_of_memory(error: MemoryError) -> OutOfMemory:
 class _Writer:
     """Writes one region."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, steps: Sequence[Step], results: Results | None, label: str) -> None:
+        self.label = label
         self.region = region
         self.graph = region.graph
+        self.steps = steps
+        self.results = results
         self.names: dict[str, Any] = {}
         self.local = {entry: f"i{n}" for n, entry in enumerate(region.inputs)}
-        self.owned: set[int] = set()  # entries whose memory a ufunc has just made: nothing else refers to it
+        self.owned: set[int] = set()  # entries whose memory has just been made: nothing else refers to it
 
-    def write(self) -> tuple[str, dict[str, Any]]:
+    def write(self, *, counted: bool) -> tuple[str, dict[str, Any]]:
         """The source, and what its free names stand for."""
         last = self._last_uses()
-        parameters = ", ".join(self.local.values())
-        body = []
-        for n, entry in enumerate(self.region.nodes):
-            body.append(self._statement(n, entry, last))
-            dead = [self.local[a] for a in dict.fromkeys(self.graph.args[entry])
+        body: list[str] = []
+        for n, step in enumerate(self.steps):
+            body += [self._statement(n, step, last)] if isinstance(step, int) else self._native(n, step)
+            dead = [self.local[a] for a in dict.fromkeys(self._reads(step))
                     if last.get(a) == n and self.local[a].startswith("t")]  # fmt: skip
             if dead:
                 body.append(f"del {', '.join(dead)}")
         results = ", ".join(self._result(entry) for entry in self.region.outputs)
         body.append(f"return ({results},)" if results else "return ()")
+        return self._function(body, counted), self.names
+
+    def _function(self, body: list[str], counted: bool) -> str:
+        head = f"def kernel({', '.join(f'i{n}' for n in range(len(self.region.inputs)))}):\n"
+        head += " tick()\n" if counted else ""
+        raises = " except MemoryError as error:\n  raise out_of_memory(error) from error\n"
         text = "\n".join(f"  {line}" for line in body)
+        if all(not isinstance(step, int) for step in self.steps):  # nothing there that NumPy would warn of
+            return f"{head} try:\n{text}\n{raises}"
         return (
-            f"def kernel({parameters}):\n token = error_state.set(ignore)\n try:\n{text}\n"
-            " except MemoryError as error:\n  raise out_of_memory(error) from error\n"
+            f"{head} token = error_state.set(ignore)\n try:\n{text}\n{raises}"
             " finally:\n  error_state.reset(token)\n"
-        ), self.names
+        )  # fmt: skip
+
+    def _reads(self, step: Step) -> Sequence[int]:
+        return self.graph.args[step] if isinstance(step, int) else step.reads
 
     def _last_uses(self) -> dict[int, int]:
         last: dict[int, int] = {}
-        for n, entry in enumerate(self.region.nodes):
-            for a in self.graph.args[entry]:
+        for n, step in enumerate(self.steps):
+            for a in self._reads(step):
                 last[a] = n
         for entry in self.region.outputs:
-            last[entry] = len(self.region.nodes)
+            last[entry] = len(self.steps)
         return last
+
+    def _named(self, name: str, value: Any) -> str:
+        """A name of the function's own for a value."""
+        self.names[self.label + name] = value
+        return self.label + name
+
+    # Native calls
+
+    def _native(self, n: int, step: Native) -> list[str]:
+        operands = [self._operand(a, plain=False) for a in step.reads]
+        lines = []
+        for m, entry in enumerate(step.group.outputs):
+            self.local[entry] = f"t{n}_{m}"
+            lines.append(f"t{n}_{m} = {self._new(f'{n}_{m}', self.graph.calls[entry].spec)}")
+            self.owned.add(entry)
+        made = [self.local[e] for e in step.group.outputs]
+        if step.kernel.workspace:
+            made.append(f"empty({step.kernel.workspace}, 'u1')")
+        return [*lines, f"{self._named(f'n{n}', step.call)}({', '.join([*operands, *made])})"]
+
+    def _new(self, label: str, spec: Spec) -> str:
+        """The text of a new array for a result."""
+        what = f"{self._named(f's{label}', spec.shape)}, {self._named(f'd{label}', spec.dtype.numpy)}"
+        if spec.nbytes < LARGE or self.results is None:
+            return f"empty({what})"
+        return f"{self._named('large', self.results.new)}({what}, {spec.nbytes})"
+
+    # NumPy calls
 
     def _statement(self, n: int, entry: int, last: dict[int, int]) -> str:
         call, args = self.graph.calls[entry], self.graph.args[entry]
-        function = self.names[f"f{n}"] = bind(call)
+        function = bind(call)
         is_ufunc = isinstance(function, np.ufunc)
         operands = [self._operand(a, plain=is_ufunc) for a in args]
         if is_ufunc:
@@ -97,20 +158,19 @@ class _Writer:
         else:
             self.owned.difference_update(args)  # the result may be a view of them
         self.local[entry] = f"t{n}"
-        return f"t{n} = f{n}({', '.join(operands)})"
+        return f"t{n} = {self._named(f'f{n}', function)}({', '.join(operands)})"
 
     def _is_free(self, entry: int, call: Call, n: int, last: dict[int, int]) -> bool:
         return entry in self.owned and last[entry] == n and self.graph.calls[entry].spec is call.spec
 
     def _operand(self, entry: int, *, plain: bool) -> str:
         if is_constant(self.graph, entry) and entry not in self.local:
-            name = f"c{len(self.names)}"
-            self.names[name] = bind(self.graph.calls[entry])()
-            self.local[entry] = name
+            value = np.require(bind(self.graph.calls[entry])(), requirements="CA")
+            self.local[entry] = self._named(f"c{len(self.names)}", value)
         name = self.local[entry]
         # NumPy returns its scalars from 0-d ufunc calls; bodies other than ufuncs are promised arrays.
         outputs = self.graph.calls[entry].outputs
-        is_array = len(outputs) > 1 or outputs[0].ndim > 0 or not name.startswith("t")
+        is_array = len(outputs) > 1 or outputs[0].ndim > 0 or not name.startswith("t") or entry in self.owned
         return name if plain or is_array else f"asarray({name})"
 
     def _result(self, entry: int) -> str:

@@ -13,13 +13,15 @@ import numpy as np
 from ...device import Kernel
 from ...errors import OutOfMemory
 from ...fuse import Region
+from .results import Results
 
 
 class Account:
-    """The bytes of results that are alive. NumPy allocates them; here they are only counted."""
+    """The bytes of results that are alive. Others allocate them; here they are only counted."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, results: Results) -> None:
         self.limit = limit
+        self._results = results
         self._in_use = 0
         self._known: set[int] = set()
         self._lock = Lock()
@@ -41,6 +43,8 @@ class Account:
         needed = sum(s.nbytes for s in specs)
 
         def checked(*data: Any) -> tuple[Any, ...]:
+            if self.in_use() + self._results.pool.statistics().cached + needed > self.limit:
+                self._results.pool.trim()
             if self.in_use() + needed > self.limit:
                 gc.collect()
                 if self.in_use() + needed > self.limit:

@@ -5,38 +5,29 @@ The verdict is kept beside the programs, by the version of pyopencl and the driv
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ... import store
 from ...trial import attempt
-from .cache import cache_folder, written
 
 _KERNEL = "__kernel void add_one(__global int *x) { x[get_global_id(0)] += 1; }"
 
 
 def verdict() -> str | None:
     """Why OpenCL must not be touched in this process, or `None` if it survived a trial."""
-    path = cache_folder() / f"opencl-trial-{_registered()}.json"
-    with suppress(OSError, ValueError):
-        known: str | None = json.loads(path.read_text(encoding="utf-8"))["failure"]
-        return known
-    outcome = attempt("yosegi.devices.opencl.probe:probe")
-    written(path, json.dumps({"failure": outcome.failure}).encode())
-    return outcome.failure
+    return store.verdict("opencl", _registered(), lambda: attempt("yosegi.devices.opencl.probe:probe"))
 
 
 def _registered() -> str:
-    """What is installed, as a short name: the verdict holds as long as this does not change."""
+    """What is installed: the verdict holds as long as this does not change."""
     folder = Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors"))
     drivers = (
         [f"{p.name} {p.stat().st_mtime_ns}" for p in sorted(folder.glob("*"))] if folder.is_dir() else [str(folder)]
     )
-    return hashlib.sha256("\n".join([version("pyopencl"), *drivers]).encode()).hexdigest()[:16]
+    return "\n".join([version("pyopencl"), *drivers])
 
 
 def probe() -> list[str]:

@@ -1,0 +1,152 @@
+"""The way from Python into a kernel, as LLVM IR: a function that the interpreter calls with no layer between.
+
+It is the C function of a Python callable that takes arrays. A callable's `self` is a bytes object with a `Launch` in
+it: what to run, and the sizes it needs. The arrays' addresses are read out of the array objects. If one of
+the arguments is not an array, or not one whose elements lie as the kernel wants them, they all go to a function in
+Python, which knows more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from typing import Final
+
+PARAMETERS: Final = (("ptr", "arguments"), ("i64", "low"), ("i64", "high"))
+"""A kernel: some of its units of work. `arguments` are the addresses of its sizes and of the arrays' data."""
+BEFORE_ARRAYS: Final = 1
+
+
+class Launch(ctypes.Structure):
+    """One kernel with its sizes, which follow behind."""
+
+    _fields_ = [
+        ("kernel", ctypes.c_void_p), ("finish", ctypes.c_void_p), ("pool", ctypes.c_void_p),
+        ("count", ctypes.c_int64), ("chunk", ctypes.c_int64), ("arrays", ctypes.c_int64),
+        ("save", ctypes.c_void_p), ("restore", ctypes.c_void_p),
+        ("fallback", ctypes.c_void_p), ("vectorcall", ctypes.c_void_p),
+        ("none", ctypes.c_void_p), ("hold", ctypes.c_void_p), ("array_type", ctypes.c_void_p),
+        ("needs", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things lie in objects, in bytes. Interpreters and versions of NumPy may differ."""
+
+    bytes_data: int
+    kind: int
+    data: int
+    flags: int
+
+
+def entry_text(layout: Layout) -> str:
+    """The function `enter`, and `launch` for callers that have the addresses already."""
+    text = re.sub(r"LAYOUT\.(\w+)", lambda m: str(getattr(layout, m[1])), _ENTRY)
+    text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %launch, i64 {getattr(Launch, m[1]).offset}", text)
+    return text.replace("SIZES", str(ctypes.sizeof(Launch))).replace("BEFORE", str(BEFORE_ARRAYS))
+
+
+_ENTRY: Final = """
+define ptr @enter(ptr %self, ptr %given, i64 %n) #0 {
+entry:
+  %launch = getelementptr i8, ptr %self, i64 LAYOUT.bytes_data
+  %p.arrays = field arrays
+  %p.type = field array_type
+  %p.needs = field needs
+  %arrays = load i64, ptr %p.arrays
+  %type = load ptr, ptr %p.type
+  %needs = load i32, ptr %p.needs
+  %slots = add i64 %arrays, BEFORE
+  %arguments = alloca ptr, i64 %slots, align 16
+  %all = icmp eq i64 %n, %arrays
+  br i1 %all, label %next, label %elsewhere
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %put ]
+  %left = icmp slt i64 %i, %arrays
+  br i1 %left, label %look, label %go
+look:
+  %p.object = getelementptr ptr, ptr %given, i64 %i
+  %object = load ptr, ptr %p.object
+  %p.kind = getelementptr i8, ptr %object, i64 LAYOUT.kind
+  %kind = load ptr, ptr %p.kind
+  %is.array = icmp eq ptr %kind, %type
+  br i1 %is.array, label %see, label %elsewhere
+see:
+  %p.flags = getelementptr i8, ptr %object, i64 LAYOUT.flags
+  %flags = load i32, ptr %p.flags
+  %both = and i32 %flags, %needs
+  %fits = icmp eq i32 %both, %needs
+  br i1 %fits, label %put, label %elsewhere
+put:
+  %p.data = getelementptr i8, ptr %object, i64 LAYOUT.data
+  %data = load ptr, ptr %p.data
+  %place = add i64 %i, BEFORE
+  %p.slot = getelementptr ptr, ptr %arguments, i64 %place
+  store ptr %data, ptr %p.slot
+  %i1 = add i64 %i, 1
+  br label %next
+go:
+  %p.save = field save
+  %save = load ptr, ptr %p.save
+  %keeps = icmp eq ptr %save, null
+  br i1 %keeps, label %at.once, label %let.go
+at.once:
+  call void @launch(ptr %launch, ptr %arguments)
+  br label %done
+let.go:
+  %thread = call ptr %save()
+  call void @launch(ptr %launch, ptr %arguments)
+  %p.restore = field restore
+  %restore = load ptr, ptr %p.restore
+  call void %restore(ptr %thread)
+  br label %done
+done:
+  %p.none = field none
+  %none = load ptr, ptr %p.none
+  %p.hold = field hold
+  %hold = load ptr, ptr %p.hold
+  call void %hold(ptr %none)
+  ret ptr %none
+elsewhere:
+  %p.fallback = field fallback
+  %fallback = load ptr, ptr %p.fallback
+  %p.call = field vectorcall
+  %call = load ptr, ptr %p.call
+  %result = call ptr %call(ptr %fallback, ptr %given, i64 %n, ptr null)
+  ret ptr %result
+}
+
+define void @launch(ptr %launch, ptr %arguments) #0 {
+entry:
+  %sizes = getelementptr i8, ptr %launch, i64 SIZES
+  store ptr %sizes, ptr %arguments
+  %p.kernel = field kernel
+  %p.finish = field finish
+  %p.pool = field pool
+  %p.count = field count
+  %p.chunk = field chunk
+  %kernel = load ptr, ptr %p.kernel
+  %finish = load ptr, ptr %p.finish
+  %pool = load ptr, ptr %p.pool
+  %count = load i64, ptr %p.count
+  %chunk = load i64, ptr %p.chunk
+  %single = icmp eq ptr %pool, null
+  br i1 %single, label %alone, label %together
+alone:
+  call void %kernel(ptr %arguments, i64 0, i64 %count)
+  br label %worked
+together:
+  call void @spread(ptr %pool, ptr %kernel, ptr %arguments, i64 %count, i64 %chunk)
+  br label %worked
+worked:
+  %ends = icmp eq ptr %finish, null
+  br i1 %ends, label %out, label %last
+last:
+  call void %finish(ptr %arguments, i64 0, i64 1)
+  br label %out
+out:
+  ret void
+}
+"""

@@ -1,0 +1,246 @@
+"""Which ops become one kernel.
+
+A group runs over one space of indices. Some of its values have an element for every index (whole values), others one
+for every row: what is left when the axes that the group reduces are gone (row values). A reduction makes a row value of
+a whole one; a whole value may be made with row values again, in another pass over the row: this is how a softmax or
+a normalisation becomes one kernel, whatever ops it is written in. Rows must be many, or short, for that: each is
+worked on by one thread, and stays in its cache. A running total is a whole value that needs its row in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from ...dtype import bool_
+from ...fuse import is_constant
+from ...graph import Graph
+from ...node import Call, Shape
+from .folding import FOLDED, PLACED, RUNNING
+
+MOST_OPS: Final = 64
+_MOST_ARRAYS: Final = 16
+_ROW_BYTES: Final = 1 << 18
+"""The most of one array that a row may have for a second pass to find it in a cache that is the core's own."""
+_FEW_ROWS: Final = 8
+_SMALL: Final = 1 << 15
+"""Elements up to which one thread does everything: there, rows may be as long as they are."""
+_ACROSS: Final = 64
+"""Rows that are worked on together, where they lie side by side."""
+
+
+def reduces(call: Call) -> bool:
+    """Whether the call is a reduction that a kernel can be generated for."""
+    return call.op.name in FOLDED or call.op.name in PLACED
+
+
+def runs(call: Call) -> bool:
+    """Whether the call is a running total that a kernel can be generated for."""
+    return call.op.name in RUNNING and not call.attrs["include_initial"] and call.spec.dtype is not bool_
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    """What a reduction reduces, or a running total runs along."""
+    axis = call.attrs["axis"]
+    if isinstance(axis, tuple):
+        return axis
+    return tuple(range(call.inputs[0].ndim)) if axis is None else (axis,)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ops of one kernel, in an order in which they can run."""
+
+    graph: Graph
+    space: Shape
+    axes: tuple[int, ...]
+    """What is reduced; nothing, for a group without row values."""
+    nodes: tuple[int, ...]
+    passes: dict[int, int]
+    """The pass in which a value is made; a row value is known when its pass is over."""
+    inputs: tuple[int, ...]
+    """What it reads from memory, constants of several elements included."""
+    outputs: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "+".join(self.graph.calls[n].op.name for n in self.nodes)
+
+    def is_whole(self, entry: int) -> bool:
+        """Whether a value of the group has an element for every index."""
+        return self.graph.calls[entry].spec.shape == self.space and not reduces(self.graph.calls[entry])
+
+    def view(self, user: int, of: tuple[int, ...], fill: int) -> tuple[int, ...]:
+        """A tuple with an item for each dimension of an operand, as one for each of the space; `fill` stands for those
+        that the operand does not have."""
+        made = self.graph.calls[user]
+        if reduces(made) or made.spec.ndim == len(self.space):
+            return _padded(of, len(self.space), fill)
+        return self.row_view(_padded(of, made.spec.ndim, fill), fill)
+
+    def row_view(self, of: tuple[int, ...], fill: int) -> tuple[int, ...]:
+        """The same for a row value: the reduced dimensions may have been dropped."""
+        left = iter(of)
+        is_whole = len(of) == len(self.space)
+        return of if is_whole else tuple(fill if a in self.axes else next(left) for a in range(len(self.space)))
+
+
+def _padded(of: tuple[int, ...], ndim: int, fill: int = 1) -> tuple[int, ...]:
+    return (fill,) * (ndim - len(of)) + of
+
+
+def _kept(space: Shape, axes: Iterable[int]) -> Shape:
+    return tuple(1 if a in axes else n for a, n in enumerate(space))
+
+
+def _squeezed(space: Shape, axes: Iterable[int]) -> Shape:
+    return tuple(n for a, n in enumerate(space) if a not in axes)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A group that more ops may join."""
+
+    graph: Graph
+    space: Shape
+    axes: tuple[int, ...] | None = None
+    nodes: list[int] = field(default_factory=list)
+    passes: dict[int, int] = field(default_factory=dict)
+    whole: set[int] = field(default_factory=set)
+    reads: set[int] = field(default_factory=set)
+    in_order: bool = False
+    """Whether one thread has to do it all."""
+
+    def takes(self, entry: int) -> bool:
+        """Add an op, if it can be part of the group."""
+        if len(self.nodes) >= MOST_OPS:
+            return False
+        call, args = self.graph.calls[entry], self.graph.args[entry]
+        reads = {a for a in args if a not in self.passes and not _is_number(self.graph, a)}
+        if len(self.reads | reads) > _MOST_ARRAYS:
+            return False
+        if reduces(call) or runs(call):
+            at = self._along_axes(call, args[0])
+        elif _has_rule(call) and call.spec.shape == self.space:
+            at = self._whole(args)
+        elif _has_rule(call) or call.op.name == "reshape":
+            at = self._row(call, args)
+        else:
+            at = None
+        if at is None:
+            return False
+        if reduces(call) or runs(call):
+            self.axes = _axes(call)
+        if call.spec.shape == self.space and not reduces(call):
+            self.whole.add(entry)
+        self.nodes.append(entry)
+        self.passes[entry] = at
+        self.in_order |= runs(call) and not self._has_passes()
+        self.reads |= reads
+        return True
+
+    def _along_axes(self, call: Call, arg: int) -> int | None:
+        axes = _axes(call)
+        if call.inputs[0].shape != self.space or self.axes not in (None, axes) or not axes:
+            return None
+        if runs(call) and self.nodes and not self._has_passes(axes):
+            return None  # one thread would have to do all the rest, too
+        return 0 if arg not in self.passes else self.passes[arg] if arg in self.whole else None
+
+    def _whole(self, args: Sequence[int]) -> int | None:
+        if self.in_order:
+            return None
+        at = 0
+        for a in args:
+            if a in self.whole:
+                at = max(at, self.passes[a])
+            elif a in self.passes:
+                assert self.axes is not None
+                if _padded(self.graph.calls[a].spec.shape, len(self.space)) != _kept(self.space, self.axes):
+                    return None
+                at = max(at, self.passes[a] + 1)
+        return at if at == 0 or self._has_passes() else None
+
+    def _row(self, call: Call, args: Sequence[int]) -> int | None:
+        """A value of rows: one that is made of row values, in the same form."""
+        mine = [a for a in args if a in self.passes]
+        if self.axes is None or not mine or any(a in self.whole for a in mine):
+            return None
+        kept, squeezed, shape = _kept(self.space, self.axes), _squeezed(self.space, self.axes), call.spec.shape
+        if shape not in (kept, squeezed) or shape == self.space:
+            return None
+        shapes = {self.graph.calls[a].spec.shape for a in mine}
+        if call.op.name != "reshape" and shapes != {shape} and any(prod(s) > 1 for s in shapes):
+            return None
+        return max(self.passes[a] for a in mine)
+
+    def _has_passes(self, axes: tuple[int, ...] | None = None) -> bool:
+        """Whether a row can be one thread's work, to be gone through again."""
+        axes = axes or self.axes
+        assert axes is not None
+        total, length = prod(self.space), prod(self.space[a] for a in axes)
+        if total <= _SMALL:
+            return True
+        inner = max(a for a, n in enumerate(self.space) if n > 1)
+        beside = 1 if inner in axes else min(_ACROSS, self.space[inner])
+        size = max(self.graph.calls[n].spec.dtype.itemsize for n in self.nodes)
+        return total // length // beside >= _FEW_ROWS and length * beside * size <= _ROW_BYTES
+
+
+def _is_number(graph: Graph, entry: int) -> bool:
+    return is_constant(graph, entry) and graph.calls[entry].spec.size == 1
+
+
+def _has_rule(call: Call) -> bool:
+    """Whether the call is elementwise, and its rule gives what the reference gives, infinities included."""
+    return call.op.scalar is not None and not (call.op.name == "pow" and call.spec.dtype.is_complex)
+
+
+def _begun(graph: Graph, entry: int) -> _Growing | None:
+    """A new group for an op that a kernel can be generated for."""
+    call = graph.calls[entry]
+    if is_constant(graph, entry) or len(call.outputs) > 1:
+        return None
+    if _has_rule(call):
+        group = _Growing(graph, call.spec.shape)
+    elif reduces(call) or runs(call):
+        group = _Growing(graph, call.inputs[0].shape)
+    else:
+        return None
+    return group if prod(group.space) and group.takes(entry) else None
+
+
+def grouped(graph: Graph, nodes: Sequence[int], outputs: Iterable[int]) -> list[Group | int]:
+    """Some entries of a graph as groups, and entries that are on their own, in an order in which they can run."""
+    made: list[_Growing | int] = []
+    home: dict[int, int] = {}
+    for entry in nodes:
+        args = graph.args[entry]
+        # A group can take an op if all that the op reads is made there or before.
+        last = max((home[a] for a in args if a in home), default=-1)
+        found = next((n for n in range(max(last, 0), len(made)) if _fits(made[n], entry, n == last)), None)
+        if found is None:
+            found = len(made)
+            made.append(_begun(graph, entry) or entry)
+        home[entry] = found
+    shown = set(outputs)
+    readers: dict[int, set[int]] = {}
+    for entry, at in home.items():
+        for a in graph.args[entry]:
+            readers.setdefault(a, set()).add(at)
+    return [g if isinstance(g, int) else _finished(g, n, readers, shown) for n, g in enumerate(made)]
+
+
+def _fits(group: _Growing | int, entry: int, feeds: bool) -> bool:
+    """Whether a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
+    if isinstance(group, int):
+        return False
+    shares = feeds or any(a in group.reads and group.graph.calls[a].spec.size > 1 for a in group.graph.args[entry])
+    return shares and group.takes(entry)
+
+
+def _finished(g: _Growing, number: int, readers: dict[int, set[int]], shown: set[int]) -> Group:
+    read = (a for n in g.nodes for a in g.graph.args[n] if a not in g.passes and not _is_number(g.graph, a))
+    outputs = tuple(n for n in g.nodes if n in shown or readers.get(n, set()) - {number})
+    return Group(g.graph, g.space, g.axes or (), tuple(g.nodes), g.passes, tuple(dict.fromkeys(read)), outputs)

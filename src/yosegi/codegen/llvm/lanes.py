@@ -1,0 +1,76 @@
+"""Values as texts, through loops and from one width to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...dtype import DType, bool_, int32, int64, real_of
+from ..value import Value
+from .builder import LlvmBuilder
+
+
+def texts(values: Iterable[Value]) -> list[str]:
+    """The parts of values, one after another."""
+    return [t for v in values for t in (v.text, v.imag) if t]
+
+
+def types(k: LlvmBuilder, values: Iterable[Value]) -> list[str]:
+    """The types of those parts."""
+    return [k.type(v.dtype) for v in values for t in (v.text, v.imag) if t]
+
+
+def like(values: Sequence[Value], parts: Iterable[str]) -> list[Value]:
+    """Values of the same dtypes, from parts."""
+    left = iter(parts)
+    return [replace(v, text=next(left), imag=next(left) if v.imag else "") for v in values]
+
+
+def spread(k: LlvmBuilder, single: Value) -> Value:
+    """A scalar in every lane."""
+    if k.width == 1:
+        return single
+    part = single.dtype if single.dtype is bool_ else real_of(single.dtype)
+    return like([single], [k.splat(part, t).text for t in texts([single])])[0]
+
+
+def shuffled(k: LlvmBuilder, value: Value, order: Sequence[int], other: Value | None = None) -> Value:
+    """Lanes in another order; numbers from the width on are those of a second value."""
+    kind = k.type(value.dtype)
+    lanes = f"<{len(order)} x i32> <{', '.join(f'i32 {n}' for n in order)}>"
+    beside = ["poison"] * 2 if other is None else texts([other])
+    made = [k.code.pure(f"shufflevector {kind} {a}, {kind} {b}, {lanes}")
+            for a, b in zip(texts([value]), beside, strict=False)]  # fmt: skip
+    return like([value], made)[0]
+
+
+def halved(k: LlvmBuilder, value: Value) -> tuple[Value, Value]:
+    """The lower and the upper lanes."""
+    half = k.width // 2
+    if half == 1:
+        return k.lane(value, 0), k.lane(value, 1)
+    return shuffled(k, value, range(half)), shuffled(k, value, range(half, k.width))
+
+
+def reversed_lanes(k: LlvmBuilder, value: Value) -> Value:
+    """The last lane first."""
+    return value if k.width == 1 else shuffled(k, value, range(k.width - 1, -1, -1))
+
+
+def lanes_under(k: LlvmBuilder, count: str) -> Value:
+    """Whether a lane is one of the first so many."""
+    if k.width == 1:
+        return k.literal(False, bool_)
+    numbers = ", ".join(f"i64 {n}" for n in range(k.width))
+    return Value(bool_, k.code.pure(f"icmp slt {k.vector('i64')} <{numbers}>, {k.splat(int64, count).text}"))
+
+
+def counted(k: LlvmBuilder, first: str, step: int, dtype: DType) -> Value:
+    """first, first + step, first + 2 step, …, from an i64."""
+    if dtype is int32:
+        first = k.code.pure(f"trunc i64 {first} to i32")
+    if k.width == 1:
+        return Value(dtype, first)
+    element = k.element(dtype)
+    numbers = ", ".join(f"{element} {n * step}" for n in range(k.width))
+    return k.value(dtype, f"add {k.vector(element)} {k.splat(dtype, first).text}, <{numbers}>")

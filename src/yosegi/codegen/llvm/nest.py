@@ -1,0 +1,207 @@
+"""How a kernel walks its space: dimensions, and the addresses of operands.
+
+Sizes and strides are data of a kernel, not part of its text, so that one object serves every shape of a kind. What is
+part of the text: how many dimensions there are, which are reduced, and how each operand lies along that of the vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from ...dtype import DType
+from ...node import Shape
+from ..access import Dimension, dimensions
+from .entry import BEFORE_ARRAYS, PARAMETERS
+from .groups import Group
+from .ir import Function, Module
+
+_SHORT: Final = 8
+"""The length below which vectors run along another dimension than the innermost, if that is longer."""
+
+Strides = Mapping[int, tuple[int, ...]]
+"""Of some entries, the elements from one index to the next along each of their dimensions; others are contiguous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What code is made for."""
+
+    vector_bytes: int
+    attributes: str
+    """Of every function."""
+    converts_halves: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array as a group reads or writes it."""
+
+    entry: int
+    view: Shape
+    """Its shape, as the space has it."""
+    dtype: DType
+    strides: tuple[int, ...] | None = None
+
+
+def operand_of(group: Group, user: int, entry: int, strides: Strides) -> Operand:
+    """An array, as one of the group's ops reads it."""
+    spec = group.graph.calls[entry].spec
+    return Operand(entry, group.view(user, spec.shape, 1), spec.dtype,
+                   group.view(user, strides[entry], 0) if entry in strides else None)  # fmt: skip
+
+
+def operands_of(group: Group, strides: Strides) -> tuple[list[Operand], list[Operand]]:
+    """What a group reads, each array once for every way in which it is read; and what it writes."""
+    read: dict[Operand, None] = {}
+    for user in group.nodes:
+        for entry in group.graph.args[user]:
+            if entry in group.inputs:
+                read[operand_of(group, user, entry, strides)] = None
+    written = []
+    for entry in group.outputs:
+        spec = group.graph.calls[entry].spec
+        view = spec.shape if group.is_whole(entry) else group.row_view(spec.shape, 1)
+        written.append(Operand(entry, view, spec.dtype))
+    return list(read), written
+
+
+class Nest:
+    """The space of a group, with as few dimensions as its operands allow, outermost first."""
+
+    def __init__(self, group: Group, operands: Sequence[Operand], *, counts: bool) -> None:
+        """`counts` says whether it matters which number an element has in its row."""
+        self.operands = operands
+        dims = dimensions(group.space, [o.view for o in operands], frozenset(group.axes), [o.strides for o in operands])
+        if not dims or (group.axes and not any(d.reduced for d in dims)):
+            dims.insert(0, Dimension(1, (0,) * len(operands), 1, bool(group.axes)))
+        self.dims = dims
+        self.kept = [d for d in dims if not d.reduced]
+        self.reduced = [d for d in dims if d.reduced]
+        self.vector = dims[-1] if counts and len(self.reduced) > 1 else _best(dims)
+        """The dimension along which vectors run."""
+        self.row = prod(d.size for d in self.reduced)
+        self.total = prod(d.size for d in dims)
+
+    def crossing(self) -> int | None:
+        """Of an operand whose elements are not side by side along the vectors: the dimension along which they are."""
+        for n, along in enumerate(self.vector.strides):
+            beside = [place for place, d in enumerate(self.dims)
+                      if d is not self.vector and d.strides[n] in (1, -1) and d.size >= _SHORT]  # fmt: skip
+            if along not in (0, 1, -1) and beside:
+                return beside[-1]
+        return None
+
+    def along(self, number: int) -> int:
+        """How an operand lies along the vectors: elements from one lane to the next."""
+        return self.vector.strides[number]
+
+
+def _best(dims: Sequence[Dimension]) -> Dimension:
+    """The dimension along which most operands have their elements side by side, an inner one if there are several."""
+    long = [d for d in dims if d.size >= _SHORT]
+    if not long:
+        return max(reversed(dims), key=lambda d: d.size)
+    return max(reversed(long), key=lambda d: sum(1 if s in (1, -1) else -1 for s in d.strides if s))
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Dimensions as data: their sizes, and of each the bytes from one index to the next, per operand."""
+
+    sizes: list[str]
+    strides: list[list[str]]
+
+
+class Frame:
+    """A function of a kernel under way: its numbers, its operands' addresses."""
+
+    def __init__(self, module: Module, name: str, nest: Nest, sizes: list[int]) -> None:
+        self.code: Function = module.function(name, PARAMETERS)
+        self.nest = nest
+        self._sizes = sizes
+        self._numbers = self.code.let("load ptr, ptr %arguments")
+        self.bases = [self.array(n) for n in range(len(nest.operands))]
+
+    def array(self, number: int) -> str:
+        """The data of an array, by its place among the arguments."""
+        slot = self.code.let(f"getelementptr ptr, ptr %arguments, i64 {BEFORE_ARRAYS + number}")
+        return self.code.let(f"load ptr, ptr {slot}")
+
+    def number(self, value: int) -> str:
+        """A number that is data; 0 and 1 are text. To be asked for where all of the function can see it."""
+        if value in (0, 1):
+            return str(value)
+        slot = self.code.let(f"getelementptr i64, ptr {self._numbers}, i64 {len(self._sizes)}")
+        self._sizes.append(value)
+        return self.code.let(f"load i64, ptr {slot}")
+
+    def steps(self, dims: Sequence[Dimension]) -> Steps:
+        """Dimensions as data."""
+        sizes = [self.number(d.size) for d in dims]
+        bytes_of = [o.dtype.itemsize for o in self.nest.operands]
+        return Steps(sizes, [[self.number(s * b) for s, b in zip(d.strides, bytes_of, strict=True)] for d in dims])
+
+    # Arithmetic on i64, with the little folding that keeps the text short
+
+    def add(self, a: str, b: str) -> str:
+        """a + b."""
+        return b if a == "0" else a if b == "0" else self.code.pure(f"add i64 {a}, {b}")
+
+    def mul(self, a: str, b: str) -> str:
+        """a * b."""
+        if "0" in (a, b):
+            return "0"
+        return b if a == "1" else a if b == "1" else self.code.pure(f"mul i64 {a}, {b}")
+
+    def sub(self, a: str, b: str) -> str:
+        """a - b."""
+        return a if b == "0" else self.code.pure(f"sub i64 {a}, {b}")
+
+    def min(self, a: str, b: str) -> str:
+        """The smaller of two."""
+        return self.code.pure_call("i64", "llvm.smin.i64", ["i64", "i64"], [a, b])
+
+    def split(self, index: str, size: str) -> tuple[str, str]:
+        """An index as (row, place), with rows of this size."""
+        if size == "1":
+            return index, "0"
+        row = self.code.pure(f"udiv i64 {index}, {size}")
+        return row, self.sub(index, self.mul(row, size))
+
+    # Places
+
+    def indices(self, index: str, steps: Steps) -> list[str]:
+        """The index along each dimension, from the number of an element."""
+        found: list[str] = []
+        for size in steps.sizes[:0:-1]:
+            index, place = self.split(index, size)
+            found.append(place)
+        return [*([index] if steps.sizes else []), *found[::-1]]
+
+    def moved(self, bases: Sequence[str], steps: Steps, indices: Sequence[str]) -> list[str]:
+        """The operands' addresses, at some indices."""
+        made = []
+        for n, base in enumerate(bases):
+            offset = "0"
+            for index, strides in zip(indices, steps.strides, strict=True):
+                offset = self.add(offset, self.mul(index, strides[n]))
+            made.append(self.shifted(base, offset))
+        return made
+
+    def shifted(self, base: str, offset: str) -> str:
+        """An address some bytes on."""
+        return base if offset == "0" else self.code.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+
+def lanes(target: Target, dtypes: Iterable[DType]) -> int:
+    """The lanes of which the widest elements fill one vector."""
+    sizes = [4 if d.is_half else d.itemsize // (2 if d.is_complex else 1) for d in dtypes]
+    return max(1, target.vector_bytes // max(sizes))
+
+
+def power_below(n: int) -> int:
+    """The largest power of two that is not above n."""
+    return 1 << (n.bit_length() - 1)

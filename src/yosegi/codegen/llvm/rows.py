@@ -1,0 +1,282 @@
+"""Groups of ops as kernels: plain loops, reductions, and row after row in several passes.
+
+A unit of work is a block of a plain loop, a row, or one vector of rows. A long row, or all of an array, is cut into
+slices that do not depend on the number of threads; what they come to is folded in the end by `finish`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from ..value import Value
+from .folding import PLACED, Folding, State
+from .groups import Group, runs
+from .ir import Module
+from .lanes import like, texts, types
+from .memory import load, store
+from .nest import Frame, Nest, Operand, Strides, Target, lanes, operands_of, power_below
+from .passes import Passes
+from .walk import Course, Ground, Walk
+
+_UNIT: Final = 4096
+"""Elements of a row of a plain loop that are one unit of work, about, if the row is much longer."""
+_GRAIN: Final = 512
+"""The same if there is but one row: units that are done together are then one loop, so that they may be small."""
+_TILE: Final = (16, 128)
+"""A unit where an array is read across: so many indices of the dimension along which its elements are side by side, and
+so many along the vectors. A line of a cache is used up before it is gone."""
+_SLICE: Final = 16384
+"""Elements that are worth a slice of their own."""
+_MOST_UNITS: Final = 64
+"""Units that a reduction is cut into, if it has fewer rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """How a group's code is called: the functions `kernel` and, if it `finishes`, `finish`."""
+
+    sizes: tuple[int, ...]
+    reads: tuple[int, ...]
+    """The arrays that it takes, by their place among the group's inputs; then come all outputs, then the workspace."""
+    units: int
+    unit: int
+    """Elements of one unit."""
+    workspace: int
+    """Bytes."""
+    finishes: bool
+
+
+def kernel(
+    group: Group, target: Target, strides: Strides | None = None, *, streams: bool = False
+) -> tuple[str, Kernel]:
+    """The code of a group of at least one element, and how it is called.
+
+    `strides` are those of the arrays that are not contiguous. `streams`: results do not go through the caches.
+    """
+    return _Writer(group, target, strides or {}, streams).write()
+
+
+class _Writer:
+    def __init__(self, group: Group, target: Target, strides: Strides, streams: bool) -> None:
+        self.target = target
+        self.reads, self.writes = operands_of(group, strides)
+        calls = [group.graph.calls[n] for n in group.nodes]
+        counts = any(c.op.name in PLACED for c in calls)
+        self.nest = nest = Nest(group, [*self.reads, *self.writes], counts=counts)
+        self.reducing = bool(group.axes)
+        one = lanes(target, [s.dtype for c in calls for s in (*c.inputs, *c.outputs)])
+        single = any(runs(c) for c in calls) or any(s not in (0, 1, -1) for s in nest.vector.strides)
+        wide = min(one * (1 if single else _unrolled(len(calls))), power_below(nest.vector.size))
+        across = self.reducing and not nest.vector.reduced
+        self.passes = passes = Passes(group, wide if across else 1)
+        self.course = Course(
+            group, passes, nest,
+            numbers={o: n for n, o in enumerate(self.reads)},
+            places={o.entry: len(self.reads) + n for n, o in enumerate(self.writes)},
+            strides=strides, across=across, wide=wide, narrow=1 if passes.running else min(one, wide),
+            loops=[n for n, d in enumerate(nest.dims) if d.reduced and d is not nest.vector], counts=counts,
+        )  # fmt: skip
+        crossing = None if self.reducing else nest.crossing()
+        self.tiled = nest.dims[crossing] if crossing is not None else None
+        if crossing is not None:
+            self.course.loops = [crossing]
+        self.outer = [d for d in nest.kept if d is not nest.vector and d is not self.tiled]
+        self.course.streams = streams and all(self._is_aligned(o) for o in self.writes)
+        self.module = Module(converts_halves=target.converts_halves)
+        self.sizes: list[int] = []
+        self._cut()
+
+    def _is_aligned(self, operand: Operand) -> bool:
+        """Whether each row of a result begins where a whole vector may be stored past the caches."""
+        place, nest = self.course.places[operand.entry], self.nest
+        steps = [d.strides[place] for d in nest.dims if d is not nest.vector]
+        return not self.course.across and nest.along(place) == 1 and all(s % self.course.wide == 0 for s in steps)
+
+    def _cut(self) -> None:
+        """Units of work: blocks of a plain loop, vectors of rows, or rows, which may be cut into slices."""
+        nest, wide = self.nest, self.course.wide
+        self.slices, self.slice, self.tiles = 1, 0, 1
+        self.block = nest.vector.size
+        if self.tiled is not None:
+            self.block = _TILE[1]
+            self.tiles = -(-self.tiled.size // _TILE[0])
+            self.unit = _TILE[0] * _TILE[1]
+        elif not self.reducing:
+            grain = _UNIT if self.outer else _GRAIN
+            if self.block > 2 * grain:
+                self.block = -(-grain // wide) * wide
+            self.unit = self.block
+        elif self.course.across:
+            self.block = wide
+            self.unit = nest.row * wide
+        else:
+            self.unit = nest.row
+        self.blocks = -(-nest.vector.size // self.block)
+        self.units = prod(d.size for d in self.outer) * self.blocks * self.tiles
+        if not self.reducing or self.passes.count > 1 or self.passes.running:
+            return
+        wanted = min(_MOST_UNITS // self.units, self.unit // _SLICE)
+        if wanted > 1:
+            loops = self.course.loops
+            first, step = (nest.dims[loops[0]], 1) if loops else (nest.vector, wide)
+            self.slice = -(-first.size // (wanted * step)) * step
+            self.slices = -(-first.size // self.slice)
+            self.unit //= self.slices
+            self.units *= self.slices
+
+    # The functions
+
+    def write(self) -> tuple[str, Kernel]:
+        """The code, and how it is called."""
+        self._kernel()
+        if self.slices > 1:
+            self._finish()
+        inputs = self.course.group.inputs
+        reads = tuple(inputs.index(o.entry) for o in self.reads)
+        workspace = self._partial_bytes if self.slices > 1 else 0
+        made = Kernel(tuple(self.sizes), reads, self.units, self.unit, workspace, self.slices > 1)
+        return self.module.text(self.target.attributes), made
+
+    def _kernel(self) -> None:
+        frame = Frame(self.module, "kernel", self.nest, self.sizes)
+        rows, ground = self._rows(frame), Ground(self.course, frame)
+        slices, slice_, tiles, block = map(frame.number, (self.slices, self.slice, self.tiles, self.block))
+        partials = self._partials(frame) if self.slices > 1 else None
+
+        def part(number: str, size: str, whole: str) -> tuple[str, str]:
+            first = frame.mul(number, size)
+            return first, frame.min(frame.add(first, size), whole)
+
+        if not self.reducing and not self.outer and self.tiled is None:
+            walk = Walk(self.course, frame, ground, frame.bases)
+            walk.span = frame.mul("%low", block), frame.min(frame.mul("%high", block), ground.length)
+            walk.run()
+            self._end(frame)
+            return
+        with frame.code.loop("%low", "%high") as unit:
+            row, piece = frame.split(unit.index, slices)
+            row, tile = frame.split(row, tiles)
+            bases, column = rows(row)
+            walk = Walk(self.course, frame, ground, bases)
+            if self.slices > 1 and not self.course.loops:
+                walk.span = part(piece, slice_, ground.length)
+            elif self.slices > 1:
+                walk.bounds = part(piece, slice_, ground.loops.sizes[0])
+            elif not self.reducing and self.blocks > 1:
+                walk.span = part(column, block, ground.length)
+            if self.tiled is not None:
+                walk.bounds = part(tile, str(_TILE[0]), ground.loops.sizes[0])
+            if partials is None:
+                walk.run()
+            else:
+                for entry, state in walk.states(0).items():
+                    for value, place in zip(state, partials.of(entry, unit.index), strict=True):
+                        store(walk.row_builder, value, place)
+            unit.carry()
+        self._end(frame)
+
+    def _end(self, frame: Frame) -> None:
+        if self.course.streams:
+            frame.code.do("fence seq_cst")
+        frame.code.ret()
+
+    def _rows(self, frame: Frame) -> _Rows:
+        return _Rows(self, frame)
+
+    # What slices leave for the end
+
+    @property
+    def _row_lanes(self) -> int:
+        return self.course.wide if self.course.across else 1
+
+    @property
+    def _partial_bytes(self) -> int:
+        states = [d for f in self.passes.foldings[0].values() for d in f.state]
+        return sum(self.units * self._row_lanes * d.itemsize for d in states)
+
+    def _partials(self, frame: Frame) -> _Partials:
+        return _Partials(frame, self.passes.foldings[0], self.units, self._row_lanes)
+
+    def _finish(self) -> None:
+        """Fold what the slices of each row have come to, in their order."""
+        frame = Frame(self.module, "finish", self.nest, self.sizes)
+        rows, ground = self._rows(frame), Ground(self.course, frame)
+        slices, count = frame.number(self.slices), frame.number(self.units // self.slices)
+        partials = self._partials(frame)
+        with frame.code.loop(0, count) as unit:
+            bases, _ = rows(unit.index)
+            walk = Walk(self.course, frame, ground, bases)
+            k, foldings = walk.row_builder, self.passes.foldings[0]
+            start = {e: f.start(k) for e, f in foldings.items()}
+            flat = [v for state in start.values() for v in state]
+            first = frame.mul(unit.index, slices)
+            with frame.code.loop(0, slices, carried=list(zip(types(k, flat), texts(flat), strict=True))) as part:
+                before = _states(start, flat, part.values)
+                at = frame.add(first, part.index)
+                after = {e: f.combine(k, before[e], [load(k, d, p) for d, p in
+                                                     zip(f.state, partials.of(e, at), strict=True)])
+                         for e, f in foldings.items()}  # fmt: skip
+                part.carry(*texts(v for state in after.values() for v in state))
+            walk.end(0, _states(start, flat, part.values))
+            unit.carry()
+        frame.code.ret()
+
+
+def _states(start: dict[int, State], flat: list[Value], parts: tuple[str, ...]) -> dict[int, State]:
+    left = iter(like(flat, parts))
+    return {e: [next(left) for _ in state] for e, state in start.items()}
+
+
+class _Rows:
+    """Where rows begin."""
+
+    def __init__(self, writer: _Writer, frame: Frame) -> None:
+        self._frame = frame
+        self._across = writer.course.across
+        self._wide = str(writer.course.wide)
+        self._outer = frame.steps(writer.outer)
+        self._vector = frame.steps([writer.nest.vector])
+        self._blocks = frame.number(writer.blocks)
+
+    def __call__(self, index: str) -> tuple[list[str], str]:
+        """The operands' addresses, and which block of the dimension of the vectors is meant."""
+        frame = self._frame
+        row, block = frame.split(index, self._blocks)
+        bases = frame.moved(frame.bases, self._outer, frame.indices(row, self._outer))
+        if self._across:
+            # The last vector begins early enough to fit: some rows are worked on twice.
+            last = frame.sub(self._vector.sizes[0], self._wide)
+            bases = frame.moved(bases, self._vector, [frame.min(frame.mul(block, self._wide), last)])
+        return bases, block
+
+
+class _Partials:
+    """The workspace: for each part of each state, an element (or a vector of them) for each unit."""
+
+    def __init__(self, frame: Frame, foldings: dict[int, Folding], units: int, row_lanes: int) -> None:
+        self._frame = frame
+        self._lanes = row_lanes
+        self._array = frame.array(len(frame.nest.operands))
+        self._foldings = foldings
+        self._starts: dict[int, list[str]] = {}
+        at = 0
+        for entry, folding in foldings.items():
+            self._starts[entry] = []
+            for dtype in folding.state:
+                self._starts[entry].append(frame.number(at))
+                at += units * row_lanes * dtype.itemsize
+
+    def of(self, entry: int, unit: str) -> list[str]:
+        """The addresses of a unit's state."""
+        frame, made = self._frame, []
+        for start, dtype in zip(self._starts[entry], self._foldings[entry].state, strict=True):
+            offset = frame.mul(unit, str(self._lanes * dtype.itemsize))
+            made.append(frame.shifted(self._array, frame.add(start, offset)))
+        return made
+
+
+def _unrolled(ops: int) -> int:
+    """Vectors that are worked on together, to hide how long an instruction takes; fewer if registers would run out."""
+    return 4 if ops <= 24 else 2

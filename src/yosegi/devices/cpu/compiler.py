@@ -1,0 +1,218 @@
+"""LLVM IR text → code of this process, through llvmlite.
+
+Nothing is optimised: the text is vector code already. Objects are kept on disk, so that a second process compiles
+nothing. llvmlite is loaded when the first kernel is wanted, not before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from threading import Lock
+from time import perf_counter
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from ...errors import CompileFailure
+from ...store import Programs
+
+_WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+"""The features without which 512-bit vectors cannot do all that kernels ask of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What code is made for."""
+
+    triple: str
+    model: str
+    """LLVM's name of the processor."""
+    features: str
+    version: str
+    """Of LLVM."""
+
+    @classmethod
+    def host(cls) -> Machine:
+        """This machine; YOSEGI_CPU names another processor that it can stand for, such as x86-64-v3."""
+        llvm = _llvm()
+        version = ".".join(map(str, llvm.llvm_version_info))
+        triple = llvm.get_process_triple()
+        chosen = os.environ.get("YOSEGI_CPU")
+        if chosen:
+            return cls(triple, chosen, "", version)
+        return cls(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version)
+
+    @property
+    def fields(self) -> list[str]:
+        """What it is made of."""
+        return [self.triple, self.model, self.features, self.version]
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others: code is kept by this."""
+        return "\n".join(self.fields)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The width of its vectors."""
+        if not self._is_x86:
+            return 16
+        if all(f in self._has for f in _WIDE):
+            return 64
+        return 32 if "avx2" in self._has else 16
+
+    @property
+    def converts_halves(self) -> bool:
+        """Whether it has instructions between float16 and float."""
+        return not self._is_x86 or "f16c" in self._has
+
+    @property
+    def _is_x86(self) -> bool:
+        return self.triple.startswith(("x86_64", "i686"))
+
+    @property
+    def _has(self) -> set[str]:
+        if not self.features:
+            return _implied(self.model)
+        return {f[1:] for f in self.features.split(",") if f.startswith("+")}
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of every function that is made for it."""
+        return f'nounwind "prefer-vector-width"="{8 * self.vector_bytes}" "no-trapping-math"="true"'
+
+    def __str__(self) -> str:
+        return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
+
+
+def _implied(model: str) -> set[str]:
+    """The vector features that a processor's bare name promises."""
+    wide = {"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else set()
+    return wide | set(_WIDE) if model.endswith("-v4") else wide
+
+
+@cache
+def _llvm() -> Any:
+    """llvmlite, ready to use. Raises whatever a broken installation raises."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+class Code:
+    """A compiled object in memory, for as long as this lives."""
+
+    __slots__ = ("__weakref__", "_addresses", "_kept")
+
+    def __init__(self, addresses: dict[str, int], kept: Any) -> None:
+        self._addresses = addresses
+        self._kept = kept
+
+    def __getitem__(self, name: str) -> int:
+        """The address of a function."""
+        return self._addresses[name]
+
+    def forever(self) -> Code:
+        """The same, never to be unloaded: for code that threads run until the process ends."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        return self
+
+
+class Compiler:
+    """Makes code for one machine. Counts what it compiled and what it found on disk."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        llvm = _llvm()
+        target = llvm.Target.from_triple(machine.triple)
+        self._emitter = target.create_target_machine(
+            cpu=machine.model, features=machine.features, opt=3, reloc="pic", codemodel="default"
+        )
+        self._linker = llvm.create_lljit_compiler()
+        # Code may be unloaded until the very end of the process: what unloads it must be there then.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._linker))
+        self._stored = Programs("objects", machine.identity)
+        self._loaded: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        self._numbers = count()
+        self._lock = Lock()
+        self.compiled = 0
+        self.found = 0
+        self.seconds = 0.0
+        """Spent on that."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+        self._broken: str | None = None
+
+    def name(self, source: str) -> str:
+        """What a module's object is called."""
+        return self._stored.name(source)
+
+    def load(self, source: str, functions: Sequence[str]) -> Code:
+        """The code of a module, with the addresses of some of its functions. Raises `CompileFailure`."""
+        name = self.name(source)
+        code = self.known(name, functions)
+        if code is None:
+            with self._lock:
+                start = perf_counter()
+                made = self.emit(source)
+                code = self._loaded[name] = self._linked(made, functions)
+                self.compiled += 1
+                self._stored.put(name, made)
+                self.seconds += perf_counter() - start
+        return code
+
+    def known(self, name: str, functions: Sequence[str]) -> Code | None:
+        """The code of an object that was compiled before, by this process or another."""
+        if self._broken is not None:
+            raise CompileFailure(self._broken)
+        with self._lock:
+            code = self._loaded.get(name)
+            if code is not None:
+                return code
+            start = perf_counter()
+            stored = self._stored.get(name)
+            if stored is None:
+                return None
+            try:
+                code = self._loaded[name] = self._linked(stored, functions)
+            except CompileFailure:
+                self._stored.reject(name)
+                return None
+            self.found += 1
+            self.seconds += perf_counter() - start
+            return code
+
+    def emit(self, source: str) -> bytes:
+        """The object of a module. Raises `CompileFailure` with what LLVM says."""
+        try:
+            module = _llvm().parse_assembly(source)
+            module.verify()
+            return bytes(self._emitter.emit_object(module))
+        except RuntimeError as error:
+            raise CompileFailure(f"LLVM: {error}") from error
+
+    def assembly(self, source: str) -> str:
+        """A module as the processor's instructions, for people to read."""
+        return str(self._emitter.emit_assembly(_llvm().parse_assembly(source)))
+
+    def _linked(self, made: bytes, functions: Sequence[str]) -> Code:
+        builder = _llvm().JITLibraryBuilder().add_object_img(made).add_current_process()
+        for name in functions:
+            builder.export_symbol(name)
+        try:
+            library = builder.link(self._linker, f"kernel{next(self._numbers)}")
+        except RuntimeError as error:
+            raise CompileFailure(f"LLVM: {error}") from error
+        return Code({name: library[name] for name in functions}, library)
+
+    def _after_fork(self) -> None:
+        """In a forked child: if another thread was inside LLVM, its locks stay closed for good."""
+        if self._lock.locked():
+            self._broken = "this process was forked while a kernel was being compiled"
+        self._lock = Lock()

@@ -1,0 +1,132 @@
+"""Kernels as Python callables."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ...codegen.llvm.entry import BEFORE_ARRAYS, Launch, Layout, entry_text
+from ...codegen.llvm.pool import pool_text
+from .compiler import Code, Compiler
+from .threads import has_futex, new_pool, thread_count
+
+_FASTCALL: Final = 0x80  # METH_FASTCALL of Python's C interface
+ALIGNED: Final = 0x100  # NPY_ARRAY_ALIGNED of NumPy's
+IN_ORDER: Final = 0x101  # and NPY_ARRAY_C_CONTIGUOUS
+
+Call = Callable[..., None]
+"""Takes the arrays that a kernel reads, then those that it writes."""
+
+
+class _Method(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p)]  # fmt: skip
+
+
+def _layout() -> Layout | None:
+    """Where an array object has its data, if that is where all known versions have it."""
+    head = object.__basicsize__
+    layout = Layout(bytes.__basicsize__ - 1, head - 8, head, head + 48)
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    for a in (array, array.T, array[::2, ::-1], np.zeros(())):
+        where = id(a)
+        found = (
+            ctypes.c_void_p.from_address(where + layout.kind).value,
+            ctypes.c_void_p.from_address(where + layout.data).value,
+            ctypes.c_int.from_address(where + layout.flags).value,
+        )
+        if found != (id(np.ndarray), a.ctypes.data, a.flags.num):
+            return None
+    text = b"abc"
+    return layout if ctypes.string_at(id(text) + layout.bytes_data, 3) == text else None
+
+
+class Runtime:
+    """What all kernels of this process share: the compiler, the threads, and the way in from Python."""
+
+    def __init__(self, compiler: Compiler, threads: int | None = None, *, futex: bool | None = None) -> None:
+        self.compiler = compiler
+        self.threads = thread_count() if threads is None else threads
+        self._futex = has_futex() if futex is None else futex
+        self._layout = _layout()
+
+    def prepare(self) -> None:
+        """Make all that is made once."""
+        assert self.pool
+        assert self._method
+
+    @cached_property
+    def pool(self) -> int:
+        """The address of the threads' words."""
+        return new_pool(self.threads, futex=self._futex)
+
+    @cached_property
+    def code(self) -> Code:
+        """The pool's functions and the way in. Workers are in there until the process ends."""
+        machine = self.compiler.machine
+        layout = self._layout or Layout(0, 0, 0, 0)
+        text = pool_text(machine.triple.partition("-")[0], futex=self._futex) + entry_text(layout)
+        names = ("spread", "serve", "enter", "launch")
+        return self.compiler.load(f"{text}\nattributes #0 = {{ {machine.attributes} }}\n", names).forever()
+
+    @cached_property
+    def _method(self) -> Any:
+        return _Method(b"kernel", self.code["enter"], _FASTCALL, None)
+
+    def call(
+        self,
+        code: Code,
+        arrays: int,
+        sizes: Sequence[int],
+        *,
+        count: int,
+        chunk: int,
+        finishes: bool = False,
+        lets_go: bool = True,
+        needs: int = IN_ORDER,
+        fallback: Callable[..., Any],
+    ) -> Call:
+        """A callable for a kernel and its sizes.
+
+        `count` units of work are done `chunk` at a time. `lets_go` says whether other Python threads may run meanwhile.
+        If one of the arguments is not an array with the flags that it `needs`, all are given to `fallback`.
+        """
+        api = ctypes.pythonapi
+        launch = Launch(
+            kernel=code["kernel"], finish=code["finish"] if finishes else None,
+            pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
+            save=_address(api.PyEval_SaveThread) if lets_go else None, restore=_address(api.PyEval_RestoreThread),
+            fallback=id(fallback), vectorcall=_address(api.PyObject_Vectorcall),
+            none=id(None), hold=_address(api.Py_IncRef), array_type=id(np.ndarray), needs=needs,
+        )  # fmt: skip
+        packed = bytes(launch) + np.asarray(sizes, np.int64).tobytes()
+        if self._layout is None:
+            return self._plain(packed, arrays, needs, code, fallback)
+        new = api.PyCFunction_NewEx
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+        # The last argument is the function's module; here, what must live as long as the function.
+        made: Call = new(ctypes.addressof(self._method), packed, (self, code, fallback))
+        return made
+
+    def _plain(self, packed: bytes, arrays: int, needs: int, code: Code, fallback: Callable[..., Any]) -> Call:
+        """The same by ctypes, where the layout of array objects is not known."""
+        function = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)(self.code["launch"])
+        slots = ctypes.c_void_p * (BEFORE_ARRAYS + arrays)
+
+        def call(*given: Any, kept: Code = code) -> None:
+            if all(type(a) is np.ndarray and a.flags.num & needs == needs for a in given):
+                function(packed, slots(None, *[a.ctypes.data for a in given]))
+            else:
+                fallback(*given)
+
+        return call
+
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None
+    return found

@@ -1,0 +1,239 @@
+"""Groups of ops as native calls: when they are worth it, how their work is cut, and what happens if LLVM fails.
+
+LLVM is looked at when the first kernel is wanted. If it is not there, or does not work on this machine, NumPy serves
+all, and `reason` says why.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from ...codegen.llvm.groups import Group
+from ...codegen.llvm.nest import Strides, Target
+from ...codegen.llvm.rows import Kernel, kernel
+from ...codegen.llvm.signature import signature
+from ...store import Programs
+from ...trace import log, trace
+from .compiler import Code, Compiler, Machine
+from .native import ALIGNED, IN_ORDER, Call, Runtime
+from .probe import verdict
+from .results import LARGE
+
+_SINGLE_OP: Final = 8192
+"""Elements up to which one NumPy call does an op as fast as a kernel would."""
+_THREADED: Final = 1 << 15
+"""Elements times ops from which a second thread pays."""
+_CHUNK: Final = 1 << 14
+"""Elements times ops that are worth being a chunk of their own."""
+_CHUNKS: Final = 8
+"""Chunks for each thread, so that one that comes late takes fewer."""
+_LETS_GO: Final = 1 << 15
+"""Elements times ops from which other Python threads may run meanwhile: letting them costs a tenth of a microsecond."""
+_STRIDED: Final = 1 << 14
+"""Elements from which a kernel is made for arrays that are not in order: fewer are copied faster than it compiles."""
+_MOST_STRIDES: Final = 8
+"""Kernels of one group for arrays that are not in order."""
+_STREAMED: Final = 1 << 23
+"""Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A group as a callable: it takes the arrays that it reads, those that it writes, and the workspace."""
+
+    group: Group
+    kernel: Kernel
+    call: Call
+
+    @property
+    def reads(self) -> list[int]:
+        """The entries that it reads."""
+        return [self.group.inputs[n] for n in self.kernel.reads]
+
+
+class Natives:
+    """What makes native calls, for one machine."""
+
+    def __init__(self, machine: Machine | None = None, runtime: Runtime | None = None) -> None:
+        """For a machine other than this one, or with a runtime that is there already: that is for tests."""
+        self._machine = machine
+        self._runtime = runtime
+        self.reason: str | None = None
+        """Why there is no native code."""
+        self._lock = Lock()
+        if importlib.util.find_spec("llvmlite") is None:
+            self.reason = "llvmlite is not installed; install yosegi[llvm]"
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The compiler and the threads, if there are any. Finding out takes some milliseconds, once."""
+        if self._runtime is None and self.reason is None:
+            with self._lock:
+                if self._runtime is None and self.reason is None:
+                    self._find()
+        return self._runtime
+
+    def _find(self) -> None:
+        try:
+            machine = self._machine or Machine.host()
+            self.reason = verdict(machine)
+            if self.reason is None:
+                runtime = Runtime(Compiler(machine))
+                runtime.prepare()
+                self._runtime = runtime
+        except Exception as error:  # a broken installation raises whatever it likes
+            self.reason = f"LLVM does not work: {type(error).__name__}: {error}"
+        if self.reason is not None:
+            log.warning("no native kernels: %s", self.reason)
+
+    def _after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
+    def __str__(self) -> str:
+        runtime = self.runtime
+        if runtime is None:
+            return f"NumPy kernels only ({self.reason})"
+        threads = f"{runtime.threads} thread{'s' if runtime.threads > 1 else ''}"
+        return f"native kernels for {runtime.compiler.machine}, {threads}"
+
+    @cached_property
+    def _target(self) -> Target:
+        machine = self._compiler.machine
+        return Target(machine.vector_bytes, machine.attributes, machine.converts_halves)
+
+    @cached_property
+    def _headers(self) -> Programs:
+        """How kernels are called, and what their objects are named, by their signatures."""
+        return Programs("kernels", self._compiler.machine.identity)
+
+    @property
+    def _compiler(self) -> Compiler:
+        assert self.runtime is not None
+        return self.runtime.compiler
+
+    def native(self, group: Group) -> Native | None:
+        """A group as a native call; `None` if LLVM fails on it, which is told in the trace."""
+        if self.runtime is None:
+            return None
+        try:
+            made, code = self._kernel(group, {})
+            straight = _Straight(self, group, made)
+            straight.call = call = self._call(group, made, code, IN_ORDER, straight)
+        except Exception as failure:  # whatever it is, NumPy can do the same work
+            trace.failed(str(group), "cpu", failure)
+            return None
+        return Native(group, made, call)
+
+    def strided(self, group: Group, strides: Strides, fallback: Callable[..., Any]) -> Call | None:
+        """A group's call for arrays of such strides."""
+        try:
+            return self._call(group, *self._kernel(group, strides), ALIGNED, fallback)
+        except Exception as failure:
+            trace.failed(str(group), "cpu", failure)
+            return None
+
+    def _kernel(self, group: Group, strides: Strides) -> tuple[Kernel, Code]:
+        """A group's kernel and its code: as an earlier process has left them, or new."""
+        streams = _streams(group)
+        words = signature(group, strides, streams)
+        name = None if words is None else self._headers.name(words)
+        stored = None if name is None else self._headers.get(name)
+        if stored is not None:
+            known = json.loads(stored)
+            made = Kernel(tuple(known["sizes"]), tuple(known["reads"]), **known["more"])
+            code = self._compiler.known(known["object"], _functions(made))
+            if code is not None:
+                return made, code
+        source, made = kernel(group, self._target, strides, streams=streams)
+        code = self._compiler.load(source, _functions(made))
+        if name is not None:
+            more = {k: getattr(made, k) for k in ("units", "unit", "workspace", "finishes")}
+            header = {"sizes": made.sizes, "reads": made.reads, "more": more, "object": self._compiler.name(source)}
+            self._headers.put(name, json.dumps(header).encode())
+        return made, code
+
+    def _call(self, group: Group, made: Kernel, code: Code, needs: int, fallback: Callable[..., Any]) -> Call:
+        """A kernel as a callable, its work cut into chunks."""
+        runtime = self.runtime
+        assert runtime is not None
+        work = made.unit * len(group.nodes)
+        chunk = made.units
+        if runtime.threads > 1 and work * made.units >= _THREADED:
+            chunk = max(-(-made.units // (runtime.threads * _CHUNKS)), -(-_CHUNK // work))
+            chunk = min(chunk, -(-made.units // runtime.threads))
+        arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
+        return runtime.call(
+            code, arrays, made.sizes, count=made.units, chunk=chunk, finishes=made.finishes,
+            lets_go=work * made.units >= _LETS_GO, needs=needs, fallback=fallback,
+        )  # fmt: skip
+
+
+def _functions(made: Kernel) -> tuple[str, ...]:
+    return ("kernel", "finish") if made.finishes else ("kernel",)
+
+
+class _Straight:
+    """Arrays that do not all have their elements one behind the other.
+
+    Those of many elements get a kernel for their strides, and the others, or those that come with ever new strides, are
+    copied in order.
+    """
+
+    def __init__(self, natives: Natives, group: Group, made: Kernel) -> None:
+        self._natives = natives
+        self._group = group
+        self._kernel = made
+        self._is_large = prod(group.space) >= _STRIDED
+        self._known: dict[tuple[Any, ...], Call | None] = {}
+        self.call: Call | None = None
+
+    def __call__(self, *arrays: Any) -> None:
+        inputs = len(self._kernel.reads)
+        given = [np.asarray(a) for a in arrays[:inputs]]
+        call = self._for_strides(given) if self._is_large else None
+        if call is None:
+            assert self.call is not None
+            call = self.call
+            given = [np.require(a, requirements="CA") for a in given]
+        call(*given, *arrays[inputs:])
+
+    def _for_strides(self, arrays: list[Any]) -> Call | None:
+        strides: dict[int, tuple[int, ...]] = {}
+        for place, array in zip(self._kernel.reads, arrays, strict=True):
+            entry = self._group.inputs[place]
+            if array.flags.num & IN_ORDER == IN_ORDER:
+                continue
+            if not array.flags.aligned or any(s % array.itemsize for s in array.strides):
+                return None
+            strides[entry] = tuple([s // array.itemsize for s in array.strides])
+        key = tuple(strides.items())
+        if key not in self._known:
+            if len(self._known) >= _MOST_STRIDES:
+                return None
+            self._known[key] = self._natives.strided(self._group, strides, self)
+        return self._known[key]
+
+
+def worthwhile(group: Group) -> bool:
+    """Whether a kernel is better than the few NumPy calls it replaces."""
+    return len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
+
+
+def _streams(group: Group) -> bool:
+    """Whether results go past the caches: all of them large, and what is read and written more than the caches hold."""
+    calls = group.graph.calls
+    written = [calls[e].spec.nbytes for e in group.outputs]
+    return min(written) >= LARGE and sum(written) + sum(calls[e].spec.nbytes for e in group.inputs) >= _STREAMED

@@ -1,0 +1,90 @@
+"""How many threads work, and the memory that they share."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+from ...codegen.llvm.pool import SHARED, Pool
+from ...errors import ArgumentError
+
+_MOST: Final = 256
+_STACK: Final = 1 << 22
+"""Bytes of a worker's stack: some systems give threads little, and kernels keep rows there."""
+
+
+def thread_count() -> int:
+    """The threads to work with: YOSEGI_THREADS, or one for each processor that this process may run on."""
+    chosen = os.environ.get("YOSEGI_THREADS")
+    if chosen:
+        try:
+            return max(1, min(_MOST, int(chosen)))
+        except ValueError:
+            raise ArgumentError(f"[YOSEGI_THREADS] expected a number of threads, got {chosen!r}") from None
+    if hasattr(os, "sched_getaffinity"):
+        return min(_MOST, len(os.sched_getaffinity(0)))
+    return min(_MOST, os.cpu_count() or 1)
+
+
+def has_futex() -> bool:
+    """Whether threads can sleep on a word of memory here."""
+    return sys.platform.startswith("linux")
+
+
+def new_pool(threads: int, *, futex: bool) -> int:
+    """The address of a pool's words, for so many threads with the caller among them. It is never freed: workers read it
+    until the process ends."""
+    raw = ctypes.pythonapi.PyMem_RawCalloc
+    raw.restype, raw.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+    memory = raw(1, ctypes.sizeof(Pool) + 64)
+    if not memory:
+        raise MemoryError("no memory for a pool of threads")
+    pool = Pool.from_address((memory + 63) & ~63)
+    if threads > 1 and _fill(pool, futex=futex):
+        pool.wanted = threads - 1
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _forget(pool, futex=futex))
+    return ctypes.addressof(pool)
+
+
+def _fill(pool: Any, *, futex: bool) -> bool:
+    """The addresses of the system's functions. Where one is missing there are no threads."""
+    if os.name != "posix":
+        return False
+    names = {"pthread_create": "pthread_create", "pthread_detach": "pthread_detach", "sigfillset": "sigfillset",
+             "pthread_sigmask": "pthread_sigmask", "sched_yield": "sched_yield"}  # fmt: skip
+    if futex:
+        names |= {"syscall": "syscall"}
+    else:
+        names |= {"lock": "pthread_mutex_lock", "unlock": "pthread_mutex_unlock", "wait": "pthread_cond_wait",
+                  "broadcast": "pthread_cond_broadcast"}  # fmt: skip
+    library = ctypes.CDLL(None)
+    with suppress(AttributeError, OSError):
+        for field, name in names.items():
+            setattr(pool, field, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+        pool.mask_how = 2 if sys.platform.startswith("linux") else 3  # SIG_SETMASK
+        attributes = ctypes.c_void_p(ctypes.addressof(pool) + Pool.attributes.offset)
+        library.pthread_attr_init(attributes)
+        library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
+        if not futex:
+            _new_condition(pool, library)
+        return True
+    return False
+
+
+def _new_condition(pool: Any, library: Any) -> None:
+    here = ctypes.addressof(pool)
+    ctypes.memset(here + Pool.mutex.offset, 0, Pool.mutex.size + Pool.condition.size)
+    library.pthread_mutex_init(ctypes.c_void_p(here + Pool.mutex.offset), None)
+    library.pthread_cond_init(ctypes.c_void_p(here + Pool.condition.offset), None)
+
+
+def _forget(pool: Any, *, futex: bool) -> None:
+    """In a forked child there are no workers yet, and nobody is at work."""
+    for field in SHARED:
+        setattr(pool, field, 0)
+    if not futex and pool.wanted:
+        _new_condition(pool, ctypes.CDLL(None))

@@ -1,0 +1,106 @@
+"""Files that one process leaves for the next: compiled programs, and what trials found out.
+
+Several processes may use one folder: a file is written under a name of its own and then moved into place. A file that
+is damaged is as good as none, and is moved out of the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .trial import Outcome
+
+_MAGIC: Final = b"yosegi1\n"
+_HEAD: Final = len(_MAGIC) + 32
+
+
+def cache_folder() -> Path:
+    """Where files are kept: YOSEGI_CACHE_DIR, or a folder in the user's cache."""
+    chosen = os.environ.get("YOSEGI_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "yosegi"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "yosegi" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yosegi"
+
+
+def written(path: Path, content: bytes) -> None:
+    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+
+class Programs:
+    """Compiled programs in a folder, each under the hash of what it was made from."""
+
+    def __init__(self, folder: str, identity: str) -> None:
+        self._folder = folder
+        self._identity = identity
+        """What made them, and for what: another compiler or another machine finds none of them."""
+
+    def name(self, source: str) -> str:
+        """What a source's program is called."""
+        return hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
+
+    def path(self, name: str) -> Path:
+        """The file of a program."""
+        return cache_folder() / self._folder / f"{name}.bin"
+
+    def get(self, name: str) -> bytes | None:
+        """A program, if there is one and it is whole."""
+        path = self.path(name)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        program = stored[_HEAD:]
+        if stored[:_HEAD] == _MAGIC + hashlib.sha256(program).digest():
+            return program
+        self.reject(name)
+        return None
+
+    def put(self, name: str, program: bytes) -> None:
+        """Keep a program."""
+        written(self.path(name), _MAGIC + hashlib.sha256(program).digest() + program)
+
+    def reject(self, name: str) -> None:
+        """Move a program that is of no use out of the way."""
+        path = self.path(name)
+        with suppress(OSError):
+            os.replace(path, path.with_suffix(".damaged"))
+
+
+def verdict(name: str, identity: str, attempt: Callable[[], Outcome], *, keeps_timeouts: bool = True) -> str | None:
+    """Why something must not be used in this process, or `None` if it survived a trial.
+
+    The trial is made once for each identity, which says what is installed, and its outcome kept; with `keeps_timeouts`
+    also if time was up, for what may hang again.
+    """
+    short = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    path = cache_folder() / f"{name}-trial-{short}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known: str | None = json.loads(path.read_text(encoding="utf-8"))["failure"]
+        return known
+    outcome = attempt()
+    if outcome.timed_out and not keeps_timeouts:
+        return outcome.failure
+    written(path, json.dumps({"failure": outcome.failure}).encode())
+    return outcome.failure

@@ -1,0 +1,490 @@
+"""The CPU device with native code: what it says, threads, forks, caches, memory, and what happens when LLVM fails."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from native_code import NATIVES, RESULTS, always_native, both, groups_of, needs_llvm, region_of
+from samples import SAMPLES, calls
+from yosegi import store
+from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.device import Cpu
+from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.stages import native_function
+from yosegi.errors import ArgumentError, CompileFailure
+from yosegi.graph import capture
+from yosegi.op import REGISTRY
+from yosegi.trace import trace
+from yosegi.trial import Outcome
+
+pytestmark = needs_llvm
+
+N = 300_000
+
+
+def program(x: ys.Tensor) -> ys.Tensor:
+    return ys.sqrt(x * x + 1.0) - ys.abs(x)
+
+
+def expected(x: Any) -> Any:
+    return np.sqrt(x * x + np.float32(1)) - np.abs(x)
+
+
+def compiled(natives: Natives, *tensors: ys.Tensor) -> Any:
+    with always_native():
+        return native_function(region_of(*tensors)[0], natives, RESULTS)
+
+
+def process(code: str, folder: Path, **environment: str) -> str:
+    """What another process prints."""
+    settings = os.environ | {"YOSEGI_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# What it is
+
+
+def test_the_device_says_what_it_has() -> None:
+    said = Cpu().description
+    assert "LLVM" in said
+    assert "-bit vectors" in said
+    assert "thread" in said
+
+
+def test_without_llvmlite_numpy_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    device = Cpu()
+    assert "llvmlite is not installed; install yosegi[llvm]" in device.description
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    region, _ = region_of(program(ys.asarray(x)))
+    (got,) = device.compile(region)(*[x, np.float32(1)][: len(region.inputs)])
+    np.testing.assert_array_equal(got, expected(x))
+
+
+def test_a_broken_llvmlite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "host", lambda: 1 / 0)
+    assert "LLVM does not work: ZeroDivisionError" in str(Natives())
+
+
+def test_what_dies_in_a_child_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    trials = []
+    outcome = Outcome(failure="it ended the process with SIGILL")
+    probe = import_module("yosegi.devices.cpu.probe")
+    monkeypatch.setattr(probe, "attempt", lambda *what: trials.append(what) or outcome)
+    for _ in range(2):
+        natives = Natives()
+        assert "a trial in a child process failed: it ended the process with SIGILL" in str(natives)
+        assert natives.runtime is None
+    assert len(trials) == 1
+
+
+def test_the_trial_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    probe = import_module("yosegi.devices.cpu.probe")
+    assert probe.verdict(Machine.host()) is None
+    assert probe.probe(Machine.host().fields)
+
+
+# Machines
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
+@pytest.mark.parametrize(("model", "width"), [("x86-64", 16), ("x86-64-v3", 32)])
+def test_a_lesser_processor(model: str, width: int) -> None:
+    host = Machine.host()
+    machine = Machine(host.triple, model, "", host.version)
+    assert machine.vector_bytes == width
+    natives = Natives(machine)
+    rng = np.random.default_rng(0)
+    x = ys.asarray(rng.normal(size=(37, 130)).astype(np.float32))
+    h = ys.asarray(rng.normal(size=(37, 130)).astype(np.float16))
+    e = ys.exp(x - ys.max(x, axis=1, keepdims=True))
+    for got, wanted in both(e / ys.sum(e, axis=1, keepdims=True), ys.argmax(x, axis=1), h * h + h, natives=natives):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no POSIX threads")
+def test_threads_that_sleep_on_a_condition() -> None:
+    assert NATIVES.runtime is not None
+    natives = Natives(runtime=Runtime(NATIVES.runtime.compiler, 3, futex=False))
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    kernel = compiled(natives, program(ys.asarray(x)))
+    for pause in (0, 0, 0.01):
+        time.sleep(pause)
+        np.testing.assert_array_equal(kernel(*region_of(program(ys.asarray(x)))[1])[0], expected(x))
+
+
+def test_without_knowing_where_arrays_have_their_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = import_module("yosegi.devices.cpu.native")
+    monkeypatch.setattr(native, "_layout", lambda: None)
+    assert NATIVES.runtime is not None
+    natives = Natives(runtime=Runtime(NATIVES.runtime.compiler))
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    for array in (x, x[::-1]):
+        region, given = region_of(program(ys.asarray(x)))
+        given = [array if a.size == N else a for a in given]
+        with always_native():
+            (got,) = native_function(region, natives, RESULTS)(*given)
+        np.testing.assert_array_equal(got, expected(array))
+
+
+@pytest.mark.parametrize("text", ["many", "1.5"])
+def test_a_number_of_threads_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    threads = import_module("yosegi.devices.cpu.threads")
+    monkeypatch.setenv("YOSEGI_THREADS", text)
+    with pytest.raises(ArgumentError, match=r"\[YOSEGI_THREADS\] expected a number of threads"):
+        threads.thread_count()
+
+
+def test_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = import_module("yosegi.devices.cpu.threads")
+    monkeypatch.setenv("YOSEGI_THREADS", "3")
+    assert threads.thread_count() == 3
+    monkeypatch.delenv("YOSEGI_THREADS")
+    assert threads.thread_count() >= 1
+
+
+# When LLVM fails
+
+
+def test_a_kernel_that_llvm_fails_on_is_numpys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+
+    def fails(self: Compiler, source: str) -> bytes:
+        raise CompileFailure("LLVM: cannot select")
+
+    assert NATIVES.runtime is not None
+    natives = Natives(runtime=Runtime(Compiler(NATIVES.runtime.compiler.machine)))
+    monkeypatch.setattr(Compiler, "emit", fails)
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    kernel = compiled(natives, program(ys.asarray(x)))
+    (got,) = kernel(*region_of(program(ys.asarray(x)))[1])
+    np.testing.assert_array_equal(got, expected(x))
+    last = trace.records[-1]
+    assert last.failures[0].kind == "CompileFailure"
+    assert "cannot select" in last.failures[0].message
+    assert "sqrt" in last.ops
+
+
+def test_text_that_is_no_ir_is_a_compile_failure() -> None:
+    assert NATIVES.runtime is not None
+    with pytest.raises(CompileFailure, match="LLVM"):
+        NATIVES.runtime.compiler.load("define nonsense", ("kernel",))
+
+
+# The disk
+
+
+SECOND = """
+import numpy as np, yosegi as ys
+from yosegi.device import host_device
+x = ys.asarray(np.linspace(-1, 1, 20_000, dtype=np.float32))
+f = ys.jit(lambda x: ys.sqrt(x * x + 1.0) - ys.abs(x))
+f(x)
+compiler = host_device().natives.runtime.compiler
+print(compiler.compiled, compiler.found)
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    assert process(SECOND, tmp_path) == "1 1"  # the trial has left what all kernels share
+    assert process(SECOND, tmp_path) == "0 2"
+    for file in (tmp_path / "objects").glob("*.bin"):
+        file.write_bytes(file.read_bytes()[:-7])
+    assert process(SECOND, tmp_path) == "2 0"
+    assert len(list((tmp_path / "objects").glob("*.damaged"))) >= 2
+    assert process(SECOND, tmp_path) == "0 2"
+
+
+def test_an_object_that_cannot_be_linked_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    assert NATIVES.runtime is not None
+    compiler = Compiler(NATIVES.runtime.compiler.machine)
+    source = "define void @kernel() { ret void }"
+    name = compiler.name(source)
+    compiler._stored.put(name, b"this is no object")
+    compiler.load(source, ("kernel",))
+    assert (compiler.compiled, compiler.found) == (1, 0)
+    assert compiler._stored.get(name) not in (None, b"this is no object")
+
+
+def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    assert store.cache_folder() == tmp_path
+    monkeypatch.delenv("YOSEGI_CACHE_DIR")
+    assert store.cache_folder().name in ("yosegi", "cache")
+
+
+# Threads and processes
+
+
+def test_several_python_threads_at_once() -> None:
+    x = [np.random.default_rng(n).normal(size=N).astype(np.float32) for n in range(4)]
+    kernel = compiled(NATIVES, program(ys.asarray(x[0])))
+    others = region_of(program(ys.asarray(x[0])))[1]
+
+    def work(n: int) -> bool:
+        given = [x[n] if a.size == N else a for a in others]
+        return all(np.array_equal(kernel(*given)[0], expected(x[n])) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+
+
+def test_other_threads_run_meanwhile() -> None:
+    x = np.random.default_rng(0).normal(size=20_000_000).astype(np.float32)
+    kernel = compiled(NATIVES, program(ys.asarray(x)))
+    given = region_of(program(ys.asarray(x)))[1]
+    turns, stop = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    start = time.perf_counter()
+    while time.perf_counter() - start < 0.2:
+        before = turns
+        kernel(*given)
+    stop.set()
+    thread.join()
+    assert turns > before, "no other thread ran while the kernel did"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    kernel = compiled(NATIVES, program(ys.asarray(x)))
+    given = region_of(program(ys.asarray(x)))[1]
+    kernel(*given)
+    child = os.fork()
+    if child == 0:
+        right = all(np.array_equal(kernel(*given)[0], expected(x)) for _ in range(20))
+        again = compiled(NATIVES, program(ys.asarray(x)) * 3.0)  # it can compile, too
+        right = right and len(again(*region_of(program(ys.asarray(x)) * 3.0)[1])) == 1
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    np.testing.assert_array_equal(kernel(*given)[0], expected(x))
+
+
+def test_threads_without_work_take_no_time() -> None:
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    kernel = compiled(NATIVES, program(ys.asarray(x)))
+    kernel(*region_of(program(ys.asarray(x)))[1])
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.05
+
+
+def test_a_process_ends_while_threads_look_for_work(tmp_path: Path) -> None:
+    end = SECOND.replace("20_000", "2_000_000").replace("print(compiler.compiled, compiler.found)", "f(x); f(x)")
+    for _ in range(3):
+        process(end, tmp_path, YOSEGI_DEVICE="cpu")
+
+
+# Every op
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "reversed"])
+@pytest.mark.parametrize(("name", "number"), calls(), ids=[f"{a}-{b}" for a, b in calls()])
+def test_every_op(name: str, number: int, layout: str) -> None:
+    op, sample = REGISTRY[name], SAMPLES[name][number]
+    arrays = [np.flip(np.flip(np.asarray(a)).copy()) if layout == "reversed" else np.asarray(a) for a in sample.arrays]
+    node = op._node(tuple(ys.asarray(a) for a in arrays), sample.attrs)
+    if len(node.call.outputs) > 1:
+        return  # NumPy's business
+    given = {id(i): a for i, a in zip(node.inputs, arrays, strict=True)}
+    leaves = capture([node])[1]
+    by_layout = [given.get(id(n), n.buffer.data) for n in leaves]  # type: ignore[union-attr]
+    ((got, wanted),) = both(ys.Tensor(node), arrays=by_layout, reference_only=True)
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    if wanted.dtype.kind in "fc":
+        rtol = op.tolerance.ulps * float(np.finfo(wanted.dtype).eps)
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * np.max(np.abs(wanted), initial=0))
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+# Accuracy
+
+
+@pytest.mark.parametrize("shape", [(10_000_000,), (10, 1_000_000), (1_000_000, 10)])
+def test_sums_of_ten_million(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).uniform(size=shape).astype(np.float32)
+    for axis in {None, 0, len(shape) - 1}:
+        kernel = compiled(NATIVES, ys.sum(ys.asarray(x), axis=axis))
+        (got,) = kernel(x)
+        exact = np.sum(x, axis=axis, dtype=np.float64)
+        assert np.max(np.abs(got - exact) / exact) < 1e-6
+
+
+def test_sums_do_not_depend_on_the_number_of_threads() -> None:
+    x = np.random.default_rng(1).uniform(size=1_000_003).astype(np.float32)
+    assert NATIVES.runtime is not None
+    results = set()
+    for threads in (1, 2, 5):
+        natives = Natives(runtime=Runtime(NATIVES.runtime.compiler, threads))
+        results.add(float(compiled(natives, ys.sum(ys.asarray(x)))(x)[0]))
+    assert len(results) == 1
+
+
+# What becomes one kernel
+
+
+def softmax(x: ys.Tensor) -> ys.Tensor:
+    e = ys.exp(x - ys.max(x, axis=-1, keepdims=True))
+    return e / ys.sum(e, axis=-1, keepdims=True)
+
+
+def normal(x: ys.Tensor) -> ys.Tensor:
+    return (x - ys.mean(x, axis=-1, keepdims=True)) / ys.sqrt(ys.var(x, axis=-1, keepdims=True) + 1e-5)
+
+
+def by_squeezed_mean(x: ys.Tensor) -> ys.Tensor:
+    return x - ys.expand_dims(ys.mean(x, axis=-1), axis=-1)
+
+
+@pytest.mark.parametrize("function", [softmax, normal, by_squeezed_mean], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("shape", [(64, 1000), (3, 50, 70), (5000,)])
+def test_rows_are_one_kernel(function: Any, shape: tuple[int, ...]) -> None:
+    x = ys.asarray(np.random.default_rng(0).normal(size=shape).astype(np.float32))
+    assert len(groups_of(function(x))) == 1
+    for got, wanted in both(function(x)):
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_what_cannot_be_one_kernel_is_several() -> None:
+    x = ys.asarray(np.random.default_rng(0).normal(size=(1000, 1000)).astype(np.float32))
+    assert len(groups_of(x / ys.sum(x))) == 2  # all threads sum first
+    square = ys.asarray(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32))
+    assert len(groups_of(square - ys.mean(square, axis=1))) == 2  # the means lie along the other dimension
+    for got, wanted in both(square - ys.mean(square, axis=1)):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_sums_of_the_same_array_are_one_kernel() -> None:
+    x = ys.asarray(np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32))
+    assert len(groups_of(ys.sum(x), ys.sum(x * x), ys.max(x))) == 1
+    for got, wanted in both(ys.sum(x), ys.sum(x * x), ys.max(x)):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
+
+
+# When it becomes native
+
+
+def test_a_kernel_becomes_native_when_it_has_run_for_long() -> None:
+    stages = import_module("yosegi.devices.cpu.stages")
+    x = np.linspace(-1, 1, 1000, dtype=np.float32)
+    region, given = region_of(program(ys.asarray(x)))
+    kernel = stages.compile_region(region, NATIVES, RESULTS)
+    code = kernel.__code__
+    for _ in range(5):
+        kernel(*given)
+    assert kernel.__code__ is code
+    for _ in range(20_000):
+        kernel(*given)
+    assert kernel.__code__ is not code
+    np.testing.assert_array_equal(kernel(*given)[0], expected(x))
+
+
+def test_a_large_one_at_its_first_run() -> None:
+    stages = import_module("yosegi.devices.cpu.stages")
+    x = np.linspace(-1, 1, 5_000_000, dtype=np.float32)
+    region, given = region_of(program(ys.asarray(x)))
+    kernel = stages.compile_region(region, NATIVES, RESULTS)
+    np.testing.assert_array_equal(kernel(*given)[0], expected(x))
+    assert "xn0" in kernel.__globals__
+
+
+# Memory
+
+
+def large(seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=1_000_000).astype(np.float32)
+
+
+def test_the_memory_of_a_result_is_used_again() -> None:
+    device = Cpu()
+    region, given = region_of(program(ys.asarray(large())))
+    kernel = native_function(region, NATIVES, device.results)
+    (first,) = kernel(*given)
+    where = first.ctypes.data
+    assert where % 64 == 0
+    assert device.statistics()["in_use"] >= first.nbytes
+    part = first[10:20].copy(), first[10:20]
+    del first
+    gc.collect()
+    (second,) = kernel(*given)
+    assert second.ctypes.data != where, "a view still uses that memory"
+    np.testing.assert_array_equal(*part)
+    del part
+    gc.collect()
+    (third,) = kernel(*given)
+    assert third.ctypes.data == where
+    del second, third
+    gc.collect()
+    assert device.statistics()["in_use"] == 0
+    assert device.trim() > 0
+    assert device.statistics()["cached"] == 0
+
+
+def test_old_values_never_show() -> None:
+    device = Cpu()
+    device.results.pool.on_take = lambda memory, nbytes: memory.fill(0xAB)
+    x = np.random.default_rng(0).normal(size=(1001, 1003)).astype(np.float32)
+    t = ys.asarray(x)
+    results = program(t), softmax(t), ys.cumulative_sum(t, axis=1), t > 0
+    region, given = region_of(*results)
+    with always_native():
+        made = native_function(region, NATIVES, device.results)(*given)
+    np.testing.assert_array_equal(made[0], expected(x))
+    np.testing.assert_allclose(made[1].sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(made[2], np.cumsum(x, axis=1), rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(made[3], x > 0)
+
+
+LIMITED = """
+import numpy as np, yosegi as ys
+from yosegi.device import host_device
+x = ys.asarray(np.ones(1_000_000, np.float32))
+f = ys.jit(lambda x: ys.sqrt(x * x + 1.0))
+kept = [f(x), f(x)]
+del kept
+kept = f(x)
+del kept
+print(host_device().statistics()["in_use"] + host_device().statistics()["cached"] <= 10_000_000)
+kept = []
+try:
+    for _ in range(5):
+        kept.append(f(x))
+except Exception as error:
+    print(len(kept), type(error).__name__)
+"""
+
+
+def test_a_limit_holds_for_what_is_kept_too(tmp_path: Path) -> None:
+    said = process(LIMITED, tmp_path, YOSEGI_MEMORY_LIMIT="cpu=10MB", YOSEGI_DEVICE="cpu")
+    assert said == "True\n2 OutOfMemory"

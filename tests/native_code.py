@@ -1,0 +1,98 @@
+"""Programs by native code and by NumPy, side by side: what the tests of the native code need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from values import Array
+from yosegi.codegen.llvm.expand import expanded
+from yosegi.codegen.llvm.groups import Group, grouped
+from yosegi.devices.cpu.kernel import numpy_function
+from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.results import Results
+from yosegi.devices.cpu.stages import native_function
+from yosegi.fuse import Region, RegionKind, is_constant
+from yosegi.graph import capture, graph_of
+from yosegi.op import leaf
+from yosegi.simplify import simplify
+from yosegi.trace import trace
+
+NATIVES = Natives()
+RESULTS = Results()
+needs_llvm = pytest.mark.skipif(NATIVES.reason is not None, reason=str(NATIVES.reason))
+CODES = ["NumPy", pytest.param("native", marks=needs_llvm)]
+"""What runs a program: for tests that must hold for both."""
+
+
+def code(name: str) -> Any:
+    """Evaluate by one of these."""
+    return always_native() if name == "native" else nullcontext()
+
+
+@contextmanager
+def always_native(*, chunked: bool = False) -> Iterator[None]:
+    """Native code for whatever it can be generated for; `chunked`: every unit of work is a chunk, for any thread."""
+    stages, natives = import_module("yosegi.devices.cpu.stages"), import_module("yosegi.devices.cpu.natives")
+    plans = import_module("yosegi.evaluate")._plans
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "worthwhile", lambda group: True)
+        patch.setattr(stages, "_COMPILING", 0.0)
+        patch.setattr(natives, "_STRIDED", 0)
+        if chunked:
+            patch.setattr(natives, "_THREADED", 0)
+            patch.setattr(natives, "_CHUNK", 1)
+            patch.setattr(natives, "_CHUNKS", 1 << 30)
+        plans.clear()  # what was planned before has its code
+        yield
+        plans.clear()
+
+
+def region_of(*tensors: ys.Tensor) -> tuple[Region, list[Array]]:
+    """A program as one region, and the arrays it reads."""
+    key, leaves, _ = capture([t._node for t in tensors])
+    graph = simplify(graph_of(key))
+    shown = set(graph.outputs)
+    nodes = tuple(e for e, c in enumerate(graph.calls)
+                  if c.op is not leaf and (e in shown or not is_constant(graph, e)))  # fmt: skip
+    region = Region(graph, RegionKind.SEQUENCE, nodes, graph.inputs, graph.outputs)
+    return region, [np.asarray(node.buffer.data) for node in leaves]  # type: ignore[union-attr]
+
+
+def groups_of(*tensors: ys.Tensor) -> list[list[str]]:
+    """The ops of each native kernel of a program, and of the NumPy calls between them."""
+    region = expanded(region_of(*tensors)[0])
+    parts = grouped(region.graph, region.nodes, region.outputs)
+    return [[region.graph.calls[n].op.name for n in (p.nodes if isinstance(p, Group) else [p])] for p in parts]
+
+
+def both(
+    *tensors: ys.Tensor,
+    arrays: list[Array] | None = None,
+    natives: Natives = NATIVES,
+    chunked: bool = False,
+    reference_only: bool = False,
+) -> list[tuple[Array, Array]]:
+    """Each result by native code and by NumPy.
+
+    It is an error if LLVM fails, or if there is nothing for it to do, unless `reference_only` says so. `arrays` are
+    what the program reads, in the order of its inputs, in layouts of their own.
+    """
+    region, given = region_of(*tensors)
+    given = given if arrays is None else arrays
+    failures = len(trace.records)
+    with always_native(chunked=chunked):
+        native = native_function(region, natives, RESULTS)
+        if not reference_only:
+            assert any(name.startswith("xn") for name in native.__globals__), "nothing became native"
+        made: tuple[Any, ...] = native(*given)
+    assert len(trace.records) == failures, trace.records[-1]
+    plain = numpy_function(region)
+    expected: tuple[Any, ...] = plain(*given)
+    return list(zip(made, expected, strict=True))

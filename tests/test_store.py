@@ -1,0 +1,84 @@
+"""Files that one process leaves for the next."""
+
+from pathlib import Path
+
+import pytest
+
+from yosegi.store import Programs, cache_folder, verdict, written
+from yosegi.trial import Outcome
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_the_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    assert cache_folder() == folder
+    monkeypatch.delenv("YOSEGI_CACHE_DIR")
+    assert cache_folder().name in ("yosegi", "cache")
+
+
+def test_a_program_is_found_by_its_source_and_what_made_it() -> None:
+    programs = Programs("programs", "a compiler")
+    assert programs.get(programs.name("source")) is None
+    programs.put(programs.name("source"), b"object")
+    assert programs.get(programs.name("source")) == b"object"
+    assert programs.get(programs.name("another")) is None
+    assert Programs("programs", "another compiler").name("source") != programs.name("source")
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b[:-1] + b"\0"])
+def test_a_damaged_program_is_set_aside(damage, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    programs = Programs("programs", "a compiler")
+    programs.put(programs.name("source"), b"object")
+    path = programs.path(programs.name("source"))
+    path.write_bytes(damage(path.read_bytes()))
+    assert programs.get(programs.name("source")) is None
+    assert [p.suffix for p in path.parent.iterdir()] == [".damaged"]
+    programs.put(programs.name("source"), b"object")
+    assert programs.get(programs.name("source")) == b"object"
+
+
+def test_nothing_is_left_half_written(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def fails(*what: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.replace", fails)
+    written(folder / "file", b"content")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
+    Programs("programs", "a compiler").put("name", b"object")
+    assert verdict("thing", "version 1", lambda: Outcome(failure="it died")) == "it died"
+
+
+def test_a_trial_is_made_once_for_what_is_installed() -> None:
+    trials: list[str] = []
+
+    def attempt(outcome: Outcome) -> Outcome:
+        trials.append("tried")
+        return outcome
+
+    for _ in range(2):
+        assert verdict("thing", "version 1", lambda: attempt(Outcome(failure="it died"))) == "it died"
+    for _ in range(2):
+        assert verdict("thing", "version 2", lambda: attempt(Outcome(result=True))) is None
+    assert len(trials) == 2
+
+
+def test_a_trial_that_timed_out_may_be_made_again() -> None:
+    late = Outcome(failure="it did not return", timed_out=True)
+    assert verdict("thing", "version 1", lambda: late, keeps_timeouts=False) == "it did not return"
+    assert verdict("thing", "version 1", lambda: late) == "it did not return"
+    assert verdict("thing", "version 1", lambda: Outcome(result=True)) == "it did not return"
+
+
+def test_a_verdict_that_cannot_be_read_is_made_again(folder: Path) -> None:
+    verdict("thing", "version 1", lambda: Outcome(failure="it died"))
+    (path,) = folder.iterdir()
+    path.write_text("nonsense")
+    assert verdict("thing", "version 1", lambda: Outcome(result=True)) is None
