@@ -81,7 +81,8 @@ class Device(Protocol):
         """Give back memory that is kept for reuse; how many bytes that were."""
 
     def statistics(self) -> dict[str, int | None]:
-        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use, the limit."""
+        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use since it was trimmed
+        (`peak`), the limit."""
 
     def __str__(self) -> str: ...
 
