@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench-overhead bench-loops clean
+.PHONY: demo test lint types unit conformance chaos native-ops bench bench-twice clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -42,11 +42,14 @@ native-ops: $(READY)
 	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host."; \
 	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
 
-bench-overhead: $(READY)
-	$(BIN)/yosegi bench overhead
+# The suite on every device, as a table, as JSON and as a page.
+bench: $(READY)
+	$(BIN)/yosegi bench --json bench.json
+	$(BIN)/yosegi report bench.json --output bench.html
 
-bench-loops: $(READY)
-	$(BIN)/yosegi bench loops
+# Two runs of the suite, the second with one case made 15% slower on purpose: does the comparison find it, and nothing else?
+bench-twice: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/bench_twice.py
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }

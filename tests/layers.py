@@ -21,8 +21,12 @@ LAYERS = (
     "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu",
     "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
     "devices.opencl.kernels", "devices.opencl.probe", "devices.opencl.device", "devices.opencl", "devices",
-    "bench.timing", "bench.overhead", "bench.loops", "bench", "cli", "",
+    "bench.timing", "bench.cases", "bench.runners", "bench.model_peers", "bench.peers", "bench.machine",
+    "bench.document", "bench.suite", "bench.compare", "bench.tables", "bench.analysis", "bench", "cli", "",
 )  # fmt: skip
+
+PEERS = frozenset({"bench.peers", "bench.model_peers", "bench.machine"})
+"""Files that name other libraries, some of which a device is built on too."""
 
 DEVICE_NAMES = re.compile(r"\b(cpu|cuda|opencl|metal|coreml|openvino)\b", re.IGNORECASE)
 """Device names belong to `devices/`; elsewhere a device is asked, never named."""
@@ -40,7 +44,7 @@ def breaches(root: Path) -> Iterator[str]:
             name = imported if imported in LAYERS else imported.rpartition(".")[0]
             if name in LAYERS and LAYERS.index(name) >= LAYERS.index(module) and name != module:
                 yield f"{module or 'yosegi'}: imports {name}, which is below it"
-        if not module.startswith("devices."):
+        if not module.startswith("devices.") and module not in PEERS:
             for word in _words(tree):
                 yield f"{module or 'yosegi'}: names the device {word!r}"
 

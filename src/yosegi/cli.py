@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .bench import compare, suite, tables
+from .bench import analysis, compare, suite, tables
 from .bench.document import read
 from .bench.peers import PEERS
 from .device import Absent, Device, device_named, devices, discovered
@@ -70,6 +71,10 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     )
     comparing.add_argument("--across-machines", action="store_true", help="compare runs of different machines")
     comparing.set_defaults(run=compare_runs)
+    analysing = actions.add_parser("analyse", help="a run in words: what is fast, what is not, and what holds it back")
+    analysing.add_argument("results")
+    analysing.add_argument("--output", metavar="FILE", help="write Markdown to a file, not to the terminal")
+    analysing.set_defaults(run=analyse_run)
 
 
 def _positive(text: str) -> int:
@@ -134,6 +139,16 @@ def compare_runs(console: Console, options: argparse.Namespace) -> int:
     comparison = compare.compare(before, after, threshold=options.threshold, across=options.across_machines)
     tables.show_comparison(console, comparison)
     return int(bool(comparison.regressions or comparison.gone))
+
+
+def analyse_run(console: Console, options: argparse.Namespace) -> int:
+    """A run in words."""
+    text = analysis.performance(read(options.results))
+    if options.output is None:
+        print(text)
+    else:
+        Path(options.output).write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def limits(chosen: list[Device]) -> dict[str, Any]:
             "one thread": {str(n): _copied(n, 1) for n in COPY_SIZES},
             "all threads": {str(n): _copied(n, everyone) for n in COPY_SIZES},
         },
-        "device_copy": {d.name: _device_copy(d) for d in chosen if d.space != HOST},
+        "device_copy": {d.name: _device_copy(d) for d in chosen if d.space != HOST and d.is_volatile},
         "products": _products(),
     }
 
@@ -175,15 +175,13 @@ def product_speed(library: str, dtype: str) -> float:
 
 
 def bandwidth(limits: dict[str, Any], device: str, nbytes: int) -> float:
-    """GB/s at which a device moves a footprint of so many bytes at most, from the sizes that were measured."""
+    """GB/s at which a footprint of so many bytes is moved at most: in the host's caches and memory as measured at the
+    nearest size, in a device's own memory at its best."""
     own = limits["device_copy"].get(device)
-    tables = [own] if own else list(limits["copy"].values())
-    best = 0.0
-    for table in tables:
-        sizes = sorted(int(n) for n in table)
-        nearest = min(sizes, key=lambda n: abs(np.log(max(nbytes / 2, 1) / n)))
-        best = max(best, table[str(nearest)])
-    return best
+    if own:
+        return float(max(own.values()))
+    nearest = str(min(COPY_SIZES, key=lambda n: abs(np.log(max(nbytes / 2, 1) / n))))
+    return float(max(table[nearest] for table in limits["copy"].values()))
 
 
 def bound(limits: dict[str, Any], device: str, dtype: str, flops: float, nbytes: int) -> tuple[float, str]:

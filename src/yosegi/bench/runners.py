@@ -51,15 +51,14 @@ def of_device(device: Device, mode: str) -> Runner:
     """A device, used in one of the ways."""
 
     def turn() -> AbstractContextManager[Any]:
-        return options(device=device.name)
+        return options(device=device.name, on_fallback="error")  # a time on another device is not this one's
 
     def sent(array: Any) -> Any:
-        with turn():
-            return asarray(array).to_device(device)
+        return asarray(array).to_device(device)
 
     if mode == UPLOAD:
         # A new tensor every time: one that has been there keeps its copy.
-        return Runner(device.name, mode, True, lambda a: a, lambda case: _finished(sent, device))
+        return Runner(device.name, mode, True, lambda a: a, lambda case: _finished(sent, device), turn=turn)
     if mode == DOWNLOAD:
         return Runner(device.name, mode, True, device.from_host, lambda case: device.to_host)
     return Runner(device.name, mode, True, sent, lambda case: _WAYS[mode](case.program, device), turn=turn)

@@ -62,7 +62,7 @@ class _Entry:
     def check(self, inputs: Sequence[Any], expected: Any) -> None:
         """Run once and compare with the reference: only what is right is timed."""
         try:
-            own = [self.runner.adopt(a) for a in inputs]
+            own = self._adopted(inputs)
             if self.device is not None and self.runner.mode in (JIT, SEPARATE, CACHED):
                 reason = elsewhere(self.device, self.case, own)
                 if reason is not None:
@@ -91,6 +91,10 @@ class _Entry:
                     "wrong", f"its largest error is {error:.1e} of the largest value, not {self.case.tolerance:.1e}"
                 )
 
+    def _adopted(self, inputs: Sequence[Any]) -> list[Any]:
+        with self.runner.turn():
+            return [self.runner.adopt(a) for a in inputs]
+
     def _ended(self, status: str, reason: str) -> None:
         self.result = replace(self.result, status=status, reason=reason)
 
@@ -114,7 +118,7 @@ class _Entry:
     def contender(self, inputs: Sequence[Any]) -> Contender:
         """Its turn, on inputs of its own."""
         assert self.call is not None
-        call, own = self.call, [self.runner.adopt(a) for a in inputs]
+        call, own = self.call, self._adopted(inputs)
         if len(own) == 1:  # unpacking a list costs as much as a small op
             (x,) = own
             return Contender(lambda: call(x), self.runner.turn)
