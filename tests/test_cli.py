@@ -7,7 +7,7 @@ import pytest
 from yosegi.bench.document import read
 from yosegi.cli import main
 
-QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--device", "cpu"]
+QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0", "--device", "cpu"]
 
 
 def test_devices(capsys):

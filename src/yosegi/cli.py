@@ -59,9 +59,13 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--json", metavar="FILE", help="also write the run to a file")
     bench.add_argument("--sittings", type=_positive, default=suite.SITTINGS, help="how often every case comes up")
     bench.add_argument(
-        "--rounds", type=_positive, default=5, help="rounds of a sitting, in which all contenders take turns"
+        "--rounds", type=_positive, default=suite.ROUNDS, help="rounds of a sitting, in which all contenders take turns"
     )
-    bench.add_argument("--seconds", type=float, default=0.2, help="how long a sitting of one case goes on, at most")
+    bench.add_argument(
+        "--seconds", type=float, default=suite.SECONDS, help="how long a sitting of one case goes on, at most"
+    )
+    again = "seconds after which no case sits again because its ratios are still uncertain"
+    bench.add_argument("--budget", type=float, default=suite.BUDGET, help=again)
     actions = bench.add_subparsers(dest="action")
     comparing = actions.add_parser("compare", help="two runs: faster, slower, or no difference")
     comparing.add_argument("before")
@@ -107,7 +111,7 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
     chosen: tuple[Device, ...] = tuple(map(device_named, options.device)) if options.device else devices()
     settings = suite.Settings(
         devices=chosen, against=_peers(options.against), pattern=options.filter, large=options.large,
-        sittings=options.sittings, rounds=options.rounds, seconds=options.seconds,
+        sittings=options.sittings, rounds=options.rounds, seconds=options.seconds, budget=options.budget,
     )  # fmt: skip
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -11,7 +11,7 @@ from yosegi.bench.suite import Settings, matches, run
 from yosegi.cli import main
 from yosegi.device import device_named
 
-QUICK = {"sittings": 1, "rounds": 2, "seconds": 0.01}
+QUICK = {"sittings": 1, "rounds": 2, "seconds": 0.01, "budget": 0.0}
 
 
 class WrongDevice(FakeDevice):

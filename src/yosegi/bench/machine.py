@@ -6,12 +6,14 @@ the installed libraries multiply. A case is judged against them, not against a d
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from itertools import pairwise
@@ -32,6 +34,7 @@ from ..trial import attempt
 COPY_SIZES: Final = (4_000, 40_000, 400_000, 4_000_000, 40_000_000)
 """Bytes of the array that is copied."""
 _PRODUCT: Final = 1024
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers for them
 _PACKAGES: Final = ("yosegi", "numpy", "ml_dtypes", "torch", "jax", "onnxruntime", "openvino", "pyopencl", "llvmlite")
 
 
@@ -78,6 +81,20 @@ def description() -> dict[str, Any]:
         "devices": found,
         "absent": absent,
     }
+
+
+def steady_memory() -> None:
+    """Have the allocator keep what is freed, from the start.
+
+    glibc gets there by itself, sooner or later: the limits are the ones its adaptation ends at. Until then some results
+    are made of fresh pages and others are not, by luck, for every contender.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return  # another allocator: nothing to settle
+    for parameter, nbytes in ((_MMAP_THRESHOLD, 32 << 20), (_TRIM_THRESHOLD, 256 << 20)):
+        mallopt(parameter, nbytes)
 
 
 def _memory() -> int:
@@ -147,18 +164,25 @@ def _device_copy(device: Device) -> dict[str, float]:
     return made
 
 
+@cache
 def _products() -> dict[str, dict[str, Any]]:
     """Per precision the best product that an installed library reaches, in GFLOP/s, and which one that is."""
     made: dict[str, dict[str, Any]] = {}
     for dtype in ("float64", "float32"):
         made[dtype] = {"gflops": product_speed("numpy", dtype), "by": "numpy"}
     if _version("torch") is not None:
-        for dtype in ("float64", "float32", "float16", "bfloat16"):
-            # In a child process: on some machines a library's product in 16 bits ends the process.
-            speed = attempt(f"{__name__}:product_speed", "torch", dtype, timeout=20.0).result
-            if speed is not None and speed > made.get(dtype, {"gflops": 0.0})["gflops"]:
-                made[dtype] = {"gflops": speed, "by": "torch"}
+        # In a child process: on some machines a library's product in 16 bits ends the process.
+        for dtype in ("float64,float32", "float16", "bfloat16"):
+            speeds = attempt(f"{__name__}:product_speeds", "torch", dtype, timeout=20.0).result or {}
+            for name, speed in speeds.items():
+                if speed > made.get(name, {"gflops": 0.0})["gflops"]:
+                    made[name] = {"gflops": speed, "by": "torch"}
     return made
+
+
+def product_speeds(library: str, dtypes: str) -> dict[str, float]:
+    """GFLOP/s of a library's products, for several precisions."""
+    return {dtype: product_speed(library, dtype) for dtype in dtypes.split(",")}
 
 
 def product_speed(library: str, dtype: str) -> float:

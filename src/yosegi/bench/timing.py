@@ -11,13 +11,17 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter, sleep
 from typing import Any, Final
 
 import numpy as np
 
-_TURN: Final = 0.004  # seconds; a shorter turn is mostly the clock and the caches
+_TURN: Final = 0.003  # seconds; a shorter turn is mostly the clock and the caches
+_LONG: Final = 0.01  # seconds; a call that takes longer is its own average
+_BATCHES: Final = 5
 _MOST_CALLS: Final = 2000
+_LEAST_ROUNDS: Final = 2
 _RESAMPLES: Final = 1000
 
 
@@ -73,28 +77,27 @@ class Ratio:
     @classmethod
     def of(cls, sittings: Sequence[Sequence[float]]) -> Ratio:
         """From the ratios of each round."""
-        draws = resampled_medians(sittings)
-        low, high = np.quantile(draws, [0.025, 0.975])
-        return cls(float(np.median(np.concatenate([np.asarray(s) for s in sittings]))), float(low), float(high))
+        low, high = np.quantile(resampled_medians(sittings), [0.025, 0.975])
+        return cls(middle(sittings), float(low), float(high))
 
     def __str__(self) -> str:
         return f"{self.median:.2f} ({self.low:.2f} – {self.high:.2f})"
 
 
+def middle(sittings: Sequence[Sequence[float]]) -> float:
+    """The median over sittings, each with its median round."""
+    return float(np.median([np.median(s) for s in sittings]))
+
+
 def resampled_medians(sittings: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
-    """Medians of bootstrap samples: of the sittings first, then of the rounds in each, since rounds of one sitting
-    share its luck."""
-    rng = np.random.default_rng(len(sittings))
-    values = [np.asarray(s) for s in sittings]
-    medians = np.empty(_RESAMPLES)
-    for n in range(_RESAMPLES):
-        chosen = rng.integers(len(values), size=len(values))
-        medians[n] = np.median(np.concatenate([rng.choice(values[c], len(values[c])) for c in chosen]))
-    return medians
+    """Medians of bootstrap samples of the sittings: the rounds of one sitting share its luck, and count once."""
+    values = np.array([np.median(s) for s in sittings] if len(sittings) > 1 else sittings[0])
+    rng = np.random.default_rng(len(values))
+    return np.asarray(np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1))
 
 
 def race(
-    contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.3, settle: float = 0.0
+    contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.4, settle: float = 0.0
 ) -> dict[str, Timing]:
     """One sitting: so many rounds, fewer (but two) when they would take longer than `seconds`.
 
@@ -108,7 +111,7 @@ def race(
     try:
         begin = perf_counter()
         for number in range(rounds):
-            if number >= 2 and perf_counter() - begin > seconds:
+            if number >= _LEAST_ROUNDS and perf_counter() - begin > seconds:
                 break
             first = number % len(names)
             for name in names[first:] + names[:first]:
@@ -123,14 +126,22 @@ def race(
 
 
 def _turn(contender: Contender, calls: int) -> float:
-    """Seconds a call took in this turn. One call more goes before, to bring code and data back into the caches."""
+    """Seconds a call took in this turn: the middle one of a few batches, so that a hiccup of the machine drops out.
+
+    One call more goes before, to bring code and data back into the caches.
+    """
     call = contender.call
+    batches = min(_BATCHES, calls)
+    taken = []
     with contender.turn():
         call()
-        start = perf_counter()
-        for _ in range(calls):
-            call()
-        return (perf_counter() - start) / calls
+        for number in range(batches):
+            batch = calls * (number + 1) // batches - calls * number // batches
+            start = perf_counter()
+            for _ in range(batch):
+                call()
+            taken.append((perf_counter() - start) / batch)
+    return median(taken)
 
 
 def _calls_per_turn(contender: Contender) -> int:
@@ -145,4 +156,6 @@ def _calls_per_turn(contender: Contender) -> int:
             for _ in range(5):
                 contender.call()
             once = (perf_counter() - start) / 5
-    return max(1, min(_MOST_CALLS, round(_TURN / max(once, 1e-9))))
+    if once > _LONG:
+        return 1
+    return max(3, min(_MOST_CALLS, round(_TURN / max(once, 1e-9))))
