@@ -39,7 +39,7 @@ chaos: $(READY)
 
 # The table of what each device of this machine runs itself.
 native-ops: $(READY)
-	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host."; \
+	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host. In parts: a composite, through what it is made of."; \
 	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
 
 # The suite on every device, as a table, as JSON and as a page.

@@ -35,6 +35,8 @@ class Limits:
     dtypes: frozenset[DType]
     kinds: frozenset[OpKind]
     """The operation classes it has anything for; `supports` decides on each region."""
+    natives: frozenset[str] = frozenset()
+    """The composite ops it has a version of its own of: it gets these whole, and any others in parts."""
 
 
 class Device(Protocol):

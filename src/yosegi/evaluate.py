@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
+from .expand import expand
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .health import health
@@ -88,13 +89,14 @@ def plan_for(key: Key) -> Plan:
 
 
 def plan_of(graph: Graph) -> Plan:
-    """A new plan: the graph, simplified, cut into regions, placed."""
-    smaller = simplify(graph)
-    if CHECKED:
-        check(graph)
-        check(smaller)
+    """A new plan: the graph, expanded, simplified, cut into regions, placed."""
     wanted = current().device
     chain = chain_named(wanted)
+    expanded = expand(graph, chain)
+    smaller = simplify(expanded)
+    if CHECKED:
+        for stage in (graph, expanded, smaller):
+            check(stage)
     if wanted == "auto":
         return place(smaller, chain)
     plan = place(smaller, chain, prefer_host_below=0)  # a device that was named is meant, however small the work

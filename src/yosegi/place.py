@@ -82,6 +82,8 @@ def refusal(device: Device, region: Region) -> str | None:
     """
     if device.space != HOST:
         for call in region.calls:
+            if call.op.decomposition is not None and call.op.name not in device.limits.natives:
+                return f"it has no {call.op.name} of its own"
             if call.op.kind not in device.limits.kinds:
                 return f"it has no {call.op.kind.value}"
             for s in (*call.inputs, *call.outputs):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 from .device import Device, Kernel
 from .fuse import Region
 from .graph import Graph
 from .memory import HOST
 from .trace import Record
+
+_LINE: Final = 12  # ops that a line of an explanation shows
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Explanation:
                 {
                     "device": step.device.name,
                     "ops": [call.op.name for call in step.region.calls],
+                    "composites": step.region.origins,
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
                     "refused": [{"device": d, "reason": r} for d, r in step.refused],
@@ -100,9 +104,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = []
         for i, step in enumerate(self.to_json()["steps"]):
-            ops: list[str] = step["ops"]
-            shown = " ".join(ops) if len(ops) <= 12 else f"{' '.join(ops[:11])} … ({len(ops)} ops)"
-            lines.append(f"step {i} on {step['device']}: {shown}")
+            lines.append(f"step {i} on {step['device']}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
             lines += [f"  not on {r['device']}: {r['reason']}" for r in step["refused"]]
             if step["actual"] is not None:
@@ -118,9 +120,20 @@ class Explanation:
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             refused = "; ".join(f"{r['device']}: {r['reason']}" for r in step["refused"])
             ran = "" if step["actual"] is None else "; ".join(line.strip() for line in _actual_lines(step["actual"]))
-            cells = (str(i), step["device"], " ".join(step["ops"]), flow, refused, ran)
+            cells = (str(i), step["device"], _shown(step["ops"], step["composites"]), flow, refused, ran)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _shown(ops: list[str], composites: list[str]) -> str:
+    """The ops in a line, those of a composite behind its name; where there are many, its name alone."""
+    short = len(ops) > _LINE
+    words: list[str] = []
+    for composite, group in groupby(zip(ops, composites, strict=True), key=lambda pair: pair[1]):
+        names = [name for name, _ in group]
+        words += names if not composite else [composite] if short else [f"{composite}({' '.join(names)})"]
+    text = " ".join(words if len(words) <= _LINE else [*words[: _LINE - 1], "…"])
+    return f"{text} ({len(ops)} ops)" if short else text
 
 
 def _actual_lines(actual: dict[str, Any]) -> list[str]:

@@ -48,10 +48,16 @@ class FakeDevice:
     coalesces = False
     description = "made up for tests"
 
-    def __init__(self, *, is_volatile: bool = True, dtypes: frozenset[DType] = frozenset(ALL)) -> None:
+    def __init__(
+        self,
+        *,
+        is_volatile: bool = True,
+        dtypes: frozenset[DType] = frozenset(ALL),
+        natives: frozenset[str] = frozenset(),
+    ) -> None:
         self.name = self.space = f"fake{next(_numbers)}:0"
         self.is_volatile = is_volatile
-        self.limits = Limits(dtypes, frozenset(OpKind))
+        self.limits = Limits(dtypes, frozenset(OpKind), natives)
         self.live = 0
         self.runs = 0
         self.compiled: list[str] = []

@@ -398,3 +398,4 @@ class CBuilder:
     asinh = _function("asinh")
     acosh = _function("acosh")
     atanh = _function("atanh")
+    erf = _function("erf")
