@@ -35,11 +35,12 @@ conformance: $(READY)
 # Random programs over failing devices: every result right, nothing escapes, memory comes back.
 GRAPHS ?= 2000
 chaos: $(READY)
-	PYTHONPATH=tests YOSEGI_CHECK=1 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
+	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
 
 # The table of what each device of this machine runs itself.
 native-ops: $(READY)
-	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host. In parts: a composite, through what it is made of."; \
+	$(BIN)/python -m pip install -q --editable ".[openvino]"
+	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with OpenVINO and PoCL. All else runs on the host. In parts: a composite, through what it is made of."; \
 	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
 
 # The suite on every device, as a table, as JSON and as a page.

@@ -23,15 +23,17 @@ def graphs() -> Iterator[tuple[str, Graph]]:
     """Each op in the graph that its first sample makes, in float32 where the sample is of floats."""
     for name, samples in SAMPLES.items():
         op, sample = REGISTRY[name], samples[0]
-        inputs = [_single(ys.asarray(a)) for a in sample.arrays]
-        yield name, graph_of(capture([op._node(tuple(inputs), sample.attrs)])[0])
+        inputs = [ys.asarray(_single(a)) for a in sample.arrays]
+        attrs = {k: ys.float32 if v is ys.float64 else v for k, v in sample.attrs.items()}
+        yield name, graph_of(capture([op._node(tuple(inputs), attrs)])[0])
     for name, build in BUILT_BY_INDEXING.items():
-        pending = _single(ys.asarray(SAMPLES["add"][0].arrays[0])) * 1.5
+        pending = ys.asarray(_single(SAMPLES["add"][0].arrays[0])) * 1.5
         yield name, graph_of(capture([build(pending)._node])[0])
 
 
-def _single(x: Any) -> Any:
-    return x.astype(ys.float32) if x.dtype == ys.float64 else x.astype(ys.complex64) if x.dtype == ys.complex128 else x
+def _single(array: Any) -> Any:
+    halved = {"float64": "float32", "complex128": "complex64"}.get(array.dtype.name)
+    return array.astype(halved) if halved else array
 
 
 def cell(name: str, graph: Graph, device: Device) -> str:

@@ -87,5 +87,9 @@ class LaunchFailure(DeviceFailure):
     """The compiled region failed when it ran."""
 
 
+class NotReady(DeviceFailure):
+    """The region is not compiled yet. Another device serves meanwhile; this says nothing against the one that will."""
+
+
 class DeviceLost(DeviceFailure):
     """The device itself is gone."""

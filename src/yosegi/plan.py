@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from itertools import groupby
 from typing import Any, Final
 
-from .device import Device, Kernel
+from .background import Job
+from .device import Device, Kernel, host_device
+from .errors import NotReady
 from .fuse import Region
 from .graph import Graph
-from .memory import HOST
 from .trace import Record
 
 _LINE: Final = 12  # ops that a line of an explanation shows
@@ -28,6 +30,8 @@ class Step:
     frees: tuple[int, ...]
     """The values that no later step needs."""
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    jobs: dict[str, Job[Kernel]] = field(default_factory=dict)
+    """The kernels that are being compiled in the background."""
     last: Record | None = None
     """How it ran the last time."""
 
@@ -36,12 +40,25 @@ class Step:
         """The device it is planned on."""
         return self.candidates[0]
 
-    def kernel_on(self, device: Device) -> Kernel:
-        """The region, compiled for a device, once."""
+    def kernel_on(self, device: Device, *, wait: bool = True) -> Kernel:
+        """The region, compiled for a device, once. Without `wait`, a slow compiler works in the background: `NotReady`
+        is raised until it is done."""
         kernel = self.kernels.get(device.name)
         if kernel is None:
-            kernel = self.kernels.setdefault(device.name, device.compile(self.region))
+            kernel = self.kernels.setdefault(device.name, self._compiled(device, wait))
         return kernel
+
+    def _compiled(self, device: Device, wait: bool) -> Kernel:
+        if not device.limits.compiles_slowly:
+            return device.compile(self.region)
+        job = self.jobs.get(device.name)
+        if job is None:
+            job = self.jobs.setdefault(device.name, Job(partial(device.compile, self.region)))
+        try:
+            return job.result() if wait else job.result_if_ready()
+        finally:
+            if job.is_done:  # the kernel is kept elsewhere; after a failure, the next attempt is a new job
+                self.jobs.pop(device.name, None)
 
 
 class Plan:
@@ -57,7 +74,7 @@ class Plan:
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
     def _host_kernel(self) -> Kernel | None:
-        if len(self.steps) != 1 or self.steps[0].device.space != HOST:
+        if len(self.steps) != 1 or self.steps[0].device is not host_device():
             return None
         region = self.steps[0].region
         on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
@@ -137,6 +154,11 @@ def _shown(ops: list[str], composites: list[str]) -> str:
 
 
 def _actual_lines(actual: dict[str, Any]) -> list[str]:
-    lines = [f"  failed on {f['device']}: {f['kind']}: {f['message']}" for f in actual["failures"]]
+    lines = [
+        f"  not yet on {f['device']}: {f['message']}"
+        if f["kind"] == NotReady.__name__
+        else f"  failed on {f['device']}: {f['kind']}: {f['message']}"
+        for f in actual["failures"]
+    ]
     moved = f", {actual['bytes_moved']:,} bytes moved" if actual["bytes_moved"] else ""
     return [*lines, f"  ran on {actual['device']} in {actual['milliseconds']:.3f} ms{moved}"]

@@ -1,51 +1,19 @@
 """Built programs: in memory by their source, on disk as binaries by source, device and driver.
 
-Several processes may use one folder: a file is written under a name of its own and then moved into place. A file that
-is damaged, or that the driver does not take, is as good as none.
+A binary that the driver does not take is as good as none.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 
 from ...errors import CompileFailure, DeviceLost, OutOfMemory
+from ...store import cache_folder, sealed, unsealed
 from .errors import failure
-
-_MAGIC: Final = b"yosegi1\n"
-_DIGEST: Final = 32
-
-
-def cache_folder() -> Path:
-    """Where binaries are kept: YOSEGI_CACHE_DIR, or a folder in the user's cache."""
-    chosen = os.environ.get("YOSEGI_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "yosegi"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "yosegi" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yosegi"
-
-
-def written(path: Path, content: bytes) -> None:
-    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
 
 
 class Programs:
@@ -77,13 +45,8 @@ class Programs:
         return cache_folder() / "programs" / f"{name}.bin"
 
     def _load(self, source: str) -> Any | None:
-        try:
-            stored = self._path(source).read_bytes()
-        except OSError:
-            return None
-        head = len(_MAGIC) + _DIGEST
-        digest, binary = stored[len(_MAGIC) : head], stored[head:]
-        if not stored.startswith(_MAGIC) or hashlib.sha256(binary).digest() != digest:
+        binary = unsealed(self._path(source))
+        if binary is None:
             return None
         try:
             program = self._cl.Program(self._context, [self._device], [binary])
@@ -105,5 +68,5 @@ class Programs:
         self.built += 1
         with suppress(cl.Error, IndexError):
             binary = program.get_info(cl.program_info.BINARIES)[0]
-            written(self._path(source), _MAGIC + hashlib.sha256(binary).digest() + binary)
+            sealed(self._path(source), binary)
         return program

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...store import cache_folder, written
 from ...trial import attempt
-from .cache import cache_folder, written
 
 _KERNEL = "__kernel void add_one(__global int *x) { x[get_global_id(0)] += 1; }"
 
