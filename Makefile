@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench-overhead bench-loops clean
+.PHONY: demo test lint types unit conformance chaos native-ops bench screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -42,17 +42,21 @@ native-ops: $(READY)
 	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host."; \
 	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
 
-bench-overhead: $(READY)
-	$(BIN)/yosegi bench overhead
+# Measures this machine: bench.json, and bench.html to look at. A wrong result fails, after the page is made.
+bench: $(READY)
+	$(BIN)/yosegi bench --json bench.json; status=$$?; \
+	    $(BIN)/yosegi report bench.json --output bench.html && exit $$status
 
-bench-loops: $(READY)
-	$(BIN)/yosegi bench loops
+# The pictures in docs/, of the page that `make bench` made. They need chromium and chromium-driver.
+screenshots: $(READY)
+	@test -f bench.html || { echo "there is no bench.html; make bench writes it"; exit 2; }
+	$(BIN)/python tests/report/screenshots.py bench.html docs
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q --editable ".[pocl]" --group dev
+	$(BIN)/python -m pip install -q --editable ".[pocl,report]" --group dev
 	@touch $(READY)
 
 clean:

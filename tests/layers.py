@@ -21,7 +21,12 @@ LAYERS = (
     "devices.cpu.kernel", "devices.cpu.limit", "devices.cpu.device", "devices.cpu",
     "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
     "devices.opencl.kernels", "devices.opencl.probe", "devices.opencl.device", "devices.opencl", "devices",
-    "bench.timing", "bench.overhead", "bench.loops", "bench", "cli", "",
+    "bench.timing", "bench.document", "bench.compare", "bench.tables", "bench.cases", "bench.runners", "bench.peers",
+    "bench.machine", "bench.suite", "bench",
+    "report.units", "report.theme", "report.contenders", "report.digest", "report.html", "report.parts",
+    "report.charts", "report.speed", "report.standings", "report.roofline", "report.fusion", "report.precision",
+    "report.changes", "report.flow", "report.placement", "report.summary", "report.appendix", "report.page", "report",
+    "cli", "",
 )  # fmt: skip
 
 DEVICE_NAMES = re.compile(r"\b(cpu|cuda|opencl|metal|coreml|openvino)\b", re.IGNORECASE)

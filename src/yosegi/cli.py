@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,6 +16,7 @@ from .bench.document import read
 from .bench.peers import PEERS
 from .device import Absent, Device, device_named, devices, discovered
 from .errors import ArgumentError, YosegiError
+from .report.page import report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +36,11 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
     listing.set_defaults(run=show_devices)
     _add_bench(commands.add_parser("bench", help="measure, and compare measurements"))
+    reporting = commands.add_parser("report", help="a run as one page of HTML, with charts")
+    reporting.add_argument("run_file", metavar="RUN.json", help="what yosegi bench --json wrote")
+    reporting.add_argument("--before", metavar="OTHER.json", help="an earlier run, to compare it with")
+    reporting.add_argument("--output", default="report.html", metavar="FILE", help="the page (report.html)")
+    reporting.set_defaults(run=write_report)
     return parser
 
 
@@ -134,6 +141,20 @@ def compare_runs(console: Console, options: argparse.Namespace) -> int:
     comparison = compare.compare(before, after, threshold=options.threshold, across=options.across_machines)
     tables.show_comparison(console, comparison)
     return int(bool(comparison.regressions or comparison.gone))
+
+
+def write_report(console: Console, options: argparse.Namespace) -> int:
+    """A run as a page."""
+    before = None if options.before is None else read(options.before)
+    text = report(read(options.run_file), before)
+    try:
+        Path(options.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(
+            f"[report] expected a file that can be written, got {options.output}: {error.strerror}"
+        ) from None
+    console.print(f"{options.output}: {len(text) / 1e6:.1f} MB, opens in any browser", highlight=False)
+    return 0
 
 
 if __name__ == "__main__":

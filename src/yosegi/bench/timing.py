@@ -11,6 +11,7 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter, sleep
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ class Timing:
     @property
     def median(self) -> float:
         """The middle round."""
-        return float(np.median(self.rounds))
+        return float(median(self.rounds))
 
     @property
     def spread(self) -> float:
@@ -85,12 +86,17 @@ def resampled_medians(sittings: Sequence[Sequence[float]]) -> np.ndarray[Any, An
     """Medians of bootstrap samples: of the sittings first, then of the rounds in each, since rounds of one sitting
     share its luck."""
     rng = np.random.default_rng(len(sittings))
-    values = [np.asarray(s) for s in sittings]
-    medians = np.empty(_RESAMPLES)
-    for n in range(_RESAMPLES):
-        chosen = rng.integers(len(values), size=len(values))
-        medians[n] = np.median(np.concatenate([rng.choice(values[c], len(values[c])) for c in chosen]))
-    return medians
+    counts = np.array([len(s) for s in sittings])
+    values = np.full((len(sittings), counts.max()), np.nan)
+    for row, sitting in zip(values, sittings, strict=True):
+        row[: len(sitting)] = sitting
+    chosen = rng.integers(len(sittings), size=(_RESAMPLES, len(sittings)))
+    left = counts[chosen][..., np.newaxis]
+    drawn = values[chosen[..., np.newaxis], (rng.random((*chosen.shape, values.shape[1])) * left).astype(np.intp)]
+    if counts.min() < counts.max():  # a short sitting has no more rounds than it had
+        drawn = np.where(np.arange(values.shape[1]) < left, drawn, np.nan)
+        return np.asarray(np.nanmedian(drawn.reshape(_RESAMPLES, -1), axis=1))
+    return np.asarray(np.median(drawn.reshape(_RESAMPLES, -1), axis=1))
 
 
 def race(
