@@ -27,8 +27,12 @@ LAYERS = (
     "devices.openvino.ops", "devices.openvino.ports", "devices.openvino.translate", "devices.openvino.blobs",
     "devices.openvino.models", "devices.openvino.device", "devices.openvino.probe",
     "devices.openvino", "devices",
-    "bench.timing", "bench.cases", "bench.runners", "bench.model_peers", "bench.peers", "bench.machine",
-    "bench.document", "bench.suite", "bench.compare", "bench.tables", "bench.analysis", "bench", "cli", "",
+    "bench.timing", "bench.document", "bench.compare", "bench.tables", "bench.cases", "bench.runners",
+    "bench.model_peers", "bench.peers", "bench.machine", "bench.suite", "bench.analysis", "bench",
+    "report.units", "report.theme", "report.contenders", "report.digest", "report.html", "report.parts",
+    "report.charts", "report.speed", "report.standings", "report.roofline", "report.fusion", "report.precision",
+    "report.changes", "report.flow", "report.placement", "report.summary", "report.appendix", "report.page", "report",
+    "cli", "",
 )  # fmt: skip
 
 PEERS = frozenset({"bench.peers", "bench.model_peers", "bench.machine"})

@@ -16,6 +16,7 @@ from .bench.document import read
 from .bench.peers import PEERS
 from .device import Absent, Device, device_named, devices, discovered
 from .errors import ArgumentError, YosegiError
+from .report.page import report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +36,11 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
     listing.set_defaults(run=show_devices)
     _add_bench(commands.add_parser("bench", help="measure, and compare measurements"))
+    reporting = commands.add_parser("report", help="a run as one page of HTML, with charts")
+    reporting.add_argument("run_file", metavar="RUN.json", help="what yosegi bench --json wrote")
+    reporting.add_argument("--before", metavar="OTHER.json", help="an earlier run, to compare it with")
+    reporting.add_argument("--output", default="report.html", metavar="FILE", help="the page (report.html)")
+    reporting.set_defaults(run=write_report)
     return parser
 
 
@@ -152,6 +158,20 @@ def analyse_run(console: Console, options: argparse.Namespace) -> int:
         print(text)
     else:
         Path(options.output).write_text(text, encoding="utf-8")
+    return 0
+
+
+def write_report(console: Console, options: argparse.Namespace) -> int:
+    """A run as a page."""
+    before = None if options.before is None else read(options.before)
+    text = report(read(options.run_file), before)
+    try:
+        Path(options.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(
+            f"[report] expected a file that can be written, got {options.output}: {error.strerror}"
+        ) from None
+    console.print(f"{options.output}: {len(text) / 1e6:.1f} MB, opens in any browser", highlight=False, soft_wrap=True)
     return 0
 
 

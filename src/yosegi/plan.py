@@ -103,6 +103,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """The steps as plain data."""
         calls = self._plan.graph.calls
+        made = {value: n for n, step in enumerate(self._plan.steps) for value in step.region.outputs}
         return {
             "steps": [
                 {
@@ -111,6 +112,7 @@ class Explanation:
                     "composites": step.region.origins,
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
+                    "reads": sorted({made[n] for n in step.region.inputs if n in made}),
                     "refused": [{"device": d, "reason": r} for d, r in step.refused],
                     "actual": None if step.last is None else step.last.to_json(),
                 }

@@ -12,6 +12,8 @@ from .document import Document, Result
 from .timing import Ratio, middle, resampled_medians
 
 THRESHOLD: Final = 0.05
+Yardsticks = dict[str, Result]
+"""NumPy's result of each case."""
 FASTER, SLOWER, SAME = "faster", "slower", "no difference"
 
 
@@ -57,7 +59,8 @@ def compare(before: Document, after: Document, *, threshold: float = THRESHOLD, 
             "say --across-machines if you mean it"
         )
     first, second = _right(before), _right(after)
-    changes = tuple(_change(before, after, first[key], second[key], threshold) for key in first if key in second)
+    yardsticks = _yardsticks(before), _yardsticks(after)
+    changes = tuple(_change(*yardsticks, first[key], second[key], threshold) for key in first if key in second)
     return Comparison(
         changes,
         tuple(" ".join(key) for key in second if key not in first),
@@ -76,7 +79,11 @@ def _right(document: Document) -> dict[tuple[str, str], Result]:
     return {(r.case, r.contender): r for r in document.results if r.status == "ok" and r.device is not None}
 
 
-def _change(a: Document, b: Document, before: Result, after: Result, threshold: float) -> Change:
+def _yardsticks(document: Document) -> Yardsticks:
+    return {r.case: r for r in document.results if r.contender == "numpy" and r.status == "ok"}
+
+
+def _change(a: Yardsticks, b: Yardsticks, before: Result, after: Result, threshold: float) -> Change:
     first, second = _against_yardstick(a, before), _against_yardstick(b, after)
     rng = np.random.default_rng(0)  # the runs are independent, so their samples are paired at random
     draws = rng.permutation(resampled_medians(second)) / rng.permutation(resampled_medians(first))
@@ -91,9 +98,9 @@ def _change(a: Document, b: Document, before: Result, after: Result, threshold: 
     return Change(before.case, before.contender, before.timing.median, after.timing.median, ratio, verdict)
 
 
-def _against_yardstick(document: Document, result: Result) -> list[Any]:
+def _against_yardstick(yardsticks: Yardsticks, result: Result) -> list[Any]:
     """Times over NumPy's in the same round: what makes the whole machine slow for a while plays no part."""
-    yardstick = document.yardstick(result.case)
+    yardstick = yardsticks.get(result.case)
     if yardstick is None:
         return [np.asarray(s) for s in result.sittings]
     return [np.asarray(s) / np.asarray(y) for s, y in zip(result.sittings, yardstick.sittings, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,6 +103,8 @@ class _Reader:
         if not isinstance(data[name], kinds) or isinstance(data[name], bool):
             wanted = " or ".join(k.__name__ for k in (kinds if isinstance(kinds, tuple) else (kinds,)))
             raise self.fail(f"expected {where}{name} to be {wanted}, got {type(data[name]).__name__}")
+        if isinstance(data[name], float) and not isfinite(data[name]) and name != "error":
+            raise self.fail(f"expected {where}{name} to be finite, got {data[name]}")
         return data[name]
 
 
@@ -136,14 +139,14 @@ def read(path: str | Path) -> Document:
         "packages": dict,
     }.items():
         reader.get(machine, "machine.", name, kinds)
-    limits = reader.get(data, "", "limits", dict)
-    for name in ("copy", "device_copy", "products"):
-        reader.get(limits, "limits.", name, dict)
+    for n, device in enumerate(machine["devices"]):
+        for name in ("name", "description"):
+            reader.get(device, f"machine.devices[{n}].", name, str)
     rows = reader.get(data, "", "results", list)
     return Document(
         created=reader.get(data, "", "created", str),
         machine=machine,
-        limits=limits,
+        limits=_limits(reader, reader.get(data, "", "limits", dict)),
         settings=reader.get(data, "", "settings", dict),
         results=tuple(_results(reader, rows)),
         skipped=reader.get(data, "", "skipped", dict),
@@ -151,7 +154,24 @@ def read(path: str | Path) -> Document:
     )
 
 
+def _limits(reader: _Reader, limits: dict[str, Any]) -> dict[str, Any]:
+    for kind in ("copy", "device_copy"):
+        tables = reader.get(limits, "limits.", kind, dict)
+        for who in tables:
+            table, where = reader.get(tables, f"limits.{kind}.", who, dict), f"limits.{kind}.{who}."
+            for size in table:
+                if not size.isdecimal():
+                    raise reader.fail(f"expected numbers of bytes in {where.rstrip('.')}, got {size!r}")
+                reader.get(table, where, size, _NUMBER)
+    products = reader.get(limits, "limits.", "products", dict)
+    for dtype, product in products.items():
+        reader.get(product, f"limits.products.{dtype}.", "gflops", _NUMBER)
+        reader.get(product, f"limits.products.{dtype}.", "by", str)
+    return limits
+
+
 def _results(reader: _Reader, rows: Iterable[Any]) -> Iterable[Result]:
+    rounds: dict[str, list[int]] = {}
     for n, row in enumerate(rows):
         where = f"results[{n}]."
         fields = {name: reader.get(row, where, name, kinds) for name, kinds in _RESULT_FIELDS.items()}
@@ -162,6 +182,14 @@ def _results(reader: _Reader, rows: Iterable[Any]) -> Iterable[Result]:
                 raise reader.fail(f"expected {where}sittings to be lists of seconds, got {sitting!r}")
         if (fields["status"] == "ok") != bool(fields["sittings"]):
             raise reader.fail(f"expected {where}sittings for a result that is ok and for no other")
+        if fields["sittings"]:  # those of a case took turns, so that ratios can be taken within a round
+            own = [len(s) for s in fields["sittings"]]
+            if rounds.setdefault(fields["case"], own) != own:
+                raise reader.fail(
+                    f"expected {where}sittings of {rounds[fields['case']]} rounds as in the case, got {own}"
+                )
+        if fields["size"] < 1:
+            raise reader.fail(f"expected {where}size to be 1 or more, got {fields['size']}")
         yield Result(**{**fields, "sittings": tuple(tuple(s) for s in fields["sittings"])})
 
 

@@ -48,7 +48,7 @@ class Timing:
     @property
     def median(self) -> float:
         """The middle round."""
-        return float(np.median(self.rounds))
+        return float(median(self.rounds))
 
     @property
     def spread(self) -> float:
