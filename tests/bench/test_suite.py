@@ -112,3 +112,20 @@ def test_a_case_is_held_by_whatever_takes_longer():
     assert bound(limits, "near", "float32", 1e9, 1_000) == (0.01, "arithmetic")
     assert bound(limits, "near", "float32", 1e3, 10_000_000) == (1e-3, "memory")
     assert bound(limits, "far", "float32", 1e9, 1_000_000) == (1e-5, "memory")
+
+
+def test_a_device_that_fails_after_a_while_is_out_of_the_race():
+    class Tiring(FakeDevice):
+        def before_run(self, region):
+            from yosegi.errors import LaunchFailure
+
+            if self.runs >= 5:
+                raise LaunchFailure("tired")
+
+    device = Tiring()
+    with installed(device):
+        document = run(Settings((device, device_named("cpu")), pattern="gelu/float32/1000", **{**QUICK, "sittings": 3}))
+    by_device = {r.device: r for r in document.results}
+    assert (by_device[device.name].status, by_device[device.name].sittings) == ("failed", ())
+    assert "tired" in by_device[device.name].reason
+    assert len(by_device["cpu"].sittings) >= 3

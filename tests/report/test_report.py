@@ -69,8 +69,7 @@ def test_no_crossing_where_one_is_always_ahead_or_they_share_no_size():
 
 def test_a_crossing_within_the_noise_says_so():
     noisy = [
-        replace(r, sittings=tuple((r.timing.median * luck,) * 3 for luck in (0.2, 1, 3)))
-        for r in line("cpu", 1, 9)
+        replace(r, sittings=tuple((r.timing.median * luck,) * 3 for luck in (0.2, 1, 3))) for r in line("cpu", 1, 9)
     ]
     other = [replace(r, sittings=((r.timing.median,) * 3,) * 3) for r in line("opencl:0", 1.1, 8)]
     (found,) = speed.crossings(noisy, other, ("cpu", "opencl:0"))

@@ -193,11 +193,17 @@ def _eps(dtype: DType) -> float:
     return 2.0**-7 if dtype is bfloat16 else float(np.finfo(dtype.numpy).eps)
 
 
+def _tolerance(dtype: DType, terms: float) -> float:
+    """Of a result rounded once, from so many roundings of what accumulates it: nothing is summed as halves."""
+    accumulated = _eps(float32) if dtype.is_half else _eps(dtype)
+    return 2 * _eps(dtype) + accumulated * terms
+
+
 def _product(suite: str, n: int, dtype: DType) -> Case:
     return Case(
         suite, "matmul", n, dtype, lambda f, a, b: f.matmul(a, b),
         lambda rng: (_normal(rng, (n, n), dtype), _normal(rng, (n, n), dtype)),
-        2.0 * n**3, 3 * n * n * dtype.itemsize, _eps(dtype) * sqrt(n), multiplies=True,
+        2.0 * n**3, 3 * n * n * dtype.itemsize, _tolerance(dtype, sqrt(n)), multiplies=True,
     )  # fmt: skip
 
 
@@ -213,7 +219,7 @@ def _sum(suite: str, n: int, dtype: DType) -> Case:
     return Case(
         suite, "sum", n, dtype, lambda f, x: f.sum(x, None),
         lambda rng: (rng.random(n, np.float32).astype(dtype.numpy),),
-        float(n), n * dtype.itemsize, _eps(dtype) * max(16, sqrt(n) / 4),
+        float(n), n * dtype.itemsize, _tolerance(dtype, max(16, sqrt(n) / 4)),
     )  # fmt: skip
 
 

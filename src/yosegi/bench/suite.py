@@ -123,10 +123,17 @@ class _Entry:
         statistics = {} if self.device is None else self.device.statistics()
         return statistics.get(figure) or 0
 
-    def contender(self, inputs: Sequence[Any]) -> Contender:
-        """Its turn, on inputs of its own."""
+    def contender(self, inputs: Sequence[Any]) -> Contender | None:
+        """Its turn, on inputs of its own. If it fails now, though it did not before, it is out of the race."""
         assert self.call is not None
         call, own = self.call, self._adopted(inputs)
+        try:
+            with self.runner.turn():
+                call(*own)
+        except YosegiError as failure:
+            self.call = self.timing = None
+            self._ended("failed", f"{type(failure).__name__}: {failure}")
+            return None
         if len(own) == 1:  # unpacking a list costs as much as a small op
             (x,) = own
             return Contender(lambda: call(x), self.runner.turn)
@@ -212,6 +219,8 @@ def _on_devices(case: Case, settings: Settings) -> Iterator[_Entry]:
         if case.suite == "transfer" and device.space == HOST:
             continue
         for mode in _MODES.get(case.name) or _MODES.get(case.suite) or (JIT,):
+            if mode == SEPARATE and device.limits.partitions is not None:
+                continue  # it compiles whole programs: op by op is no way to use it
             yield _Entry(case, of_device(device, mode), device)
 
 
@@ -250,7 +259,8 @@ def _sit(case: Case, group: Sequence[_Entry], sitting: int, settings: Settings) 
     if not entries:
         return
     inputs = tuple(_aligned(a) for a in case.inputs(np.random.default_rng(sitting + 1)))
-    contenders = {e.runner.label: e.contender(inputs) for e in entries}
+    contenders = {e.runner.label: c for e in entries if (c := e.contender(inputs)) is not None}
+    entries = [e for e in entries if e.call is not None]
     settle = _SETTLE if case.multiplies else 0.0
     with np.errstate(all="ignore"):  # NumPy's warnings would be timed too
         timings = race(contenders, rounds=settings.rounds, seconds=settings.seconds, settle=settle)

@@ -10,12 +10,12 @@ from ...device import Kernel, Limits, Partitions, host_device
 from ...fuse import Region
 from ...memory import HOST
 from ...op import OpKind
-from .models import LIVE, Models
+from .models import Models
 from .rows import DTYPES
 from .translate import why_not
 
 _KINDS: Final = frozenset({OpKind.SOURCE, OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.LINEAR_ALGEBRA})
-_PARTITIONS: Final = Partitions(least_work=20_000_000, least_products=2, most=LIVE // 2)
+_PARTITIONS: Final = Partitions(least_work=20_000_000, least_products=2, most=8)
 
 
 class OpenVINO:

@@ -24,7 +24,7 @@ from .library import core, settings
 from .ports import host_pool
 from .translate import Translation, translate
 
-LIVE: Final = 16
+LIVE: Final = 96  # each holds two idle threads and 2 MB
 SOON: Final = 10.0  # seconds; a model wanted again sooner after it was put away would drive the next one out in turn
 
 
