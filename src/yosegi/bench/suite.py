@@ -259,14 +259,14 @@ def _sit(case: Case, group: Sequence[_Entry], sitting: int, settings: Settings) 
     if not entries:
         return
     inputs = tuple(_aligned(a) for a in case.inputs(np.random.default_rng(sitting + 1)))
-    contenders = {e.runner.label: c for e in entries if (c := e.contender(inputs)) is not None}
-    entries = [e for e in entries if e.call is not None]
     settle = _SETTLE if case.multiplies else 0.0
     with np.errstate(all="ignore"):  # NumPy's warnings would be timed too
+        contenders = {e.runner.label: c for e in entries if (c := e.contender(inputs)) is not None}
         timings = race(contenders, rounds=settings.rounds, seconds=settings.seconds, settle=settle)
     for entry in entries:
-        timing = timings[entry.runner.label]
-        entry.timing = timing if entry.timing is None else entry.timing.joined(timing)
+        timing = timings.get(entry.runner.label)
+        if timing is not None:
+            entry.timing = timing if entry.timing is None else entry.timing.joined(timing)
 
 
 def _spread(group: Sequence[_Entry]) -> float:
