@@ -97,8 +97,8 @@ yosegi bench analyse bench.json --output docs/performance.md
 {devices}
 
 Times are medians over {document.settings["sittings"]} sittings, ratios are taken within a round, with the 95%
-interval of a bootstrap over sittings and rounds. Every result was checked against float64 before it was timed. On a
-shared machine the ratios mean something, the times little."""
+interval of a bootstrap over the sittings. Every result was checked against float64 before it was timed. On a shared
+machine the ratios mean something, the times little."""
 
 
 def _fast_and_slow(found: list[Finding]) -> str:
