@@ -9,7 +9,7 @@ import numpy as np
 
 from ..bench.compare import THRESHOLD
 from ..bench.document import Result
-from ..bench.timing import Ratio, resampled_medians
+from ..bench.timing import Ratio, middle, resampled_medians
 from .charts import colour, intervals, shape, tips
 from .digest import Digest, is_whole
 from .parts import Figure, Row, Table, key
@@ -53,19 +53,20 @@ def standings(digest: Digest) -> list[Standing]:
 
 
 def _standing(device: str, peer: str, pairs: list[tuple[Result, Result]]) -> Standing:
-    logs, means, faster, slower = [], [], 0, 0
+    logs: list[Any] = []
+    faster = slower = 0
+    rng = np.random.default_rng(0)
     suites: dict[str, list[float]] = {}
     for own, other in pairs:
         ratios = [np.asarray(o) / np.asarray(s) for s, o in zip(own.sittings, other.sittings, strict=True)]
-        draws = resampled_medians(ratios)
+        draws = rng.permutation(resampled_medians(ratios))  # the luck of one case is not that of the next
         low, high = np.quantile(draws, [0.025, 0.975])
         faster += bool(low > 1 + THRESHOLD)
         slower += bool(high < 1 / (1 + THRESHOLD))
         logs.append(np.log(draws))
-        means.append(float(np.log(np.median(np.concatenate(ratios)))))
-        suites.setdefault(own.suite, []).append(means[-1])
-    low, high = np.exp(np.quantile(np.mean(logs, axis=0), [0.025, 0.975]))
-    overall = Ratio(float(np.exp(np.mean(means))), float(low), float(high))
+        suites.setdefault(own.suite, []).append(float(np.log(middle(ratios))))
+    low, median, high = np.exp(np.quantile(np.mean(logs, axis=0), [0.025, 0.5, 0.975]))
+    overall = Ratio(float(median), float(low), float(high))
     by_suite = {suite: float(np.exp(np.mean(values))) for suite, values in suites.items()}
     return Standing(device, peer, len(pairs), overall, faster, slower, by_suite)
 
