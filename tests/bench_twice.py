@@ -66,7 +66,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.only:
         suite.of_device = slowed(options.slowdown)
-        suite.run(suite.Settings(devices(), pattern=options.filter)).write(options.only)
+        suite.run(suite.Settings(devices(), pattern=options.filter, sittings=8)).write(options.only)
         return 0
     with TemporaryDirectory() as folder:
         runs = []

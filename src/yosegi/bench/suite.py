@@ -25,7 +25,7 @@ from .peers import NUMPY_FUNCTIONS, numpy_runner, peers
 from .runners import CACHED, DOWNLOAD, FUNCTIONS, JIT, SEPARATE, UPLOAD, NotHere, Runner, elsewhere, of_device
 from .timing import Contender, Timing, race
 
-SITTINGS: Final = 8
+SITTINGS: Final = 6
 SPREAD: Final = 0.04
 """Half the interval of a ratio to NumPy's time, over the ratio: what is wider sits again while there is time."""
 BUDGET: Final = 150.0
