@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench-overhead bench-loops clean
+.PHONY: demo test lint types unit conformance chaos native-ops bench bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -35,24 +35,33 @@ conformance: $(READY)
 # Random programs over failing devices: every result right, nothing escapes, memory comes back.
 GRAPHS ?= 2000
 chaos: $(READY)
-	PYTHONPATH=tests YOSEGI_CHECK=1 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
+	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
 
 # The table of what each device of this machine runs itself.
 native-ops: $(READY)
-	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with PoCL. All else runs on the host."; \
+	$(BIN)/python -m pip install -q --editable ".[openvino]"
+	{ echo "# What each device runs itself"; echo; echo "Made by \`make native-ops\`, here with OpenVINO and PoCL. All else runs on the host. In parts: a composite, through what it is made of."; \
 	  echo; PYTHONPATH=tests $(BIN)/python tests/native_ops.py; } > docs/native-ops.md
 
-bench-overhead: $(READY)
-	$(BIN)/yosegi bench overhead
+# Measures this machine: bench.json, and bench.html to look at. A wrong result fails, after the page is made.
+bench: $(READY)
+	$(BIN)/yosegi bench --json bench.json; status=$$?; \
+	    $(BIN)/yosegi report bench.json --output bench.html && exit $$status
 
-bench-loops: $(READY)
-	$(BIN)/yosegi bench loops
+# The pictures in docs/, of the page that `make bench` made. They need chromium and chromium-driver.
+screenshots: $(READY)
+	@test -f bench.html || { echo "there is no bench.html; make bench writes it"; exit 2; }
+	$(BIN)/python tests/report/screenshots.py bench.html docs
+
+# Two runs of the suite, the second with one case made 15% slower on purpose: does the comparison find it, and nothing else?
+bench-twice: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/bench_twice.py
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q --editable ".[llvm,pocl]" --group dev
+	$(BIN)/python -m pip install -q --editable ".[llvm,pocl,report]" --group dev
 	@touch $(READY)
 
 clean:

@@ -34,6 +34,7 @@ from yosegi.trace import trace
 
 DTYPES = ("float32", "float64", "int32", "complex64", "float16", "bool")
 SHAPES = ((), (1,), (7,), (4, 5), (1, 5), (3, 1, 5), (0, 3), (130,), (33, 17))
+NATIVES = frozenset({"softmax", "gelu"})
 HANGS_AFTER = 60  # seconds
 KEPT = 4096  # bytes of numbers that programs share, which may stay on a device
 
@@ -70,6 +71,9 @@ UNARY: Sequence[Callable[[Any], Any]] = (
     lambda x: ys.cumulative_sum(x, axis=0) if x.ndim else x,
     lambda x: ys.sort(_real(x), axis=-1) if x.ndim else x,
     lambda x: ys.concat([x, x], axis=0) if x.ndim else x,
+    lambda x: ys.nn.gelu(_real(_numeric(x))),
+    lambda x: ys.nn.softmax(ys.tanh(_real(_numeric(x)))) if x.ndim else x,
+    lambda x: ys.nn.rms_norm(_real(_numeric(x))) if x.ndim else x,
 )
 BINARY: Sequence[Callable[[Any, Any], Any]] = (
     lambda a, b: _numeric(a) + _numeric(b),
@@ -124,6 +128,8 @@ def devices(seed: int) -> list[FakeDevice]:
         lambda: DiesAfter(int(rng.integers(0, 12))),
         lambda: FailsAtRandom(rng, 0.2),
         lambda: FailsAtRandom(rng, 0.6, is_volatile=False),
+        lambda: FailsAtRandom(rng, 0.2, natives=NATIVES),
+        lambda: CompilerFails("gelu", natives=NATIVES),
     )
     return [makers[i]() for i in rng.choice(len(makers), size=2, replace=False)]
 

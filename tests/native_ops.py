@@ -10,31 +10,43 @@ from typing import Any
 
 import yosegi as ys
 from samples import BUILT_BY_INDEXING, SAMPLES
+from yosegi.device import Device
+from yosegi.expand import expand
 from yosegi.fuse import Region, fuse
-from yosegi.graph import capture, graph_of
+from yosegi.graph import Graph, capture, graph_of
 from yosegi.op import REGISTRY
 from yosegi.place import refusal
 from yosegi.simplify import simplify
 
 
-def regions() -> Iterator[tuple[str, Region]]:
-    """Each op in the region that its first sample makes, in float32 where the sample is of floats."""
+def graphs() -> Iterator[tuple[str, Graph]]:
+    """Each op in the graph that its first sample makes, in float32 where the sample is of floats."""
     for name, samples in SAMPLES.items():
         op, sample = REGISTRY[name], samples[0]
-        inputs = [_single(ys.asarray(a)) for a in sample.arrays]
-        node = op._node(tuple(inputs), sample.attrs)
-        yield name, _region_of(name, node)
+        inputs = [ys.asarray(_single(a)) for a in sample.arrays]
+        attrs = {k: ys.float32 if v is ys.float64 else v for k, v in sample.attrs.items()}
+        yield name, graph_of(capture([op._node(tuple(inputs), attrs)])[0])
     for name, build in BUILT_BY_INDEXING.items():
-        pending = _single(ys.asarray(SAMPLES["add"][0].arrays[0])) * 1.5
-        yield name, _region_of(name, build(pending)._node)
+        pending = ys.asarray(_single(SAMPLES["add"][0].arrays[0])) * 1.5
+        yield name, graph_of(capture([build(pending)._node])[0])
 
 
-def _single(x: Any) -> Any:
-    return x.astype(ys.float32) if x.dtype == ys.float64 else x.astype(ys.complex64) if x.dtype == ys.complex128 else x
+def _single(array: Any) -> Any:
+    halved = {"float64": "float32", "complex128": "complex64"}.get(array.dtype.name)
+    return array.astype(halved) if halved else array
 
 
-def _region_of(name: str, node: Any) -> Region:
-    graph = graph_of(capture([node])[0])
+def cell(name: str, graph: Graph, device: Device) -> str:
+    """Whether a device runs an op itself, and why not: a composite whole, or all that it is made of."""
+    if REGISTRY[name].decomposition is None:
+        return refusal(device, _region_of(name, graph)) or "yes"
+    expanded = expand(graph, (device,))
+    reasons = [refusal(device, region) for region in fuse(simplify(expanded))]
+    whole = any(call.op.name == name for call in expanded.calls)
+    return next((r for r in reasons if r is not None), "whole" if whole else "in parts")
+
+
+def _region_of(name: str, graph: Graph) -> Region:
     for made in (fuse(simplify(graph)), fuse(graph)):
         for region in made:
             if any(call.op.name == name for call in region.calls):
@@ -51,12 +63,10 @@ def table() -> str:
     ]
     counts = dict.fromkeys((d.name for d in devices), 0)
     rows = 0
-    for name, region in regions():
-        cells = []
-        for device in devices:
-            reason = refusal(device, region)
-            counts[device.name] += reason is None
-            cells.append(reason or "yes")
+    for name, graph in graphs():
+        cells = [cell(name, graph, device) for device in devices]
+        for device, word in zip(devices, cells, strict=True):
+            counts[device.name] += word in ("yes", "whole", "in parts")
         rows += 1
         lines.append(f"| `{name}` | {REGISTRY[name].kind.value} | {' | '.join(cells)} |")
     totals = ", ".join(f"{name}: {n} of {rows}" for name, n in counts.items())

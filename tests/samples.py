@@ -12,6 +12,7 @@ import numpy as np
 
 import yosegi as ys
 from yosegi.op import REGISTRY
+from yosegi.ops.windows import Windows
 
 RNG = np.random.default_rng(7)
 
@@ -59,7 +60,8 @@ PERMUTED = RNG.permutation(24).reshape(2, 3, 4) / 7.0  # no ties
 
 UNARY_OF = {
     "X": ["negative", "positive", "abs", "sign", "square", "exp", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh",
-          "tanh", "asinh", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "signbit", "variable"],
+          "tanh", "asinh", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "signbit", "variable",
+          "relu", "erf", "sigmoid", "silu"],
     "POSITIVE": ["reciprocal", "sqrt", "log", "log1p", "log2", "log10"],
     "UNIT": ["asin", "acos", "atanh"],
     "ABOVE_ONE": ["acosh"],
@@ -75,7 +77,7 @@ BINARY_OF = {
 }  # fmt: skip
 REAL_ONLY = {
     "maximum", "minimum", "hypot", "copysign", "nextafter", "logaddexp", "atan2", "less", "less_equal", "greater",
-    "greater_equal", "floor_divide", "remainder", "floor", "ceil", "trunc", "signbit",
+    "greater_equal", "floor_divide", "remainder", "floor", "ceil", "trunc", "signbit", "relu", "erf", "sigmoid", "silu",
 }  # fmt: skip
 FIRST = {"X": X, "POSITIVE": POSITIVE, "UNIT": UNIT, "ABOVE_ONE": ABOVE_ONE, "BOOLS": BOOLS, "INTEGERS": INTEGERS}
 SECOND = {"X": ROW, "POSITIVE": between(0.5, 2, 4), "BOOLS": BOOLS[:1], "INTEGERS": INTEGERS[0] % 5}
@@ -145,6 +147,56 @@ SAMPLES |= {
     "argmin": [s(PERMUTED, axis=-1)],
     "searchsorted": [s(np.arange(5.0), X, side="right")],
     "isin": [s(INTEGERS, INTEGERS[0], invert=True)],
+}  # fmt: skip
+
+W, B = normal(2, 4), normal(2)
+BATCH, FEATURES = normal(2, 4, 3), between(0.5, 2, 4)
+LABELS = RNG.integers(0, 4, (3,))
+STATE = np.array([1, 2, 3, 4], np.uint32)
+IMAGE = RNG.permutation(2 * 4 * 7 * 6).reshape(2, 4, 7, 6) / 50.0  # no ties
+SLIDE = Windows((3, 2), (2, 1), ((1, 0), (1, 1)), (1, 2), (1, 1))
+
+SAMPLES |= {
+    "gelu": [s(X, real_only=True), s(X, approximate="tanh", real_only=True)],
+    "softplus": [s(X, real_only=True), s(X, beta=2.0, real_only=True)],
+    "leaky_relu": [s(X, negative_slope=0.2, real_only=True)],
+    "elu": [s(X, alpha=1.5, real_only=True)],
+    "softmax": [s(X, real_only=True), s(PERMUTED, axis=1, real_only=True)],
+    "log_softmax": [s(X, real_only=True), s(PERMUTED, axis=0, real_only=True)],
+    "layer_norm": [s(X, ROW, normal(4), real_only=True), s(X, ROW, real_only=True), s(BATCH, real_only=True),
+                   s(BATCH, normal(2, 4), axis=(0, 1), real_only=True)],
+    "rms_norm": [s(X, ROW, real_only=True), s(BATCH, axis=(1, 2), real_only=True)],
+    "group_norm": [s(BATCH, num_groups=2, real_only=True)],
+    "batch_norm": [s(BATCH, normal(4), FEATURES, normal(4), normal(4), real_only=True),
+                   s(X, normal(4), FEATURES, axis=-1, eps=0.1, real_only=True)],
+    "linear": [s(X, W, B), s(BATCH.mT, W), s(ROW, W, B)],
+    "dropout": [s(STATE, X, rate=0.3, real_only=True)],
+    "dropout_linear": [s(STATE, X, W, B, rate=0.3, real_only=True)],
+    "linear_residual_relu": [s(X, W, normal(3, 2), B, real_only=True)],
+    "gelu_linear": [s(X, W, B, real_only=True), s(X, W, approximate="tanh", real_only=True)],
+    "linear_batch_norm_relu": [s(X, W, normal(2), between(0.5, 2, 2), B, normal(2), normal(2), real_only=True)],
+    "layer_norm_linear": [s(X, W, B, ROW, normal(4), real_only=True), s(BATCH.mT, W, real_only=True)],
+    "attention_scores": [s(normal(2, 3, 4), normal(2, 5, 4), real_only=True),
+                         s(X, normal(5, 4), normal(3, 5) > -0.5, real_only=True), s(X, X, normal(3, 3), real_only=True),
+                         s(X, normal(4, 4), is_causal=True, scale=0.3, real_only=True)],
+    "scaled_dot_product_attention": [s(normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), real_only=True),
+                                     s(X, X, normal(3, 2), is_causal=True, real_only=True)],
+    "cross_entropy": [s(X, LABELS, axis=-1, reduction="mean", ignore_index=-100, label_smoothing=0.1, real_only=True),
+                      s(BATCH, RNG.integers(0, 4, (2, 3)), axis=1, reduction="none", ignore_index=2,
+                        label_smoothing=0.0, real_only=True)],
+    "mse_loss": [s(X, ROW, real_only=True), s(X, ROW, reduction="sum", real_only=True)],
+    "conv": [s(IMAGE, normal(6, 2, 3, 2), stride=(2, 1), padding=((1, 0), (2, 1)), dilation=(1, 2), groups=2),
+             s(normal(2, 3, 8), normal(4, 3, 3), padding="same"), s(normal(1, 2, 4, 4, 3), normal(2, 2, 2, 2, 2)),
+             s(normal(2, 3, 5), normal(4, 3, 3), stride=2, spread=3, padding=1),
+             s(normal(2, 3, 5), normal(4, 3, 3), spread=2, padding=((1, -1),))],
+    "conv_transpose": [s(normal(2, 4, 3, 4), normal(4, 3, 2, 3), stride=2, padding=(0, 1), output_padding=(1, 0),
+                         dilation=1, groups=2)],
+    "max_pool": [s(IMAGE, kernel_size=3, stride=(2, 1), padding=1, dilation=1, real_only=True),
+                 s(IMAGE, kernel_size=2, stride=None, padding=0, dilation=2, real_only=True)],
+    "avg_pool": [s(IMAGE, kernel_size=(3, 2), stride=2, padding=1, count_include_pad=True),
+                 s(IMAGE, kernel_size=3, stride=None, padding=1, count_include_pad=False)],
+    "windowed": [s(IMAGE, windows=SLIDE, lowest=False)],
+    "overlapped": [s(normal(2, 4, 3, 6, 3, 2), lengths=(7, 6), windows=SLIDE)],
 }  # fmt: skip
 
 BUILT_BY_INDEXING = {

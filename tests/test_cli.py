@@ -1,13 +1,13 @@
-"""The command line, and the benchmark behind it."""
+"""The command line."""
 
 import json
 
-import numpy as np
 import pytest
 
-import yosegi.bench.overhead as overhead
-from yosegi.bench.timing import Timing, race
+from yosegi.bench.document import read
 from yosegi.cli import main
+
+QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0", "--device", "cpu"]
 
 
 def test_devices(capsys):
@@ -15,33 +15,56 @@ def test_devices(capsys):
     assert "cpu" in capsys.readouterr().out
 
 
-def test_bench_overhead(capsys, tmp_path):
-    target = tmp_path / "overhead.json"
-    assert main(["bench", "overhead", "--rounds", "3", "--json", str(target)]) == 0
-    results = json.loads(target.read_text())["results"]
-    assert {"numpy", overhead.CACHED, overhead.REPLAYED} <= results.keys()
-    assert results["numpy"]["times_numpy"][0] == 1.0
-    assert "times NumPy" in capsys.readouterr().out
+def test_bench_shows_and_writes_a_run(capsys, tmp_path):
+    target = tmp_path / "run.json"
+    assert main(["bench", *QUICK, "--filter", "overhead,add*1000", "--json", str(target)]) == 0
+    document = read(target)
+    assert {r.contender for r in document.results} == {"numpy", "cpu, jit", "cpu, plan cache"}
+    assert all(r.status == "ok" for r in document.results)
+    shown = capsys.readouterr().out
+    assert "threads for everyone" in shown
+    assert "peaks" in shown
 
 
-def test_a_wrong_contender_is_not_timed(monkeypatch):
-    monkeypatch.setattr(overhead, "_torch", lambda *_: {"wrong": lambda: np.zeros(overhead.ELEMENTS)})
-    monkeypatch.setattr(overhead, "_jax", lambda *_: {})
-    monkeypatch.setattr(overhead.importlib, "import_module", lambda name: None)
-    with pytest.raises(AssertionError, match="wrong computes something else"):
-        overhead.measure(rounds=2)
+def test_a_run_compared_with_itself_shows_no_difference(capsys, tmp_path):
+    target = tmp_path / "run.json"
+    main(["bench", *QUICK, "--filter", "overhead", "--json", str(target)])
+    assert main(["bench", "compare", str(target), str(target)]) == 0
+    assert "0 faster, 0 slower, 2 no difference" in capsys.readouterr().out
 
 
-def test_ratios_are_taken_within_a_round():
-    slow, fast = Timing((2.0, 20.0, 4.0)), Timing((1.0, 10.0, 2.0))
-    assert slow.ratio_to(fast) == (2.0, 2.0, 2.0)
+def test_a_run_can_be_told_in_words(capsys, tmp_path):
+    target = tmp_path / "run.json"
+    main(["bench", *QUICK, "--filter", "overhead", "--json", str(target)])
+    assert main(["bench", "analyse", str(target), "--output", str(tmp_path / "run.md")]) == 0
+    assert "The cost of a call" in (tmp_path / "run.md").read_text()
 
 
-def test_a_race_runs_everyone_in_every_round():
-    ran = []
-    timings = race({"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, rounds=2, calls=1)
-    assert ran == ["a", "b"] * 3
-    assert len(timings["a"].rounds) == 2
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "--device", "abacus:0"], "expected one of"),
+        (["bench", "--against", "abacus"], "expected peers among numpy, torch"),
+        (["bench", "--filter", "no such case"], "expected a filter that some case matches"),
+        (["bench", "compare", "nowhere.json", "nowhere.json"], "expected a file that can be read, got nowhere.json"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_peer_that_is_not_installed_is_listed_with_what_brings_it(capsys, monkeypatch, tmp_path):
+    import yosegi.bench.peers as peers
+
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(peers.importlib, "import_module", missing)
+    target = tmp_path / "run.json"
+    assert main(["bench", *QUICK, "--filter", "overhead", "--against", "torch", "--json", str(target)]) == 0
+    assert json.loads(target.read_text())["skipped"]["torch"].endswith("pip install torch")
+    assert "torch: skipped, not installed" in capsys.readouterr().out
 
 
 def test_an_unknown_command_is_refused(capsys):

@@ -57,14 +57,17 @@ def complex_too(sample):
 CASES = [
     (name, number, kind)
     for name, samples in SAMPLES.items()
-    if REGISTRY[name].vjp
+    if REGISTRY[name].vjp or REGISTRY[name].decomposition
     for number, sample in enumerate(samples)
     for kind in (["real", "complex"] if complex_too(sample) else ["real"])
 ]
 WITHOUT_RULE = [
     name
     for name, samples in SAMPLES.items()
-    if REGISTRY[name].vjp is None and samples[0].arrays and samples[0].arrays[0].dtype.kind == "f"
+    if REGISTRY[name].vjp is None
+    and REGISTRY[name].decomposition is None
+    and samples[0].arrays
+    and samples[0].arrays[0].dtype.kind == "f"
 ]
 HERMITIAN = ("cholesky", "eigh", "eigvalsh")
 

@@ -263,3 +263,12 @@ def test_a_constant_gives_each_tensor_memory_of_its_own(make):
     first, second = make(), make()
     assert first.__dlpack__(copy=False) is not None  # an old consumer may insist on the memory, and write to it
     assert not np.shares_memory(first.numpy(), second.numpy())
+
+
+@pytest.mark.parametrize("device", [d.name for d in ys.devices()])
+def test_a_value_that_is_wanted_twice_from_a_device(device: str) -> None:
+    x = ys.asarray(np.arange(12, dtype=np.float32).reshape(3, 4))
+    first, second = ys.permute_dims(x, (1, 0)), ys.permute_dims(x, (1, 0))
+    with ys.options(device=device):
+        ys.eval(first, second)
+    assert first.tolist() == second.tolist() == x.numpy().T.tolist()

@@ -1,39 +1,100 @@
-"""The command line: `yosegi devices`, `yosegi bench overhead`."""
+"""The command line: `yosegi devices`, `yosegi bench`, `yosegi report`."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .bench import loops, overhead
-from .device import Absent, devices, discovered
+from .bench import analysis, compare, suite, tables
+from .bench.document import read
+from .bench.peers import PEERS
+from .device import Absent, Device, device_named, devices, discovered
+from .errors import ArgumentError, YosegiError
+from .report.page import report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is what it returns."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(Console(), options)
+    except YosegiError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="yosegi", description="A tensor runtime that measures before it chooses.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("devices", help="what this machine has, what it lacks and why")
-    bench = commands.add_parser("bench", help="measure")
-    suites = "overhead: ten elementwise ops on 16 elements; loops: gelu(x*w+b) on ten million"
-    bench.add_argument("suite", choices=["overhead", "loops"], help=suites)
-    bench.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    bench.add_argument("--rounds", type=int, help="rounds in which all contenders take turns")
-    options = parser.parse_args(arguments)
-    if options.command == "devices":
-        show_devices(Console())
-    elif options.suite == "overhead":
-        show_overhead(Console(), options.rounds or 40, options.json)
-    else:
-        show_loops(Console(), options.rounds or 7, options.json)
-    return 0
+    listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
+    listing.set_defaults(run=show_devices)
+    _add_bench(commands.add_parser("bench", help="measure, and compare measurements"))
+    reporting = commands.add_parser("report", help="a run as one page of HTML, with charts")
+    reporting.add_argument("run_file", metavar="RUN.json", help="what yosegi bench --json wrote")
+    reporting.add_argument("--before", metavar="OTHER.json", help="an earlier run, to compare it with")
+    reporting.add_argument("--output", default="report.html", metavar="FILE", help="the page (report.html)")
+    reporting.set_defaults(run=write_report)
+    return parser
 
 
-def show_devices(console: Console) -> None:
+def _add_bench(bench: argparse.ArgumentParser) -> None:
+    bench.set_defaults(run=run_bench)
+    bench.add_argument(
+        "--filter",
+        default="*",
+        metavar="TEXT",
+        help="only cases with this in their name, as in gelu or matmul*1024; commas for several",
+    )
+    bench.add_argument(
+        "--device", action="append", metavar="NAME", help="a device to measure, again for more; all by default"
+    )
+    bench.add_argument(
+        "--against",
+        default="",
+        metavar="PEERS",
+        help=f"NumPy, always there, and any of {', '.join(PEERS)}; 'all' for those installed",
+    )
+    bench.add_argument("--large", action="store_true", help="the large sizes too")
+    bench.add_argument("--json", metavar="FILE", help="also write the run to a file")
+    bench.add_argument("--sittings", type=_positive, default=suite.SITTINGS, help="how often every case comes up")
+    bench.add_argument(
+        "--rounds", type=_positive, default=suite.ROUNDS, help="rounds of a sitting, in which all contenders take turns"
+    )
+    bench.add_argument(
+        "--seconds", type=float, default=suite.SECONDS, help="how long a sitting of one case goes on, at most"
+    )
+    again = "seconds after which no case sits again because its ratios are still uncertain"
+    bench.add_argument("--budget", type=float, default=suite.BUDGET, help=again)
+    actions = bench.add_subparsers(dest="action")
+    comparing = actions.add_parser("compare", help="two runs: faster, slower, or no difference")
+    comparing.add_argument("before")
+    comparing.add_argument("after")
+    comparing.add_argument(
+        "--threshold", type=float, default=compare.THRESHOLD, help="what counts as a difference (0.05 is 5%%)"
+    )
+    comparing.add_argument("--across-machines", action="store_true", help="compare runs of different machines")
+    comparing.set_defaults(run=compare_runs)
+    analysing = actions.add_parser("analyse", help="a run in words: what is fast, what is not, and what holds it back")
+    analysing.add_argument("results")
+    analysing.add_argument("--output", metavar="FILE", help="write Markdown to a file, not to the terminal")
+    analysing.set_defaults(run=analyse_run)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {value}")
+    return value
+
+
+def show_devices(console: Console, options: argparse.Namespace) -> int:
     """The chain of this machine, then what is absent."""
     table = Table(title="Devices, in the order in which they are asked")
     for heading in ("device", "what it is", "memory", "dtypes", "operations"):
@@ -48,55 +109,70 @@ def show_devices(console: Console) -> None:
             memory = f"{free >> 20} of {total >> 20} MiB free"
             table.add_row(device.name, device.description, memory, dtypes, kinds)
     console.print(table)
+    return 0
 
 
-def show_overhead(console: Console, rounds: int, path: str | None) -> None:
-    """The overhead benchmark as a table."""
-    with console.status("measuring"):
-        result = overhead.measure(rounds=rounds)
-    figures = result.to_json()
-    table = Table(title=f"{overhead.OPS} elementwise ops on {overhead.ELEMENTS} float32 elements")
-    table.add_column("contender")
-    for heading in ("µs per chain", "µs per op", "times NumPy", "quartiles"):
-        table.add_column(heading, justify="right")
-    for name, row in figures["results"].items():
-        ratio, low, high = row["times_numpy"]
-        per_op = row["microseconds"] / overhead.OPS
-        table.add_row(name, f"{row['microseconds']:.2f}", f"{per_op:.2f}", f"{ratio:.2f}", f"{low:.2f} – {high:.2f}")
-    console.print(table)
-    for name, reason in result.skipped.items():
-        console.print(f"{name}: skipped, {reason}")
-    if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=2)
-
-
-def show_loops(console: Console, rounds: int, path: str | None) -> None:
-    """The loops benchmark as a table, on every device of this machine."""
-    with console.status("measuring"):
-        rows = loops.measure([d.name for d in devices()], rounds=rounds).rows()
-    table = Table(title=f"gelu(x*w+b) on {loops.ELEMENTS:,} float32")
-    table.add_column("contender")
-    for heading in ("ms", "GB/s", "times the copy limit", "times NumPy's speed", "error / largest"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        error = row["error_over_largest"]
-        table.add_row(
-            row["contender"],
-            f"{row['milliseconds']:.1f}",
-            f"{row['gigabytes_per_second']:.1f}",
-            _spread(row["times_copy_limit"]),
-            _spread(row["times_numpy_speed"]),
-            "" if error is None else f"{error:.1e}",
+def run_bench(console: Console, options: argparse.Namespace) -> int:
+    """Measure, show, and write if asked to. The exit status is 1 when a result was wrong."""
+    chosen: tuple[Device, ...] = tuple(map(device_named, options.device)) if options.device else devices()
+    settings = suite.Settings(
+        devices=chosen, against=_peers(options.against), pattern=options.filter, large=options.large,
+        sittings=options.sittings, rounds=options.rounds, seconds=options.seconds, budget=options.budget,
+    )  # fmt: skip
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("")
+        document = suite.run(
+            settings, lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
         )
-    console.print(table)
-    if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=2)
+    if not document.results:
+        raise ArgumentError(
+            f"[bench] expected a filter that some case matches, got {options.filter!r}; try --filter matmul"
+        )
+    tables.show(console, document)
+    if options.json:
+        document.write(options.json)
+    return int(any(r.status == "wrong" and r.device is not None for r in document.results))
 
 
-def _spread(ratio: tuple[float, float, float]) -> str:
-    return f"{ratio[0]:.2f} ({ratio[1]:.2f} – {ratio[2]:.2f})"
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(PEERS) if text == "all" else tuple(n.strip() for n in text.split(",") if n.strip())
+    for name in names:
+        if name != "numpy" and name not in PEERS:
+            raise ArgumentError(f"[bench] expected peers among numpy, {', '.join(PEERS)}, got {name!r}")
+    return names
+
+
+def compare_runs(console: Console, options: argparse.Namespace) -> int:
+    """Two runs. The exit status is 1 when something became slower, wrong or went missing."""
+    before, after = read(options.before), read(options.after)
+    comparison = compare.compare(before, after, threshold=options.threshold, across=options.across_machines)
+    tables.show_comparison(console, comparison)
+    return int(bool(comparison.regressions or comparison.gone))
+
+
+def analyse_run(console: Console, options: argparse.Namespace) -> int:
+    """A run in words."""
+    text = analysis.performance(read(options.results))
+    if options.output is None:
+        print(text)
+    else:
+        Path(options.output).write_text(text, encoding="utf-8")
+    return 0
+
+
+def write_report(console: Console, options: argparse.Namespace) -> int:
+    """A run as a page."""
+    before = None if options.before is None else read(options.before)
+    text = report(read(options.run_file), before)
+    try:
+        Path(options.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(
+            f"[report] expected a file that can be written, got {options.output}: {error.strerror}"
+        ) from None
+    console.print(f"{options.output}: {len(text) / 1e6:.1f} MB, opens in any browser", highlight=False, soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -29,12 +29,30 @@ It may return before the work is done; `Device.to_host` and `Device.synchronize`
 
 
 @dataclass(frozen=True, slots=True)
+class Partitions:
+    """What makes a piece of a graph worth a call to a device that compiles subgraphs. A prior, until it is measured."""
+
+    least_work: int
+    """Operations (see `partition.work`). A smaller piece, among others, goes with its neighbours."""
+    least_products: int
+    """The products by constants a piece must have, unless the device was asked for by name."""
+    most: int
+    """Pieces that one plan may have there: of more, the largest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a device can hold and compute: the capabilities by which work is routed."""
 
     dtypes: frozenset[DType]
     kinds: frozenset[OpKind]
     """The operation classes it has anything for; `supports` decides on each region."""
+    natives: frozenset[str] = frozenset()
+    """The composite ops it has a version of its own of: it gets these whole, and any others in parts."""
+    compiles_slowly: bool = False
+    """Whether another device should serve while it compiles."""
+    partitions: Partitions | None = None
+    """Which pieces of a graph it should get; `None` for a device that takes regions one by one."""
 
 
 class Device(Protocol):
@@ -84,7 +102,8 @@ class Device(Protocol):
         """Give back memory that is kept for reuse; how many bytes that were."""
 
     def statistics(self) -> dict[str, int | None]:
-        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use, the limit."""
+        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use since it was trimmed
+        (`peak`), the limit."""
 
     def __str__(self) -> str: ...
 

@@ -4,6 +4,11 @@ A `UserError` is raised by the call that made the mistake and is never retried o
 is the runtime's own business: it moves the work to the next device and reaches the user only on request.
 """
 
+import re
+from typing import Final
+
+_OF_AN_OP: Final = re.compile(r"^\[\w+\] ")
+
 
 class YosegiError(Exception):
     """Root of everything Yosegi raises on purpose."""
@@ -16,6 +21,10 @@ class UserError(YosegiError):
         """The same mistake, told as `op_name`'s."""
         text = str(self)
         return self if text.startswith("[") else type(self)(f"[{op_name}] {text}")
+
+    def retold(self, name: str) -> "UserError":
+        """The same mistake as that of `name`, whose call it was, and not of an op inside."""
+        return type(self)(_OF_AN_OP.sub("", str(self))).of(name)
 
 
 class ShapeError(UserError, ValueError):
@@ -40,6 +49,10 @@ class ArgumentError(UserError, ValueError):
 
 class TraceError(UserError, TypeError):
     """A traced function asked for a value that exists only when it is replayed."""
+
+    def retold(self, name: str) -> UserError:
+        """The mistake of the traced function, whatever asked."""
+        return self
 
 
 class ValuesLost(YosegiError):
@@ -72,6 +85,10 @@ class CompileFailure(DeviceFailure):
 
 class LaunchFailure(DeviceFailure):
     """The compiled region failed when it ran."""
+
+
+class NotReady(DeviceFailure):
+    """The region is not compiled yet. Another device serves meanwhile; this says nothing against the one that will."""
 
 
 class DeviceLost(DeviceFailure):

@@ -8,8 +8,10 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from .background import background
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
+from .expand import expand
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .health import health
@@ -88,13 +90,14 @@ def plan_for(key: Key) -> Plan:
 
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
-    """A new plan: the graph, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    smaller = simplify(graph)
-    if CHECKED:
-        check(graph)
-        check(smaller)
+    """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
     wanted = current().device
     chain = chain_named(wanted)
+    expanded = expand(graph, chain)
+    smaller = simplify(expanded)
+    if CHECKED:
+        for stage in (graph, expanded, smaller):
+            check(stage)
     if wanted == "auto":
         return place(smaller, chain, repeats=repeats)
     # A device that was named is meant, however small the work.
@@ -282,8 +285,9 @@ def device_of(x: Tensor) -> Device:
     """Where the tensor's value lives; for one not computed yet, the device named in the options, or the host's."""
     if x._node.buffer is None:
         wanted = current().device
-        return host_device() if wanted == "auto" else chain_named(wanted)[0]
-    home = x._node.buffer.space
+        home = HOST if wanted == "auto" else chain_named(wanted)[0].space
+    else:
+        home = x._node.buffer.space
     return next((d for d in (host_device(), *devices()) if d.space == home), host_device())
 
 
@@ -318,11 +322,13 @@ def _after_fork() -> None:
     """Drivers do not survive a fork: in the child their devices are left alone, and what they had is made again."""
     health.reset()
     trace.reset()
+    background.reset()
     for cache in _plans.values():
         cache.reset()
     for device in devices() if devices.cache_info().currsize else ():
-        if device.space != HOST:
+        if device is not host_device():
             health.note(device.name, None, Unsupported("its driver was loaded before this process was forked"))
+        if device.space != HOST:
             device.space = f"{device.name}/forked"
 
 

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from .graph import Graph
 from .node import Call, Shape
-from .op import OpKind, constant, embedded, leaf
+from .op import constant, embedded, leaf
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
 """The reductions that a loop can end in."""
+_PRODUCTS: Final = frozenset({"matmul", "einsum", "conv"})
 
 
 class RegionKind(Enum):
@@ -29,7 +30,7 @@ class RegionKind(Enum):
     REDUCTION = "reduction"
     """A reduction, with the elementwise work before it."""
     CONTRACTION = "contraction"
-    """A product."""
+    """A product, of matrices or of windows."""
     OPAQUE = "opaque"
     """One op that is a piece of its own: a sort, a decomposition, a movement."""
     SEQUENCE = "sequence"
@@ -52,6 +53,11 @@ class Region:
     def calls(self) -> list[Call]:
         """The calls, in an order in which they can run."""
         return [self.graph.calls[n] for n in self.nodes]
+
+    @property
+    def origins(self) -> list[str]:
+        """For each call the composite that it is a part of, "" for none."""
+        return [self.graph.origins[n] if self.graph.origins else "" for n in self.nodes]
 
     @property
     def nbytes(self) -> int:
@@ -121,7 +127,7 @@ def _kind(call: Call) -> RegionKind:
         return RegionKind.LOOP
     if call.op.name in _CLOSING:
         return RegionKind.REDUCTION
-    if call.op.kind is OpKind.LINEAR_ALGEBRA and call.op.name in ("matmul", "einsum"):
+    if call.op.name in _PRODUCTS:
         return RegionKind.CONTRACTION
     return RegionKind.OPAQUE
 

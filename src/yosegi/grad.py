@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .composite import rebuilt
 from .errors import ArgumentError, DTypeError, ShapeError
-from .node import Node, Spec, in_order
+from .node import Call, Node, Spec, in_order
 from .op import Arr, OpKind, number, op, pick, pick_call
 from .ops.creation import asarray
 from .ops.elementwise import real
@@ -60,6 +61,11 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
             assert parts[0] is not None
             _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
             continue
+        if call.op.vjp is None and call.op.decomposition is not None:
+            for input, g in zip(inputs, _through_parts(call, inputs, parts[0]), strict=True):
+                if input.spec.dtype.is_inexact:
+                    _accumulate(sums, input, 0, g)
+            continue
         if call.op.vjp is None:
             raise ArgumentError(
                 f"[grad] expected ops that have a gradient, got {call.op.name}; declare its vjp (flat, if it is a step)"
@@ -74,6 +80,17 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
             if g is not None and input.spec.dtype.is_inexact:
                 _accumulate(sums, input, 0, _fitted(g, input))
     return [_total(sums, v) for v in variables]
+
+
+def _through_parts(call: Call, inputs: Sequence[Node], g: Tensor | None) -> list[Tensor]:
+    """The cotangents of a composite's inputs: those of what it is made of.
+
+    Its parts stand in the graph a second time then, and are found to be the same when it is simplified.
+    """
+    assert g is not None
+    own = [variable(Tensor(i))._node for i in inputs]  # one per input, though two may be the same node
+    output = rebuilt(call, own)
+    return pull_back(record([output], own), [output], [g], own)
 
 
 def _zeros(s: Spec) -> Tensor:

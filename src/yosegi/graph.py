@@ -27,6 +27,8 @@ class Graph:
     calls: tuple[Call, ...]
     args: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
+    origins: tuple[str, ...] = ()
+    """For each entry the composite that it is a part of, "" for none; nothing at all where composites are whole."""
 
     @property
     def inputs(self) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ class OpKind(Enum):
     SOURCE = "source"
     MOVEMENT = "movement"
     ACTIVATION = "activation"
+    NORMALISATION = "normalisation"
+    CONVOLUTION = "convolution"
     REDUCTION = "reduction"
     ORDER = "order"
     LINEAR_ALGEBRA = "linear algebra"
@@ -87,6 +89,7 @@ class Op(Generic[P]):
         inexact: bool,
         computes_half: bool,
         tolerance: Tolerance,
+        decomposition: Callable[..., Tensor] | None = None,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = function.__name__.strip("_")
         self.__doc__ = function.__doc__
@@ -101,12 +104,19 @@ class Op(Generic[P]):
         self.inexact = inexact
         self.computes_half = computes_half or kind in (OpKind.SOURCE, OpKind.MOVEMENT)
         self.tolerance = tolerance
+        self.decomposition = decomposition
         parameters = list(self.__signature__.parameters.values())
         self._variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self._names = tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
         self._is_tensor = tuple(p.annotation in (Arr, "Arr") for p in parameters if p.kind is not p.VAR_POSITIONAL)
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._attr_names = tuple(n for n, t in zip(self._names, self._is_tensor, strict=True) if not t)
+        self.optional = tuple(
+            n for n, t in zip(self._names, self._is_tensor, strict=True) if t and self._defaults.get(n, ...) is None
+        )
+        if self.optional:  # which of them are there is part of the structure
+            self._attr_names += ("given",)
+            self._defaults["given"] = ()
         self._positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
         self._keywords = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
         self._bound: dict[Any, _Bound] = {}
@@ -206,7 +216,12 @@ class Op(Generic[P]):
         if len(values) < len(args) + len(kwargs):
             self._complain(args, kwargs)
         tensors = tuple([v for v, t in zip(values, self._is_tensor, strict=True) if t])
-        return tensors, tuple([_hashable(v) for v, t in zip(values, self._is_tensor, strict=True) if not t])
+        attrs = tuple([_hashable(v) for v, t in zip(values, self._is_tensor, strict=True) if not t])
+        if self.optional:
+            first = len(tensors) - len(self.optional)
+            there = {n: v for n, v in zip(self.optional, tensors[first:], strict=True) if v is not None}
+            return (*tensors[:first], *there.values()), (*attrs, tuple(there))
+        return tensors, attrs
 
     def _complain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
@@ -250,6 +265,7 @@ def op(
     computes_half: bool = False,
     operator: str | None = None,
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
+    decomposition: Callable[..., Tensor] | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function an op, with itself as the NumPy reference body.
 
@@ -263,12 +279,14 @@ def op(
     - `inexact`: integers and bools among those are brought to the default float.
     - `computes_half`: the body handles 16-bit floats itself. All other bodies get such inputs as float32.
     - `operator` names the Python operator that is this op: "add" for `+`.
+    - `decomposition` is the op in other ops, on tensors: see `composite`.
     """
 
     def declare(function: Callable[P, Arr]) -> Op[P]:
         made = Op(
-            function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance
-        )
+            function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance,
+            decomposition,
+        )  # fmt: skip
         assert made.name not in REGISTRY, f"two ops are named {made.name}"
         REGISTRY[made.name] = made
         if operator is not None:

@@ -20,22 +20,26 @@ class Options:
     """The options in force.
 
     `device` names the device to use, "a:0+b:0" one with another that takes what it cannot do, "auto" the machine's
-    chain. `on_fallback` says what happens when work does not run on the device it was meant for.
+    chain. `on_fallback` says what happens when work does not run on the device it was meant for. `background` lets
+    another device serve while a slow compiler is at work; without it, every first run waits for its code.
     """
 
     device: str
     on_fallback: str
+    background: bool
 
 
 @cache
-def _interned(device: str, on_fallback: str) -> Options:
+def _interned(device: str, on_fallback: str, background: bool) -> Options:
     # One object per distinct set: plans are kept by the identity of their options.
     if on_fallback not in ON_FALLBACK:
         raise ArgumentError(f"[options] expected on_fallback among {', '.join(ON_FALLBACK)}, got {on_fallback!r}")
-    return Options(device, on_fallback)
+    return Options(device, on_fallback, background)
 
 
-_DEFAULT: Final = _interned(os.environ.get("YOSEGI_DEVICE", "auto"), "silent")
+_DEFAULT: Final = _interned(
+    os.environ.get("YOSEGI_DEVICE", "auto"), "silent", os.environ.get("YOSEGI_BACKGROUND", "1") != "0"
+)
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
 DEVICE_CHECKS: Final[list[Callable[[str], Any]]] = []
@@ -46,7 +50,7 @@ current = _current.get
 
 
 @contextmanager
-def options(*, device: Any = None, on_fallback: str | None = None) -> Iterator[Options]:
+def options(*, device: Any = None, on_fallback: str | None = None, background: bool | None = None) -> Iterator[Options]:
     """Evaluate what is evaluated inside this block under other options.
 
     >>> import yosegi as ys
@@ -58,7 +62,11 @@ def options(*, device: Any = None, on_fallback: str | None = None) -> Iterator[O
         for check in DEVICE_CHECKS:
             check(str(device))
     old = current()
-    chosen = _interned(old.device if device is None else str(device), on_fallback or old.on_fallback)
+    chosen = _interned(
+        old.device if device is None else str(device),
+        on_fallback or old.on_fallback,
+        old.background if background is None else bool(background),
+    )
     token = _current.set(chosen)
     try:
         yield chosen

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
-from .device import Device, Kernel
+from .background import Job
+from .device import Device, Kernel, host_device
+from .errors import NotReady
 from .fuse import Region
 from .graph import Graph
-from .memory import HOST
 from .trace import Record
+
+_LINE: Final = 12  # ops that a line of an explanation shows
 
 
 @dataclass(slots=True)
@@ -25,6 +30,8 @@ class Step:
     frees: tuple[int, ...]
     """The values that no later step needs."""
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    jobs: dict[str, Job[Kernel]] = field(default_factory=dict)
+    """The kernels that are being compiled in the background."""
     last: Record | None = None
     """How it ran the last time."""
 
@@ -33,12 +40,25 @@ class Step:
         """The device it is planned on."""
         return self.candidates[0]
 
-    def kernel_on(self, device: Device) -> Kernel:
-        """The region, compiled for a device, once."""
+    def kernel_on(self, device: Device, *, wait: bool = True) -> Kernel:
+        """The region, compiled for a device, once. Without `wait`, a slow compiler works in the background: `NotReady`
+        is raised until it is done."""
         kernel = self.kernels.get(device.name)
         if kernel is None:
-            kernel = self.kernels.setdefault(device.name, device.compile(self.region))
+            kernel = self.kernels.setdefault(device.name, self._compiled(device, wait))
         return kernel
+
+    def _compiled(self, device: Device, wait: bool) -> Kernel:
+        if not device.limits.compiles_slowly:
+            return device.compile(self.region)
+        job = self.jobs.get(device.name)
+        if job is None:
+            job = self.jobs.setdefault(device.name, Job(partial(device.compile, self.region)))
+        try:
+            return job.result() if wait else job.result_if_ready()
+        finally:
+            if job.is_done:  # the kernel is kept elsewhere; after a failure, the next attempt is a new job
+                self.jobs.pop(device.name, None)
 
 
 class Plan:
@@ -54,7 +74,7 @@ class Plan:
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
     def _host_kernel(self) -> Kernel | None:
-        if len(self.steps) != 1 or self.steps[0].device.space != HOST:
+        if len(self.steps) != 1 or self.steps[0].device is not host_device():
             return None
         region = self.steps[0].region
         on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
@@ -83,13 +103,16 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """The steps as plain data."""
         calls = self._plan.graph.calls
+        made = {value: n for n, step in enumerate(self._plan.steps) for value in step.region.outputs}
         return {
             "steps": [
                 {
                     "device": step.device.name,
                     "ops": [call.op.name for call in step.region.calls],
+                    "composites": step.region.origins,
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
+                    "reads": sorted({made[n] for n in step.region.inputs if n in made}),
                     "refused": [{"device": d, "reason": r} for d, r in step.refused],
                     "actual": None if step.last is None else step.last.to_json(),
                 }
@@ -100,9 +123,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = []
         for i, step in enumerate(self.to_json()["steps"]):
-            ops: list[str] = step["ops"]
-            shown = " ".join(ops) if len(ops) <= 12 else f"{' '.join(ops[:11])} … ({len(ops)} ops)"
-            lines.append(f"step {i} on {step['device']}: {shown}")
+            lines.append(f"step {i} on {step['device']}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
             lines += [f"  not on {r['device']}: {r['reason']}" for r in step["refused"]]
             if step["actual"] is not None:
@@ -118,12 +139,28 @@ class Explanation:
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             refused = "; ".join(f"{r['device']}: {r['reason']}" for r in step["refused"])
             ran = "" if step["actual"] is None else "; ".join(line.strip() for line in _actual_lines(step["actual"]))
-            cells = (str(i), step["device"], " ".join(step["ops"]), flow, refused, ran)
+            cells = (str(i), step["device"], _shown(step["ops"], step["composites"]), flow, refused, ran)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         return f"<table>{head}{''.join(rows)}</table>"
 
 
+def _shown(ops: list[str], composites: list[str]) -> str:
+    """The ops in a line, those of a composite behind its name; where there are many, its name alone."""
+    short = len(ops) > _LINE
+    words: list[str] = []
+    for composite, group in groupby(zip(ops, composites, strict=True), key=lambda pair: pair[1]):
+        names = [name for name, _ in group]
+        words += names if not composite else [composite] if short else [f"{composite}({' '.join(names)})"]
+    text = " ".join(words if len(words) <= _LINE else [*words[: _LINE - 1], "…"])
+    return f"{text} ({len(ops)} ops)" if short else text
+
+
 def _actual_lines(actual: dict[str, Any]) -> list[str]:
-    lines = [f"  failed on {f['device']}: {f['kind']}: {f['message']}" for f in actual["failures"]]
+    lines = [
+        f"  not yet on {f['device']}: {f['message']}"
+        if f["kind"] == NotReady.__name__
+        else f"  failed on {f['device']}: {f['kind']}: {f['message']}"
+        for f in actual["failures"]
+    ]
     moved = f", {actual['bytes_moved']:,} bytes moved" if actual["bytes_moved"] else ""
     return [*lines, f"  ran on {actual['device']} in {actual['milliseconds']:.3f} ms{moved}"]

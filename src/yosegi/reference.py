@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .composite import decomposed
 from .node import Call
 
 
@@ -18,6 +19,8 @@ def bind(call: Call) -> Callable[..., Any]:
     16-bit floats are computed in float32 and rounded once, for every op that does not say it handles them itself.
     """
     op = call.op
+    if op.decomposition is not None:
+        return _in_parts(call)
     real = op.real_ufunc is not None and not call.inputs[0].dtype.is_complex
     body = op.real_ufunc if real else partial(op.body, **call.attrs) if call.attrs else op.body
     assert body is not None
@@ -33,6 +36,20 @@ def bind(call: Call) -> Callable[..., Any]:
         return np.asarray(made).astype(results[0], copy=False)
 
     return in_single
+
+
+def _in_parts(call: Call) -> Callable[..., Any]:
+    """A composite by the bodies of what it is made of."""
+    parts = decomposed(call)
+    steps = [(bind(inner), args) for inner, args in parts.steps]
+
+    def run(*arrays: Any) -> Any:
+        values = list(arrays)
+        for body, args in steps:
+            values.append(np.asarray(body(*[values[a] for a in args])))
+        return values[parts.output]
+
+    return run
 
 
 class _ErrorState:

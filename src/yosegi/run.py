@@ -7,7 +7,8 @@ mistake is raised at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any, Final
@@ -18,6 +19,7 @@ from .errors import (
     DeviceLost,
     FallbackWarning,
     LaunchFailure,
+    NotReady,
     OutOfMemory,
     Unsupported,
     ValuesLost,
@@ -65,8 +67,12 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             start = perf_counter()
             space = device.space  # another thread may lose the device meanwhile, and rename its memory
             try:
+                kernel = _called(step, device, partial(step.kernel_on, device, wait=_waits(step, device)))
                 data, moved = _gathered(step, inputs, space)
-                made = _called(step, device, data)
+                made = _called(step, device, partial(kernel, *data))
+            except NotReady as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                break
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 _note(device, step, failure)
@@ -80,10 +86,16 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     raise AssertionError("the last candidate either runs a step or raises")
 
 
-def _called(step: Step, device: Device, data: list[Any]) -> tuple[Any, ...]:
-    """Compile and launch. Whatever else a device raises is its failure too, as long as another can take the work."""
+def _waits(step: Step, device: Device) -> bool:
+    """Whether the step waits for a slow compiler: when nobody else could serve, or nobody else may."""
+    options = current()
+    return device is step.candidates[-1] or not options.background or options.on_fallback == "error"
+
+
+def _called(step: Step, device: Device, work: Callable[[], Any]) -> Any:
+    """Compile or launch. Whatever else a device raises is its failure too, as long as another can take the work."""
     try:
-        return step.kernel_on(device)(*data)
+        return work()
     except YosegiError:
         raise
     except Exception as error:
@@ -113,7 +125,8 @@ def lost(space: str, failure: DeviceFailure) -> ValuesLost:
 def _forget_device(device: Device, failure: DeviceFailure) -> None:
     """Quarantine a lost device, and give its memory a new name, under which nothing is found yet."""
     health.note(device.name, None, failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure)))
-    device.space = f"{device.name}/{next(_generations)}"
+    if device.space != HOST:  # what a device left in the host's memory is not lost with it
+        device.space = f"{device.name}/{next(_generations)}"
     log.warning("%s is lost: %s", device.name, str(failure))
 
 

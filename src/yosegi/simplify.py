@@ -28,8 +28,9 @@ class Program:
         self.args: list[tuple[int, ...]] = []
         self.known: dict[tuple[Call, tuple[int, ...]], int] = {}
         self.values: dict[int, Any] = {}
+        self.origins: list[str] = []
 
-    def put(self, call: Call, args: tuple[int, ...]) -> int:
+    def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
         """The entry of this call: an equal earlier one, a simpler one, or a new one."""
         if call.op is not leaf:
             same = self.known.get((call, args))
@@ -46,6 +47,7 @@ class Program:
             call, args = self._folded(at, call, args)
         self.calls.append(call)
         self.args.append(args)
+        self.origins.append(origin)
         return at
 
     def _folded(self, at: int, call: Call, args: tuple[int, ...]) -> tuple[Call, tuple[int, ...]]:
@@ -137,6 +139,7 @@ RULES: Final[dict[str, Rule]] = {
     "broadcast_to": _last_wins,
     "permute_dims": _permuted,
     "convert": _same_dtype,
+    "variable": lambda p, call, args: args[0],
 }
 
 
@@ -144,8 +147,9 @@ def simplify(graph: Graph) -> Graph:
     """The same program with less in it. Its inputs stay the same, used or not."""
     program = Program()
     at: list[int] = []
-    for call, args in zip(graph.calls, graph.args, strict=True):
-        at.append(program.put(call, tuple([at[a] for a in args])))
+    origins = graph.origins or ("",) * len(graph.calls)
+    for call, args, origin in zip(graph.calls, graph.args, origins, strict=True):
+        at.append(program.put(call, tuple([at[a] for a in args]), origin))
     return _without_dead(program, tuple(at[o] for o in graph.outputs))
 
 
@@ -163,4 +167,5 @@ def _without_dead(program: Program, outputs: tuple[int, ...]) -> Graph:
         tuple([program.calls[i] for i in kept]),
         tuple([tuple([new[a] for a in program.args[i]]) for i in kept]),
         tuple(new[o] for o in outputs),
+        tuple([program.origins[i] for i in kept]),
     )

@@ -19,7 +19,7 @@ from typing import Final
 from .trial import Outcome
 
 _MAGIC: Final = b"yosegi1\n"
-_HEAD: Final = len(_MAGIC) + 32
+_HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
@@ -48,6 +48,30 @@ def written(path: Path, content: bytes) -> None:
             raise
 
 
+def sealed(path: Path, content: bytes) -> None:
+    """Put a file in place with a digest of its content, for `unsealed`."""
+    written(path, _MAGIC + hashlib.sha256(content).digest() + content)
+
+
+def unsealed(path: Path) -> bytes | None:
+    """The content of a sealed file; `None` if there is none. One that is not as it was written is set aside."""
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    content = stored[_HEAD:]
+    if stored[:_HEAD] == _MAGIC + hashlib.sha256(content).digest():
+        return content
+    set_aside(path)
+    return None
+
+
+def set_aside(path: Path) -> None:
+    """Move a file that is of no use out of the way."""
+    with suppress(OSError):
+        os.replace(path, path.with_suffix(".damaged"))
+
+
 class Programs:
     """Compiled programs in a folder, each under the hash of what it was made from."""
 
@@ -66,26 +90,15 @@ class Programs:
 
     def get(self, name: str) -> bytes | None:
         """A program, if there is one and it is whole."""
-        path = self.path(name)
-        try:
-            stored = path.read_bytes()
-        except OSError:
-            return None
-        program = stored[_HEAD:]
-        if stored[:_HEAD] == _MAGIC + hashlib.sha256(program).digest():
-            return program
-        self.reject(name)
-        return None
+        return unsealed(self.path(name))
 
     def put(self, name: str, program: bytes) -> None:
         """Keep a program."""
-        written(self.path(name), _MAGIC + hashlib.sha256(program).digest() + program)
+        sealed(self.path(name), program)
 
     def reject(self, name: str) -> None:
         """Move a program that is of no use out of the way."""
-        path = self.path(name)
-        with suppress(OSError):
-            os.replace(path, path.with_suffix(".damaged"))
+        set_aside(self.path(name))
 
 
 def verdict(name: str, identity: str, attempt: Callable[[], Outcome], *, keeps_timeouts: bool = True) -> str | None:

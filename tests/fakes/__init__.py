@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 import yosegi.device as registry
-from yosegi.device import Kernel, Limits
+from yosegi.device import Kernel, Limits, Partitions
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.dtype import ALL, DType
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
@@ -48,10 +50,16 @@ class FakeDevice:
     coalesces = False
     description = "made up for tests"
 
-    def __init__(self, *, is_volatile: bool = True, dtypes: frozenset[DType] = frozenset(ALL)) -> None:
+    def __init__(
+        self,
+        *,
+        is_volatile: bool = True,
+        dtypes: frozenset[DType] = frozenset(ALL),
+        natives: frozenset[str] = frozenset(),
+    ) -> None:
         self.name = self.space = f"fake{next(_numbers)}:0"
         self.is_volatile = is_volatile
-        self.limits = Limits(dtypes, frozenset(OpKind))
+        self.limits = Limits(dtypes, frozenset(OpKind), natives)
         self.live = 0
         self.runs = 0
         self.compiled: list[str] = []
@@ -174,6 +182,39 @@ class Slow(FakeDevice):
 
     def before_run(self, region: Region) -> None:
         time.sleep(0.002)
+
+
+class SlowCompiler(FakeDevice):
+    """Compiles until it is let go: another device should serve meanwhile."""
+
+    def __init__(self, *, fails: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.limits = replace(self.limits, compiles_slowly=True)
+        self.fails = fails
+        self.begun = Event()
+        self.go_on = Event()
+
+    def compile(self, region: Region) -> Kernel:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        if self.fails:
+            raise CompileFailure("it took long, and came to nothing")
+        return super().compile(region)
+
+
+class ModelCompiler(FakeDevice):
+    """Compiles subgraphs, but lacks some ops. A call to it is worth so much work."""
+
+    coalesces = True
+
+    def __init__(self, *lacks: str, least_work: int = 0, least_products: int = 0, most: int = 8, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.limits = replace(self.limits, partitions=Partitions(least_work, least_products, most))
+        self.lacks = lacks
+
+    def supports(self, region: Region) -> str | None:
+        lacking = next((c.op.name for c in region.calls if c.op.name in self.lacks), None)
+        return super().supports(region) if lacking is None else f"it has no {lacking}"
 
 
 class FailsAtRandom(FakeDevice):

@@ -1,47 +1,161 @@
-"""Fair timing: contenders take turns in one process, and what counts is the ratio of two in the same round."""
+"""Fair timing: contenders take turns in one process, and what counts is the ratio of two in the same round.
+
+A turn is a batch of calls. A round is a turn of everyone, each round in another order. A sitting is a number of rounds
+on inputs of their own; a case has several sittings, with the other cases in between, so that what drifts on a shared
+machine shows up as spread and not as a difference.
+"""
 
 from __future__ import annotations
 
 import gc
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from time import perf_counter
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any, Final
+
+import numpy as np
+
+_TURN: Final = 0.003  # seconds; a shorter turn is mostly the clock and the caches
+_LONG: Final = 0.01  # seconds; a call that takes longer is its own average
+_BATCHES: Final = 5
+_MOST_CALLS: Final = 2000
+_LEAST_ROUNDS: Final = 2
+_RESAMPLES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Somebody's way of doing a case: one call, which returns when the work is done."""
+
+    call: Callable[[], object]
+    turn: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """What its turn happens in: options, a library's inference mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds a call took, one figure per round."""
+    """Seconds a call took: a figure per round, grouped by sittings."""
 
-    rounds: tuple[float, ...]
+    sittings: tuple[tuple[float, ...], ...]
+
+    @property
+    def rounds(self) -> tuple[float, ...]:
+        """All rounds."""
+        return tuple(t for sitting in self.sittings for t in sitting)
 
     @property
     def median(self) -> float:
         """The middle round."""
-        return statistics.median(self.rounds)
+        return float(median(self.rounds))
 
-    def ratio_to(self, other: Timing) -> tuple[float, float, float]:
-        """How many times the other's time: the median over rounds, and the middle half of the rounds (quartiles)."""
-        ratios = sorted(a / b for a, b in zip(self.rounds, other.rounds, strict=True))
-        low, _, high = statistics.quantiles(ratios, n=4)
-        return statistics.median(ratios), low, high
+    @property
+    def spread(self) -> float:
+        """The middle half of the rounds, over the median."""
+        low, high = np.quantile(self.rounds, [0.25, 0.75])
+        return float(high - low) / self.median
+
+    def ratio_to(self, other: Timing) -> Ratio:
+        """How many times the other's time, round by round."""
+        pairs = zip(self.sittings, other.sittings, strict=True)
+        return Ratio.of([[a / b for a, b in zip(s, o, strict=True)] for s, o in pairs])
+
+    def joined(self, other: Timing) -> Timing:
+        """With the sittings of another."""
+        return Timing(self.sittings + other.sittings)
 
 
-def race(contenders: Mapping[str, Callable[[], object]], *, rounds: int = 40, calls: int = 500) -> dict[str, Timing]:
-    """Time each contender for `calls` calls in every round, after a warm-up round that is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    enabled = gc.isenabled()
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two times: the median, and the 95% interval that resampling gives."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, sittings: Sequence[Sequence[float]]) -> Ratio:
+        """From the ratios of each round."""
+        low, high = np.quantile(resampled_medians(sittings), [0.025, 0.975])
+        return cls(middle(sittings), float(low), float(high))
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f} – {self.high:.2f})"
+
+
+def middle(sittings: Sequence[Sequence[float]]) -> float:
+    """The median over sittings, each with its median round."""
+    return float(np.median([np.median(s) for s in sittings]))
+
+
+def resampled_medians(sittings: Sequence[Sequence[float]]) -> np.ndarray[Any, Any]:
+    """Medians of bootstrap samples of the sittings: the rounds of one sitting share its luck, and count once."""
+    values = np.array([np.median(s) for s in sittings] if len(sittings) > 1 else sittings[0])
+    rng = np.random.default_rng(len(values))
+    return np.asarray(np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1))
+
+
+def race(
+    contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.4, settle: float = 0.0
+) -> dict[str, Timing]:
+    """One sitting: so many rounds, fewer (but two) when they would take longer than `seconds`.
+
+    `settle` is the pause before each turn, in which the threads of whoever was before come to rest.
+    """
+    calls = {name: _calls_per_turn(contender) for name, contender in contenders.items()}
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    collecting = gc.isenabled()
     gc.disable()
     try:
-        for number in range(rounds + 1):
-            for name, call in contenders.items():
-                start = perf_counter()
-                for _ in range(calls):
-                    call()
-                if number:
-                    seconds[name].append((perf_counter() - start) / calls)
+        begin = perf_counter()
+        for number in range(rounds):
+            if number >= _LEAST_ROUNDS and perf_counter() - begin > seconds:
+                break
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                if settle:
+                    sleep(settle)
+                taken[name].append(_turn(contenders[name], calls[name]))
             gc.collect()
     finally:
-        if enabled:
+        if collecting:
             gc.enable()
-    return {name: Timing(tuple(s)) for name, s in seconds.items()}
+    return {name: Timing((tuple(t),)) for name, t in taken.items()}
+
+
+def _turn(contender: Contender, calls: int) -> float:
+    """Seconds a call took in this turn: the middle one of a few batches, so that a hiccup of the machine drops out.
+
+    One call more goes before, to bring code and data back into the caches.
+    """
+    call = contender.call
+    batches = min(_BATCHES, calls)
+    taken = []
+    with contender.turn():
+        call()
+        for number in range(batches):
+            batch = calls * (number + 1) // batches - calls * number // batches
+            start = perf_counter()
+            for _ in range(batch):
+                call()
+            taken.append((perf_counter() - start) / batch)
+    return median(taken)
+
+
+def _calls_per_turn(contender: Contender) -> int:
+    """Warm up, and find how many calls make a turn long enough."""
+    with contender.turn():
+        contender.call()
+        start = perf_counter()
+        contender.call()
+        once = perf_counter() - start
+        if once < _TURN:
+            start = perf_counter()
+            for _ in range(5):
+                contender.call()
+            once = (perf_counter() - start) / 5
+    if once > _LONG:
+        return 1
+    return max(3, min(_MOST_CALLS, round(_TURN / max(once, 1e-9))))

@@ -298,3 +298,4 @@ class Primitives(ABC):
     asinh = _function("asinh")
     acosh = _function("acosh")
     atanh = _function("atanh")
+    erf = _function("erf")

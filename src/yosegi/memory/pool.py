@@ -100,9 +100,10 @@ class Pool:
         return block
 
     def trim(self) -> int:
-        """Give back all that is kept for reuse; how many bytes that were."""
+        """Give back all that is kept for reuse; how many bytes that were. The peak is counted anew from here."""
         with self._lock:
             self._collect()
+            self._peak = self._in_use
             return self._drop()
 
     def reset(self) -> None:
@@ -110,7 +111,7 @@ class Pool:
         self._lock = Lock()
 
     def statistics(self) -> PoolStatistics:
-        """What the pool holds now, and the most it has held."""
+        """What the pool holds now, and the most that was in use since it was last trimmed."""
         with self._lock:
             self._collect()
             return PoolStatistics(self._in_use, self._kept, self._peak, self.limit)

@@ -98,9 +98,12 @@ class Generator:
         words = (seed & 0xFFFFFFFF, seed >> 32, draw & 0xFFFFFFFF, draw >> 32)
         return np.array(words, np.uint32)
 
+    def draw(self) -> Tensor:
+        """The state of the next draw, for ops that make random words of it themselves (see `philox`)."""
+        return from_array(self._take()) if self._is_traced and is_tracing() else fed(self._take, (4,), uint32)
+
     def _words(self, shape: ShapeLike, count: int) -> list[Tensor]:
-        state = from_array(self._take()) if self._is_traced and is_tracing() else fed(self._take, (4,), uint32)
-        planes = philox(state, shape=rules.normal_shape(shape), words=count)
+        planes = philox(self.draw(), shape=rules.normal_shape(shape), words=count)
         return [planes[i] for i in range(count)]
 
     def _long_words(self, shape: ShapeLike, count: int) -> list[Tensor]:
@@ -341,6 +344,7 @@ def seed(n: int | None, /) -> None:
     _default._reset(n)
 
 
+draw = _default.draw
 uniform = _default.uniform
 random = _default.random
 normal = _default.normal

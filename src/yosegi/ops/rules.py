@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
 
 from ..dtype import DType, as_dtype, bool_, real_of
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError, UserError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
 from ..node import Shape, Spec, spec
 from ..op import as_nodes
 from ..tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_OF_AN_OP: Final = re.compile(r"^\[\w+\] ")
 
 
 def named(function: Callable[P, R]) -> Callable[P, R]:
@@ -27,7 +27,7 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except UserError as error:
-            raise _told_as(function.__name__, error) from None
+            raise error.retold(function.__name__) from None
 
     return call
 
@@ -40,15 +40,9 @@ def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concate
         try:
             return function(as_tensor(x), *args, **kwargs)
         except UserError as error:
-            raise _told_as(function.__name__, error) from None
+            raise error.retold(function.__name__) from None
 
     return call
-
-
-def _told_as(name: str, error: UserError) -> UserError:
-    if isinstance(error, TraceError):
-        return error
-    return type(error)(_OF_AN_OP.sub("", str(error))).of(name)
 
 
 def as_tensor(x: Any) -> Tensor:
@@ -79,6 +73,14 @@ def as_float(number: Any) -> Any:
         return float(number) if isinstance(number, int) else number
     except OverflowError:
         raise DTypeError(f"expected numbers that fit float64, got {str(number)[:20]}...") from None
+
+
+def plain_float(value: Any, what: str) -> float:
+    """An attribute that is a real number, in Python's own type."""
+    value = value.item() if isinstance(value, Tensor) else value
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise DTypeError(f"expected {what} as a real number, got {value!r}")
+    return float(as_float(value))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -1,0 +1,77 @@
+"""A device that OpenVINO has a plugin for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from ...device import Kernel, Limits, Partitions, host_device
+from ...fuse import Region
+from ...memory import HOST
+from ...op import OpKind
+from .models import Models
+from .rows import DTYPES
+from .translate import why_not
+
+_KINDS: Final = frozenset({OpKind.SOURCE, OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.LINEAR_ALGEBRA})
+_PARTITIONS: Final = Partitions(least_work=20_000_000, least_products=2, most=8)
+
+
+class OpenVINO:
+    """One plugin of OpenVINO, as a compiler of whole subgraphs. It works in the host's memory."""
+
+    space = HOST
+    is_volatile = False
+    coalesces = True
+    limits = Limits(DTYPES, _KINDS, compiles_slowly=True, partitions=_PARTITIONS)
+
+    def __init__(self, plugin: str, number: int, description: str, wrong: Mapping[str, str]) -> None:
+        self.name = f"openvino:{number}"
+        self.rank = 200 + number
+        self.is_gpu = plugin.startswith("GPU")
+        self.description = f"{plugin}: {description}"
+        self._wrong = wrong
+        self.models = Models(self.name, plugin)
+
+    def supports(self, region: Region) -> str | None:
+        """Why it cannot run the region, or `None` if it can."""
+        for call in region.calls if self._wrong else ():
+            for dtype in {s.dtype.name for s in call.inputs}:
+                told = self._wrong.get(f"{call.op.name} {dtype}")
+                if told is not None:
+                    return f"its {call.op.name} of {dtype} was wrong when it was tried here: {told}"
+        return why_not(region)
+
+    def compile(self, region: Region) -> Kernel:
+        """The region as one model."""
+        return self.models.get(region)
+
+    def from_host(self, array: Any) -> Any:
+        """The same array."""
+        return array
+
+    def to_host(self, data: Any) -> Any:
+        """The same array."""
+        return data
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: its models return when they are done."""
+
+    def statistics(self) -> dict[str, int | None]:
+        """What the pool of its results holds."""
+        return asdict(self.models.pool.statistics())
+
+    def memory(self) -> tuple[int, int]:
+        """The host's."""
+        return host_device().memory()
+
+    def trim(self) -> int:
+        """Give back what the pool keeps."""
+        return self.models.pool.trim()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}: {self.description}>"

@@ -1,0 +1,34 @@
+"""OpenVINO's exceptions as failures of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ...errors import DeviceFailure, DeviceLost, OutOfMemory
+
+# OpenVINO raises RuntimeError for everything: the text must tell.
+_NO_MEMORY: Final = ("bad_alloc", "allocate", "out of memory", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY")
+_LOST: Final = ("DEVICE_NOT_AVAILABLE", "DEVICE_LOST", "device lost")
+
+
+@contextmanager
+def translated(kind: type[DeviceFailure], doing: str) -> Iterator[None]:
+    """Raise what OpenVINO raises inside as the failure it is: of this kind, if the text says no more."""
+    try:
+        yield
+    except DeviceFailure:
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(f"{doing}: the system has no memory left") from error
+    except Exception as error:
+        raise failure(kind, str(error).strip() or type(error).__name__, doing) from error
+
+
+def failure(kind: type[DeviceFailure], text: str, doing: str) -> DeviceFailure:
+    """The failure that a message of OpenVINO means. Its last line says what went wrong, those before where."""
+    said = f"{doing}: {text.splitlines()[-1]}"
+    if any(words in text for words in _NO_MEMORY):
+        return OutOfMemory(said)
+    return DeviceLost(said) if any(words in text for words in _LOST) else kind(said)

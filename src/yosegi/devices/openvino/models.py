@@ -1,0 +1,142 @@
+"""Compiled models: few at a time, each run by one thread at a time, on memory that is ours.
+
+OpenVINO reads a model's inputs where they lie and writes its outputs where they are wanted: nothing is copied but
+arrays that are not contiguous. Each model that lives holds threads and memory, so only so many do; the one that was not
+used for the longest time is put away, and compiled again if it must be.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ...errors import CompileFailure, LaunchFailure
+from ...fuse import Region
+from ...memory.pool import memory_limit
+from . import blobs
+from .errors import translated
+from .library import core, settings
+from .ports import host_pool
+from .translate import Translation, translate
+
+LIVE: Final = 96  # each holds two idle threads and 2 MB
+SOON: Final = 10.0  # seconds; a model wanted again sooner after it was put away would drive the next one out in turn
+
+
+class Models:
+    """The models of one plugin, those alive by their regions. Counts how many were compiled, and how many loaded."""
+
+    def __init__(self, name: str, plugin: str) -> None:
+        self.name = name
+        self.plugin = plugin
+        self.pool = host_pool(memory_limit(name))
+        self.compiled = 0
+        self.loaded = 0
+        self._known: WeakValueDictionary[Any, Model] = WeakValueDictionary()
+        self._lock = Lock()
+
+    def get(self, region: Region) -> Model:
+        """The model of a region, ready to run. Regions that are the same work share one."""
+        key = region.key()
+        with self._lock:
+            model = self._known.get(key)
+            if model is None:
+                model = self._known[key] = Model(region, self)
+        model.prepare()
+        return model
+
+    def live(self) -> list[Model]:
+        """Those that are compiled now, the one that was not used for the longest time first."""
+        with self._lock:
+            return sorted((m for m in self._known.values() if m.is_live), key=lambda m: m.last_used)
+
+    def make_room(self) -> None:
+        """Put away what is too much beside one more."""
+        live = self.live()
+        for model in live[: max(0, len(live) - LIVE + 1)]:
+            model.put_away()
+
+    def request_for(self, region: Region, model: Any) -> Any:
+        """A request to run a region: of a compiled model from disk if it is there, else compiled and kept there."""
+        chosen = settings(self.plugin)
+        place = blobs.place_of(region, self.plugin, chosen)
+        found = None if place is None else blobs.load(place, self.plugin, chosen)
+        if found is not None:
+            self.loaded += 1
+            return found.create_infer_request()
+        made = core().compile_model(model, self.plugin, chosen)
+        self.compiled += 1
+        if place is not None:
+            blobs.save(place, made)
+        return made.create_infer_request()
+
+
+class Model:
+    """One region's model."""
+
+    def __init__(self, region: Region, models: Models) -> None:
+        self._region = region
+        self._models = models
+        self._running = f"[{models.name}] running {region}"
+        self._lock = Lock()  # a request is for one thread at a time
+        self._translation: Translation | None = None
+        self._request: Any = None
+        self._put_away_at = float("-inf")
+        self.last_used = time.monotonic()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is compiled."""
+        return self._request is not None
+
+    def prepare(self) -> None:
+        """Compile it, if it is not."""
+        with self._lock:
+            self._prepared()
+
+    def put_away(self) -> None:
+        """Give back its threads and its memory."""
+        with self._lock:
+            self._translation = self._request = None
+            self._put_away_at = time.monotonic()
+
+    def __call__(self, *data: Any) -> tuple[Any, ...]:
+        """Run it on host arrays. Its results are new arrays, or inputs as they are."""
+        with self._lock:
+            translation = self._prepared()
+            self.last_used = time.monotonic()
+            with translated(LaunchFailure, self._running):
+                return self._run(translation, data)
+
+    def _run(self, translation: Translation, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._request is None:  # every output is an input
+            return tuple([data[n] for n, _ in translation.outputs])
+        read = [np.asarray(data[i], order="C") for i, _ in translation.inputs]
+        for n, (_, port) in enumerate(translation.inputs):
+            self._request.set_input_tensor(n, port.tensor_on(read[n]))
+        results: list[Any] = []
+        for n, wanted in translation.outputs:
+            if wanted is None:
+                results.append(data[n])
+            else:
+                results.append(wanted.new(self._models.pool))
+                self._request.set_output_tensor(n, wanted.tensor_on(results[-1]))
+        self._request.infer(share_outputs=True)
+        return tuple(results)
+
+    def _prepared(self) -> Translation:
+        if self._translation is None:
+            if time.monotonic() - self._put_away_at < SOON:
+                raise CompileFailure(f"[{self._models.name}] {LIVE} models are in use, more would take turns")
+            with translated(CompileFailure, f"[{self._models.name}] compiling {self._region}"):
+                translation = translate(self._region)
+                if translation.model is not None:
+                    self._models.make_room()
+                    self._request = self._models.request_for(self._region, translation.model)
+            self._translation = replace(translation, model=None)  # it is compiled: what it was made from can go
+        return self._translation

@@ -1,0 +1,65 @@
+"""Graph → graph in which composites are replaced by what they are made of.
+
+A composite that a device of the chain takes whole stays. It is done before simplification, so that the parts are
+folded and shared like anything else: what a composite computes and what its gradient computes again is one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .composite import decomposed
+from .device import Device
+from .fuse import Region, RegionKind
+from .graph import Graph
+from .node import Call
+from .op import leaf_call
+from .place import refusal
+
+
+def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
+    """The graph with the composites in parts that no device of the chain takes whole."""
+    if all(call.op.decomposition is None for call in graph.calls):
+        return graph
+    writer = _Writer(chain)
+    at: list[int] = []
+    for call, args in zip(graph.calls, graph.args, strict=True):
+        at.append(writer.put(call, tuple([at[a] for a in args])))
+    outputs = tuple([at[o] for o in graph.outputs])
+    return Graph(tuple(writer.calls), tuple(writer.args), outputs, tuple(writer.origins))
+
+
+class _Writer:
+    """The graph being written."""
+
+    def __init__(self, chain: Sequence[Device]) -> None:
+        self.chain = chain
+        self.calls: list[Call] = []
+        self.args: list[tuple[int, ...]] = []
+        self.origins: list[str] = []
+
+    def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
+        """The entry that has the value of this call."""
+        if call.op.decomposition is None or is_taken_whole(call, self.chain):
+            self.calls.append(call)
+            self.args.append(args)
+            self.origins.append(origin)
+            return len(self.calls) - 1
+        parts = decomposed(call)
+        at = list(args)
+        for inner, inputs in parts.steps:
+            at.append(self.put(inner, tuple([at[i] for i in inputs]), origin or call.op.name))
+        return at[parts.output]
+
+
+def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
+    """Whether a device of the chain has a version of its own of this composite call."""
+    having = [d for d in chain if call.op.name in d.limits.natives]
+    if not having:
+        return False
+    inputs = tuple(range(len(call.inputs)))
+    calls = (*[leaf_call(s) for s in call.inputs], call)
+    last = len(inputs)
+    alone = Graph(calls, (*[()] * last, inputs), (last,))
+    region = Region(alone, RegionKind.OPAQUE, (last,), inputs, (last,))
+    return any(refusal(device, region) is None for device in having)

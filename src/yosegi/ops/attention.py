@@ -1,0 +1,91 @@
+"""Attention: which rows of a sequence look at which others, and what they see there."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import sqrt
+from typing import Any
+
+from ..composite import composite
+from ..dtype import bool_, float_info
+from ..errors import ArgumentError, ShapeError
+from ..node import Spec
+from ..op import Arr, OpKind
+from ..tensor import Tensor
+from . import rules
+from .creation import arange
+from .elementwise import where
+from .normal import softmax
+from .products import matmul, matrix_transpose
+from .shape import expand_dims
+
+_composite = partial(composite, OpKind.LINEAR_ALGEBRA, computes_half=True)
+
+
+def _scores_form(q: Spec, k: Spec, mask: Spec | None, *, is_causal: Any, scale: Any) -> dict[str, Any]:
+    for name, t in (("q", q), ("k", k)):
+        if t.ndim < 2:
+            raise ShapeError(f"expected {name} of shape (…, length, features), got {t.shape}")
+        rules.expect(t.dtype, f"{name} of a real floating dtype", lambda d: d.is_float)
+    if q.shape[-1] != k.shape[-1]:
+        raise ShapeError(
+            f"expected q and k of as many features, got {q.shape[-1]} and {k.shape[-1]} "
+            f"(shapes {q.shape} and {k.shape})"
+        )
+    if not q.shape[-1] and scale is None:
+        raise ShapeError(f"expected at least one feature, got shape {q.shape}")
+    if mask is not None:
+        rules.expect(mask.dtype, "a mask of bool or of a real floating dtype", lambda d: d is bool_ or d.is_float)
+        if is_causal:
+            raise ArgumentError("expected a mask or is_causal=True, got both; put the causal part into the mask")
+    chosen = 1 / sqrt(q.shape[-1]) if scale is None else rules.plain_float(scale, "scale")
+    return {"is_causal": bool(is_causal), "scale": chosen}
+
+
+def _attention_form(q: Spec, k: Spec, v: Spec, mask: Spec | None, **attrs: Any) -> dict[str, Any]:
+    if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
+        raise ShapeError(f"expected v of shape (…, {k.shape[-2]}, features), as long as k, got {v.shape}")
+    return _scores_form(q, k, mask, **attrs)
+
+
+@_composite(normal=_scores_form)
+def attention_scores(
+    q: Arr, k: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
+) -> Arr:
+    """softmax(q @ k.mT * scale + mask) along the last axis: how much each row of `q` looks at each of `k`.
+
+    A bool mask holds where a row may look; a row that may look nowhere has scores of 0. Numbers are added. `is_causal`
+    lets row i look at the rows up to i. The scale is 1/√features unless given.
+
+    >>> import yosegi as ys
+    >>> ys.nn.attention_scores(ys.ones((2, 4)), ys.ones((2, 4)), is_causal=True).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    scores = matmul(q * scale, matrix_transpose(k))
+    allowed: Tensor | None = mask
+    if is_causal:
+        rows, columns = scores.shape[-2:]
+        allowed = expand_dims(arange(rows), axis=1) >= arange(columns)
+    if allowed is None:
+        return softmax(scores)
+    if allowed.dtype is not bool_:
+        return softmax(scores + allowed)
+    # The lowest number, not an infinity: a row that may look nowhere must not become 0/0, nor its gradient.
+    hidden = where(allowed, scores, float_info(scores.dtype).min)
+    return where(allowed, softmax(hidden), 0)
+
+
+@_composite(normal=_attention_form)
+def scaled_dot_product_attention(
+    q: Arr, k: Arr, v: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
+) -> Arr:
+    """attention_scores(q, k, mask) @ v.
+
+    >>> import yosegi as ys
+    >>> ys.nn.scaled_dot_product_attention(ys.ones((2, 4)), ys.ones((3, 4)), ys.ones((3, 5))).shape
+    (2, 5)
+    """
+    return matmul(attention_scores(q, k, mask, is_causal=is_causal, scale=scale), v)
+
+
+__all__ = ["attention_scores", "scaled_dot_product_attention"]

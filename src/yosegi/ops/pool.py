@@ -1,0 +1,171 @@
+"""Pooling: the largest, or the mean, of the elements in each of the windows that slide over an input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ..composite import composite
+from ..errors import ArgumentError, ShapeError
+from ..node import Shape, Spec, spec
+from ..op import Arr, Normal, OpKind, op
+from ..tensor import Tensor
+from . import rules
+from .conv import SPATIAL, Numbers, batched, called, conv
+from .creation import ones
+from .reduce import sum
+from .shape import reshape
+from .windows import Windows, numbers, padded, pads, places, views
+
+
+def _pool_windows(x: Spec, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Windows:
+    rank = x.ndim - 2
+    if rank not in SPATIAL:
+        raise ShapeError(f"expected x of shape (batch, channels, 1 to 3 lengths), got {x.shape}")
+    size = numbers(kernel, rank, "kernel_size")
+    steps = size if stride is None else numbers(stride, rank, "stride")
+    far = numbers(dilation, rank, "dilation")
+    windows = Windows(size, steps, (), far, (1,) * rank)
+    around = pads(padding, x.shape[2:], windows)
+    if any(2 * p > e for pair, e in zip(around, windows.extent, strict=True) for p in pair):
+        raise ArgumentError(f"expected padding of at most half of the window {windows.extent}, got {around}")
+    return Windows(size, steps, around, far, (1,) * rank)
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if dtype.kind != "i" and dtype.kind != "u" else np.iinfo(dtype).min
+
+
+# Windows as dimensions: what the gradient of a largest element is written in
+
+
+def _spatial(windows: Windows) -> tuple[int, ...]:
+    """The axes of the kernel's places."""
+    rank = len(windows.kernel)
+    return tuple(range(2 + rank, 2 + 2 * rank))
+
+
+@op(OpKind.MOVEMENT, infer=lambda x, *, windows, lowest: spec(
+        (*x.shape[:2], *windows.counts(x.shape[2:]), *windows.kernel), x.dtype),
+    vjp=lambda g, out, x, *, windows, lowest: (overlapped(g, lengths=x.shape[2:], windows=windows),))  # fmt: skip
+def windowed(x: Arr, /, *, windows: Windows, lowest: bool) -> Arr:
+    """The windows over x, of shape (batch, channels, windows, kernel), padded with zeros or the lowest number."""
+    return views(padded(x, windows, _lowest(x.dtype) if lowest else 0), windows)
+
+
+@op(OpKind.REDUCTION, infer=lambda x, *, lengths, windows: spec((*x.shape[:2], *lengths), x.dtype),
+    vjp=lambda g, out, x, *, lengths, windows: (windowed(g, windows=windows, lowest=False),))  # fmt: skip
+def overlapped(x: Arr, /, *, lengths: Shape, windows: Windows) -> Arr:
+    """Windows laid back to where they were taken from, added up where they overlap: the transpose of `windowed`."""
+    around = [n + a + b for n, (a, b) in zip(lengths, windows.padding, strict=True)]
+    wide = np.zeros((*x.shape[:2], *around), x.dtype)
+    for place, at in places(windows, x.shape[2 : 2 + len(lengths)]):
+        wide[(..., *at)] += x[(..., *place)]
+    return wide[(..., *[slice(a, a + n) for n, (a, _) in zip(lengths, windows.padding, strict=True)])]
+
+
+# Pools
+
+
+def _max_rule(x: Spec, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Normal:
+    rules.expect(x.dtype, "a real numeric dtype", rules.is_real)
+    windows = _pool_windows(x, kernel_size, stride, padding, dilation)
+    attrs = {"kernel_size": windows.kernel, "stride": windows.stride, "padding": windows.padding,
+             "dilation": windows.dilation}  # fmt: skip
+    return Normal(spec((*x.shape[:2], *windows.counts(x.shape[2:])), x.dtype), attrs)
+
+
+def _of(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Windows:
+    return Windows(kernel_size, stride, padding, dilation, (1,) * len(kernel_size))
+
+
+def _max_vjp(g: Tensor, out: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor]:
+    windows = _of(**attrs)
+    kept = (*out.shape, *[1] * len(windows.kernel))
+    best = (windowed(x, windows=windows, lowest=True) == reshape(out, kept)).astype(x.dtype)  # ties share the gradient
+    share = reshape(g, kept) * best / sum(best, axis=_spatial(windows), keepdims=True)
+    return (overlapped(share, lengths=x.shape[2:], windows=windows),)
+
+
+@op(OpKind.CONVOLUTION, infer=_max_rule, vjp=_max_vjp, computes_half=True)
+def max_pool(x: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Arr:
+    """The largest element of each window over x (batch, channels, lengths)."""
+    windows = _of(kernel_size, stride, padding, dilation)
+    counts = windows.counts(x.shape[2:])
+    wide = padded(x, windows, _lowest(x.dtype))
+    made = np.full((*x.shape[:2], *counts), _lowest(x.dtype), x.dtype)
+    for _, at in places(windows, counts):
+        np.maximum(made, wide[(..., *at)], out=made)
+    return made
+
+
+def _avg_form(x: Spec, *, kernel_size: Any, stride: Any, padding: Any, count_include_pad: Any) -> dict[str, Any]:
+    rules.expect(x.dtype, "a floating dtype", lambda d: d.is_inexact)
+    windows = _pool_windows(x, kernel_size, stride, padding, 1)
+    return {"kernel_size": windows.kernel, "stride": windows.stride, "padding": windows.padding,
+            "count_include_pad": bool(count_include_pad)}  # fmt: skip
+
+
+@composite(OpKind.CONVOLUTION, normal=_avg_form, promotes_from=0, inexact=True)
+def avg_pool(x: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, count_include_pad: bool) -> Arr:
+    """The mean of each window over x (batch, channels, lengths): a convolution with a kernel of ones."""
+    lengths, rank = x.shape[2:], len(kernel_size)
+    kernel = ones((1, 1, *kernel_size), dtype=x.dtype)
+    totals = conv(reshape(x, (x.shape[0] * x.shape[1], 1, *lengths)), kernel, stride=stride, padding=padding)
+    count: Tensor | int = prod(kernel_size)
+    if not count_include_pad:
+        count = conv(ones((1, 1, *lengths), dtype=x.dtype), kernel, stride=stride, padding=padding)
+    return reshape(totals / count, (*x.shape[:2], *totals.shape[-rank:]))
+
+
+_LARGEST: Final = """The largest element of each window over x (batch, channels, {rank} lengths).
+
+    The windows stand side by side unless a stride is given. Ties share the gradient.
+    """
+_MEAN: Final = """The mean of each window over x (batch, channels, {rank} lengths).
+
+    The windows stand side by side unless a stride is given. Padding counts as zeros, or, without `count_include_pad`,
+    not at all.
+    """
+
+
+def _max_pool_of(rank: int) -> Callable[..., Tensor]:
+    def function(
+        x: Tensor,
+        /,
+        kernel_size: Numbers,
+        stride: Numbers | None = None,
+        padding: Numbers = 0,
+        dilation: Numbers = 1,
+    ) -> Tensor:
+        attrs: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+        return batched(x, rank, lambda x: max_pool(x, **attrs))
+
+    return called(function, f"max_pool{rank}d", _LARGEST.format(rank=rank))
+
+
+def _avg_pool_of(rank: int) -> Callable[..., Tensor]:
+    def function(
+        x: Tensor,
+        /,
+        kernel_size: Numbers,
+        stride: Numbers | None = None,
+        padding: Numbers = 0,
+        count_include_pad: bool = True,
+    ) -> Tensor:
+        attrs: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding,
+                                 "count_include_pad": count_include_pad}  # fmt: skip
+        return batched(x, rank, lambda x: avg_pool(x, **attrs))
+
+    return called(function, f"avg_pool{rank}d", _MEAN.format(rank=rank))
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool_of, SPATIAL)
+avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool_of, SPATIAL)
+
+__all__ = [
+    "avg_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip

@@ -1,0 +1,58 @@
+"""The first device of OpenVINO driven directly, a graph as one region: what its tests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import yosegi as ys
+from values import Array
+from yosegi.devices import openvino
+from yosegi.fuse import Region, RegionKind, is_constant
+from yosegi.graph import capture, graph_of
+from yosegi.op import leaf
+from yosegi.reference import bind
+from yosegi.simplify import simplify
+
+DEVICE: Any = next(iter(openvino.discover()))
+
+
+def garbage() -> None:
+    """From now on the pool hands out memory full of ones: what a model does not write shows."""
+    DEVICE.models.pool.on_take = lambda memory, nbytes: memory.raw.fill(255)
+
+
+def whole(*tensors: ys.Tensor, simplified: bool = True) -> tuple[Region, list[Array]]:
+    """Everything that these tensors need, as one region, and the values of its inputs."""
+    key, leaves, _ = capture([t._node for t in tensors])
+    graph = simplify(graph_of(key)) if simplified else graph_of(key)
+    outputs = graph.outputs[: len(tensors)]
+    nodes = tuple(e for e, c in enumerate(graph.calls)
+                  if c.op is not leaf and (e in outputs or not is_constant(graph, e)))  # fmt: skip
+    return Region(graph, RegionKind.SEQUENCE, nodes, graph.inputs, outputs), [n.buffer.data for n in leaves]
+
+
+def run(*tensors: ys.Tensor, simplified: bool = True) -> list[Array]:
+    """The tensors' values, all of them computed by one model."""
+    region, data = whole(*tensors, simplified=simplified)
+    assert DEVICE.supports(region) is None, DEVICE.supports(region)
+    return list(DEVICE.compile(region)(*data))
+
+
+def reference(*tensors: ys.Tensor) -> list[Array]:
+    """The tensors' values by the reference bodies, op by op."""
+    region, data = whole(*tensors, simplified=False)
+    graph = region.graph
+    values: dict[int, Any] = dict(zip(graph.inputs, data, strict=True))
+    with np.errstate(all="ignore"):
+        for entry, call in enumerate(graph.calls):
+            if entry not in values:
+                made = bind(call)(*[values[a] for a in graph.args[entry]])
+                values[entry] = np.asarray(made).astype(call.spec.dtype.numpy)
+    return [np.asarray(values[o]) for o in region.outputs]
+
+
+def reason(*tensors: ys.Tensor) -> str | None:
+    """Why the device does not take the tensors as one region."""
+    return DEVICE.supports(whole(*tensors)[0])

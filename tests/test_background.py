@@ -1,0 +1,237 @@
+"""Slow compilers work in the background while another device serves."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from fakes import SlowCompiler, installed
+from yosegi.background import Background, Job, background
+from yosegi.errors import CompileFailure, FallbackWarning, NotReady
+from yosegi.trace import trace
+
+X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _in_the_background():
+    with ys.options(background=True):
+        yield
+    background.wait()
+
+
+def served():
+    """The device that ran the last step, and what the trace says about the first candidate."""
+    record = trace.records[-1]
+    return record.device, [f.message for f in record.failures]
+
+
+def test_another_device_serves_until_it_is_compiled():
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name):
+        f = ys.jit(lambda x: ys.exp(x) * 2)
+        x = ys.asarray(X)
+        f(x)
+        assert served() == ("cpu", ["compiled in the background once it runs again"])
+        assert not fake.begun.is_set()
+        for _ in range(3):
+            np.testing.assert_allclose(f(x).numpy(), np.exp(X) * 2, rtol=1e-6)
+            assert served() == ("cpu", ["compiling in the background"])
+        assert fake.begun.wait(30)
+        fake.go_on.set()
+        background.wait()
+        np.testing.assert_allclose(f(x).numpy(), np.exp(X) * 2, rtol=1e-6)
+        assert served() == (fake.name, [])
+    assert len(fake.compiled) == 1
+
+
+def test_explain_says_that_it_is_under_way():
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name):
+        y = ys.exp(ys.asarray(X))
+        plan = ys.plan(y)
+        ys.eval(y)
+        text = str(plan.explain())
+        assert f"not yet on {fake.name}: compiled in the background once it runs again" in text
+        assert "ran on cpu" in text
+        fake.go_on.set()
+
+
+def test_waiting_is_no_failure():
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name):
+        for _ in range(3):
+            ys.eval(ys.exp(ys.asarray(X)))
+        fake.go_on.set()
+        background.wait()
+        ys.eval(ys.exp(ys.asarray(X)))  # nothing is quarantined
+        assert served() == (fake.name, [])
+
+
+def test_what_fails_in_the_background_is_quarantined():
+    fake = SlowCompiler(fails=True)
+    fake.go_on.set()
+    with installed(fake) as name, ys.options(device=name):
+        f = ys.jit(lambda x: ys.exp(x) + 1)
+        x = ys.asarray(X)
+        f(x)
+        f(x)
+        background.wait()
+        np.testing.assert_allclose(f(x).numpy(), np.exp(X) + 1, rtol=1e-6)
+        assert served() == ("cpu", ["it took long, and came to nothing"])
+        f(x)
+        assert trace.records[-1].failures[0].kind == "quarantined"
+
+
+@pytest.mark.parametrize("how", [{"background": False}, {"on_fallback": "error"}])
+def test_who_insists_waits(how):
+    fake = SlowCompiler()
+    fake.go_on.set()
+    with installed(fake) as name, ys.options(device=name, **how):
+        ys.eval(ys.exp(ys.asarray(X)))
+        assert served() == (fake.name, [])
+
+
+def test_who_insists_does_not_wait_in_line():
+    busy, fake = SlowCompiler(), SlowCompiler()
+    fake.go_on.set()
+    with installed(busy, fake):
+        with ys.options(device=busy.name):
+            for _ in range(2):
+                ys.eval(ys.sin(ys.asarray(X)))  # holds the thread
+        with ys.options(device=fake.name):
+            f = ys.jit(lambda x: ys.cos(x))
+            f(ys.asarray(X))
+        with ys.options(device=fake.name, background=False):
+            f(ys.asarray(X))
+            assert served() == (fake.name, [])
+        busy.go_on.set()
+
+
+def test_a_failure_is_the_users_only_when_asked_for():
+    fake = SlowCompiler(fails=True)
+    fake.go_on.set()
+    with installed(fake) as name, ys.options(device=name, on_fallback="error"), pytest.raises(CompileFailure):
+        ys.eval(ys.exp(ys.asarray(X)))
+
+
+def test_who_wants_to_know_is_told():
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name, on_fallback="warn"):
+        with pytest.warns(FallbackWarning, match="NotReady: compiled in the background"):
+            ys.eval(ys.exp(ys.asarray(X)))
+        fake.go_on.set()
+
+
+def test_many_threads_compile_once():
+    fake = SlowCompiler()
+    with installed(fake) as name:
+        f = ys.jit(lambda x: ys.tanh(x) * 3)
+
+        def work(_):
+            with ys.options(device=name, background=True):
+                return f(ys.asarray(X)).numpy()
+
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(work, range(40)))
+            fake.go_on.set()
+            background.wait()
+            results += pool.map(work, range(40))
+    for result in results:
+        np.testing.assert_allclose(result, np.tanh(X) * 3, rtol=1e-6)
+    assert len(fake.compiled) == 1
+    assert fake.runs > 0
+
+
+# The line of jobs ---------------------------------------------------------------------------------------------------
+
+
+def asked_for(job):
+    with pytest.raises(NotReady) as told:
+        job.result_if_ready()
+    return str(told.value)
+
+
+def test_a_job_is_begun_the_second_time_it_is_asked_for():
+    job = Job(lambda: 7)
+    assert asked_for(job) == "compiled in the background once it runs again"
+    assert not job.is_done
+    assert asked_for(job) == "compiling in the background"
+    background.wait()
+    assert job.result_if_ready() == 7
+
+
+def test_the_line_has_an_end():
+    go_on = Event()
+    jobs = [Job(lambda: go_on.wait(30)) for _ in range(40)]
+    for job in jobs:
+        asked_for(job)
+    told = [asked_for(job) for job in jobs]
+    assert told.count("many wait to be compiled before it") >= 40 - 17
+    go_on.set()
+    background.wait()
+    assert [job.is_done for job in jobs].count(True) == told.count("compiling in the background")
+
+
+def test_close_finishes_the_job_at_hand_and_drops_the_rest():
+    own = Background()
+    begun, go_on = Event(), Event()
+    first, second = Job(lambda: (begun.set(), go_on.wait(30))), Job(lambda: 1)
+    own.add(first)
+    assert begun.wait(30)
+    own.add(second)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(own.close)
+        time.sleep(0.05)
+        assert not closing.done()
+        go_on.set()
+        closing.result(30)
+    assert (first.is_done, second.is_done) == (True, False)
+    assert own.add(Job(lambda: 2)) is False
+
+
+ENDING = """
+import sys, time
+import numpy as np, yosegi as ys
+from yosegi.background import Job
+def slow():
+    time.sleep(1); print("finished", flush=True)
+for job in [Job(slow), Job(lambda: print("never"))]:
+    for _ in range(2):
+        try: job.result_if_ready()
+        except ys.errors.NotReady: pass
+time.sleep(0.2)
+print("ending", flush=True)
+"""
+
+
+def test_a_process_ends_when_its_job_is_done():
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    assert done.stdout.split() == ["ending", "finished"]
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_forked_child_has_a_line_of_its_own():
+    go_on = Event()
+    job = Job(lambda: go_on.wait(30))
+    asked_for(job)
+    asked_for(job)  # the thread is at work
+    child = os.fork()
+    if child == 0:
+        mine = Job(lambda: 5)
+        for _ in range(2):
+            with suppress(NotReady):
+                mine.result_if_ready()
+        background.wait()
+        os._exit(0 if mine.result_if_ready() == 5 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    go_on.set()
