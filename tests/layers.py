@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = (
-    "errors", "dtype", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node", "interchange",
-    "tensor", "op", "composite", "tracing",
+    "errors", "dtype", "precision", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node",
+    "interchange", "tensor", "op", "composite", "tracing",
     "reference", "trial", "store", "background",
     "codegen.error_function", "codegen.builder", "codegen.dialect", "codegen.value", "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.c", "codegen.access",

@@ -20,6 +20,7 @@ from .fuse import Region
 from .memory import HOST
 from .op import OpKind
 from .options import DEVICE_CHECKS
+from .precision import Precision
 
 Kernel = Callable[..., tuple[Any, ...]]
 """A compiled region: the data of its inputs in, the data of its outputs out, all in the device's space.
@@ -53,6 +54,8 @@ class Limits:
     """Whether another device should serve while it compiles."""
     partitions: Partitions | None = None
     """Which pieces of a graph it should get; `None` for a device that takes regions one by one."""
+    precisions: frozenset[Precision] = frozenset()
+    """The precisions below the inputs' own in which it can compute products, where that is faster there."""
 
 
 class Device(Protocol):

@@ -15,6 +15,7 @@ from typing import Any, Final
 from .graph import Graph
 from .node import Call, Shape
 from .op import constant, embedded, leaf
+from .precision import Precision
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
@@ -48,6 +49,8 @@ class Region:
     outputs: tuple[int, ...]
     repeats: bool = False
     """Whether it is known that it will run many times: then time spent on compiling it comes back."""
+    precision: Precision = Precision.FULL
+    """In which numbers its products are computed."""
 
     @property
     def calls(self) -> list[Call]:

@@ -1,8 +1,8 @@
 """The polynomials of the error function, for everyone who computes it.
 
-Near 0 it is x plus x times a polynomial in x**2. Further out it is 1 - exp(-x**2) times a polynomial in 1 / (x + 2), and
-where nothing is left to take away, 1. The polynomials are Chebyshev interpolations, made in 50 digits; the error stays
-within about one unit in the last place.
+Near 0 it is x plus x times a polynomial in x**2. Further out it is 1 - exp(-x**2) times a polynomial in 1 / (x + 2),
+and where nothing is left to take away, 1. The polynomials are Chebyshev interpolations, made in 50 digits; the error
+stays within about one unit in the last place.
 """
 
 from __future__ import annotations
