@@ -1,4 +1,4 @@
-"""Which pieces of a graph a device that compiles subgraphs gets: few, large, and worth it."""
+"""Which pieces of a graph a device that compiles subgraphs gets when it was named: few, and worth a call."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import yosegi as ys
 from fakes import FakeDevice, ModelCompiler, installed
 from yosegi.fuse import fuse
 from yosegi.graph import capture, graph_of
-from yosegi.partition import work
+from yosegi.work import Task, works_of
 
 RNG = np.random.default_rng(0)
 
@@ -24,13 +24,13 @@ def devices_of(*tensors):
 
 
 def test_small_pieces_between_ops_that_it_lacks_stay_with_their_neighbours():
-    fake = ModelCompiler("sort", least_work=1_000_000)
+    fake = ModelCompiler("sort", launch=1e-4)
     a = RNG.normal(size=(8, 8))
     with installed(fake) as name, ys.options(device=name):
         y = layers(ys.asarray(a))
         assert len(ys.plan(y).steps) == 1
         assert devices_of(y) == ["cpu"]
-        assert f"not on {fake.name}: a piece of 2 ops with so little work is not worth a call" in str(ys.explain(y))
+        assert f"not on {fake.name}: what it would get of this is not worth a call" in str(ys.explain(y))
         result = y.numpy()
     with ys.options(device="cpu"):
         np.testing.assert_array_equal(result, layers(ys.asarray(a)).numpy())
@@ -38,43 +38,43 @@ def test_small_pieces_between_ops_that_it_lacks_stay_with_their_neighbours():
 
 
 def test_large_pieces_are_worth_it():
-    fake = ModelCompiler("sort", least_work=1_000_000)
+    fake = ModelCompiler("sort", launch=1e-4)
     with installed(fake) as name, ys.options(device=name):
-        assert devices_of(layers(ys.asarray(RNG.normal(size=(128, 128))), 3)) == ["fake", "cpu"] * 3
+        assert devices_of(layers(ys.asarray(RNG.normal(size=(160, 160))), 3)) == ["fake", "cpu"] * 3
 
 
-def test_of_many_large_pieces_it_gets_a_few():
-    fake = ModelCompiler("sort", most=4)
+def test_of_pieces_it_gets_those_that_are_worth_it():
+    fake = ModelCompiler("sort", launch=1e-4)
     with installed(fake) as name, ys.options(device=name):
-        x = ys.asarray(RNG.normal(size=(16, 16)))
-        for n in range(10):
-            x = ys.sort(x[: 16 - n, : 16 - n] @ x[: 16 - n, : 16 - n], axis=-1)
-        assert devices_of(x).count("fake") == 4
-        assert "of 10 pieces it gets the 4 largest" in str(ys.explain(x))
+        x = ys.asarray(RNG.normal(size=(200, 200)))
+        for n in (200, 16, 16, 180, 16):
+            x = ys.sort(x[:n, :n] @ x[:n, :n], axis=-1) if n < 100 else ys.sort(x @ x, axis=-1) + ys.zeros((200, 200))
+            x = ys.concat([x, ys.zeros((200 - x.shape[0], x.shape[1]))], axis=0)
+            x = ys.concat([x, ys.zeros((200, 200 - x.shape[1]))], axis=1)
+        assert "fake" in devices_of(x)
+        assert "not worth a call" in str(ys.explain(x))
 
 
 def test_a_single_piece_is_what_was_asked_for():
-    fake = ModelCompiler("sort", least_work=10**12)
+    fake = ModelCompiler("sort", launch=1.0)
     with installed(fake) as name, ys.options(device=name):
         assert devices_of(ys.sort(ys.exp(ys.asarray([1.0, 2.0])))) == ["fake", "cpu"]
 
 
-def test_what_was_not_named_needs_products_by_constants():
-    fake = ModelCompiler(least_work=1000, least_products=2)
-    w = ys.asarray(RNG.normal(size=(32, 32)))
-    x = ys.asarray(RNG.normal(size=(32, 32)))
+def test_without_a_name_it_needs_products_by_constants():
+    fake = ModelCompiler(launch=1e-5)
+    w = ys.asarray(RNG.normal(size=(128, 128)))
+    x = ys.asarray(RNG.normal(size=(128, 128)))
     with installed(fake), ys.options(device="auto"):
         assert devices_of(ys.exp(x) * 2) == ["cpu"]
         assert devices_of(ys.tanh(x @ w) @ w) == ["cpu"]  # w may be another one the next time
-        cases = {ys.jit(lambda x: ys.tanh(x @ w)): 0, ys.jit(lambda x: ys.tanh(x @ w) @ w): 1}
-        for function, runs in cases.items():
-            before = fake.runs
-            function(x)
-            assert fake.runs == before + runs
+        before = fake.runs
+        ys.jit(lambda x: ys.tanh(x @ w) @ w)(x)
+        assert fake.runs == before + 1
 
 
 def test_little_work_stays_on_the_host_unless_it_was_named():
-    fake = ModelCompiler(least_work=10**9, least_products=1)
+    fake = ModelCompiler(launch=1e-4)
     w, x = ys.asarray(np.eye(4)), ys.asarray(np.eye(4))
     f = ys.jit(lambda x: (x @ w) @ w)
     with installed(fake):
@@ -120,17 +120,22 @@ def _mixed(x):
 
 
 @pytest.mark.parametrize(
-    ("make", "amount"),
+    ("make", "task", "amount"),
     [
-        (lambda: ys.zeros((3, 4)) @ ys.zeros((4, 5)), 2 * 3 * 4 * 5),
-        (lambda: ys.zeros((7, 3, 4)) @ ys.zeros((4,)), 2 * 7 * 3 * 4),
-        (lambda: ys.einsum("bij,bjk->ik", ys.zeros((2, 3, 4)), ys.zeros((1, 4, 5))), 2 * 2 * 3 * 4 * 5),
-        (lambda: ys.sum(ys.zeros((10, 10))), 1000),
+        (lambda: ys.zeros((3, 4)) @ ys.zeros((4, 5)), Task.PRODUCTS, 2 * 3 * 4 * 5),
+        (lambda: ys.zeros((7, 3, 4)) @ ys.zeros((4,)), Task.PRODUCTS, 2 * 7 * 3 * 4),
+        (lambda: ys.einsum("bij,bjk->ik", ys.zeros((2, 3, 4)), ys.zeros((1, 4, 5))), Task.PRODUCTS, 2 * 2 * 3 * 4 * 5),
+        (lambda: ys.nn.conv2d(ys.zeros((1, 3, 8, 8)), ys.zeros((5, 3, 3, 3))), Task.CONVOLUTIONS, 2 * 5 * 36 * 27),
+        (lambda: ys.sum(ys.zeros((10, 10))), Task.REDUCTIONS, 100),
+        (lambda: ys.exp(ys.zeros((10, 10))), Task.LOOPS, 800),
+        (lambda: ys.sort(ys.zeros((10, 10))), Task.OTHER, 100),
+        (lambda: ys.flip(ys.zeros((10, 10))), Task.MOVEMENT, 100),
     ],
 )
-def test_work(make, amount):
+def test_work(make, task, amount):
     node = make()._node
     for i in node.inputs:
         ys.eval(ys.Tensor(i))
-    (region,) = fuse(graph_of(capture([node])[0]))
-    assert work(region) == amount
+    graph = graph_of(capture([node])[0])
+    (work,) = works_of(graph, fuse(graph))
+    assert (work.task, work.operations) == (task, amount)

@@ -7,6 +7,7 @@ from math import e, inf, nan, pi
 
 from . import devices as _folder  # loaded first: importing it later would put the folder in the function's place
 from . import errors, nn
+from .calibration import calibrate
 from .device import devices
 from .dtype import (
     bfloat16,

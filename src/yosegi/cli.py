@@ -1,4 +1,4 @@
-"""The command line: `yosegi devices`, `yosegi bench`, `yosegi report`."""
+"""The command line: `yosegi devices`, `yosegi calibrate`, `yosegi bench`, `yosegi regret`, `yosegi report`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .bench import analysis, compare, suite, tables
+from .bench import analysis, compare, regret, suite, tables
 from .bench.document import read
 from .bench.peers import PEERS
+from .calibration import calibrate
 from .device import Absent, Device, device_named, devices, discovered
 from .errors import ArgumentError, YosegiError
 from .report.page import report
@@ -35,7 +36,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
     listing.set_defaults(run=show_devices)
+    measuring = commands.add_parser("calibrate", help="measure the devices, so that plans are made by their real speed")
+    measuring.add_argument(
+        "--device", action="append", metavar="NAME", help="a device to measure, again for more; all by default"
+    )
+    measuring.set_defaults(run=measure_devices)
     _add_bench(commands.add_parser("bench", help="measure, and compare measurements"))
+    regretting = commands.add_parser("regret", help="how much longer plans take than the best single device")
+    regretting.add_argument("runs", nargs="*", metavar="RUN.json", help="runs to write a page from; without, measure")
+    regretting.add_argument("--filter", default="", metavar="TEXT", help="only programs with this in their name")
+    regretting.add_argument("--json", metavar="FILE", help="also write the run to a file")
+    regretting.add_argument("--output", metavar="FILE", help="write the page to a file, not to the terminal")
+    regretting.set_defaults(run=show_regret)
     reporting = commands.add_parser("report", help="a run as one page of HTML, with charts")
     reporting.add_argument("run_file", metavar="RUN.json", help="what yosegi bench --json wrote")
     reporting.add_argument("--before", metavar="OTHER.json", help="an earlier run, to compare it with")
@@ -112,6 +124,19 @@ def show_devices(console: Console, options: argparse.Namespace) -> int:
     return 0
 
 
+def measure_devices(console: Console, options: argparse.Namespace) -> int:
+    """Measure devices, with a line for each. The exit status is 1 when one could not be measured."""
+    chosen: tuple[Device, ...] = tuple(map(device_named, options.device)) if options.device else devices()
+    missing = 0
+    for device in chosen:
+        print(f"{device.name}:", end="", flush=True)
+        found = calibrate([device], tell=lambda _, what: print(f" {what}", end="", flush=True))
+        speed = found.get(device.name)
+        print("\n  could not be measured" if speed is None else f"\n  {speed}")
+        missing += speed is None
+    return int(missing > 0)
+
+
 def run_bench(console: Console, options: argparse.Namespace) -> int:
     """Measure, show, and write if asked to. The exit status is 1 when a result was wrong."""
     chosen: tuple[Device, ...] = tuple(map(device_named, options.device)) if options.device else devices()
@@ -133,6 +158,21 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
     if options.json:
         document.write(options.json)
     return int(any(r.status == "wrong" and r.device is not None for r in document.results))
+
+
+def show_regret(console: Console, options: argparse.Namespace) -> int:
+    """Measure the regret of placement on this machine, or show that of earlier runs."""
+    runs = [regret.read(path) for path in options.runs]
+    if not runs:
+        runs = [regret.measure(options.filter, lambda text: print(text, file=sys.stderr, flush=True))]
+        if options.json:
+            runs[0].write(options.json)
+    text = regret.page(runs)
+    if options.output is None:
+        print(text)
+    else:
+        Path(options.output).write_text(text, encoding="utf-8")
+    return 0
 
 
 def _peers(text: str) -> tuple[str, ...]:

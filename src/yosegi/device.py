@@ -21,24 +21,13 @@ from .memory import HOST
 from .op import OpKind
 from .options import DEVICE_CHECKS
 from .precision import Precision
+from .speed import Speed
 
 Kernel = Callable[..., tuple[Any, ...]]
 """A compiled region: the data of its inputs in, the data of its outputs out, all in the device's space.
 
 It may return before the work is done; `Device.to_host` and `Device.synchronize` wait for it.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Partitions:
-    """What makes a piece of a graph worth a call to a device that compiles subgraphs. A prior, until it is measured."""
-
-    least_work: int
-    """Operations (see `partition.work`). A smaller piece, among others, goes with its neighbours."""
-    least_products: int
-    """The products by constants a piece must have, unless the device was asked for by name."""
-    most: int
-    """Pieces that one plan may have there: of more, the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +41,8 @@ class Limits:
     """The composite ops it has a version of its own of: it gets these whole, and any others in parts."""
     compiles_slowly: bool = False
     """Whether another device should serve while it compiles."""
-    partitions: Partitions | None = None
-    """Which pieces of a graph it should get; `None` for a device that takes regions one by one."""
+    prior: Speed | None = None
+    """How fast it is taken to be until it is measured; `None` for a device of which nothing special is known."""
     precisions: frozenset[Precision] = frozenset()
     """The precisions below the inputs' own in which it can compute products, where that is faster there."""
 
@@ -76,8 +65,13 @@ class Device(Protocol):
     is_volatile: bool
     """Whether what is in its memory is gone when the device is."""
     coalesces: bool
-    """Whether neighbouring regions are better compiled as one unit."""
+    """Whether neighbouring regions are better compiled as one unit: then a call costs a launch, however large it is."""
     limits: Limits
+
+    @property
+    def identity(self) -> str:
+        """Its hardware, its driver and the libraries it works through: what was measured of it holds for these. Empty
+        for a device of which nothing should be kept."""
 
     @property
     def description(self) -> str:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from .background import background
+from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
 from .expand import expand
+from .explain import Explanation
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .health import health
+from .learn import Watch, execute
 from .memory import HOST, Buffer
 from .node import Node, install_evaluator
 from .op import leaf as leaf_op
 from .op import pick
 from .options import Options, current
 from .place import place
-from .plan import Explanation, Plan
-from .run import check_fallback, moved_to, run_plan, to_host, transfers
+from .plan import Plan
+from .run import check_fallback, moved_to, to_host, transfers
 from .simplify import simplify
 from .tensor import HOOKS, OPERATORS, Tensor
 from .trace import trace
@@ -98,12 +102,20 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     if CHECKED:
         for stage in (graph, expanded, smaller):
             check(stage)
-    if wanted == "auto":
-        return place(smaller, chain, repeats=repeats)
-    # A device that was named is meant, however small the work.
-    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats)
-    check_fallback(plan, chain[0])
+    is_named = wanted != "auto"
+    plan = place(smaller, chain, is_named=is_named, repeats=repeats)
+    if is_named:
+        check_fallback(plan, chain[0])
+    if plan.host_kernel is None and len(chain) > 1 and is_measuring():
+        again = None if is_named else partial(_placed_again, smaller, chain, repeats)
+        plan.watch = Watch(plan, again)
     return plan
+
+
+def _placed_again(
+    graph: Graph, chain: tuple[Device, ...], repeats: bool, steady: frozenset[int], is_doubtful: bool
+) -> Plan:
+    return place(graph, chain, repeats=repeats, steady=steady, is_doubtful=is_doubtful)
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
@@ -134,7 +146,7 @@ def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
             return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
         except OutOfMemory:
             pass  # the long way has other devices, and trims what is kept
-    return run_plan(plan, inputs)
+    return execute(plan, inputs)
 
 
 def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buffer]], list[Node]]) -> list[Node]:
@@ -148,7 +160,7 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
         if None in inputs:
             continue
         try:
-            buffers = run_plan(plan, inputs)  # type: ignore[arg-type]
+            buffers = execute(plan, inputs)  # type: ignore[arg-type]
             made = nodes_for(buffers)
             if CHECKED:
                 check_results(made, buffers)
@@ -258,9 +270,9 @@ def explain(*tensors: Tensor) -> Explanation:
 
     >>> import yosegi as ys
     >>> x = ys.asarray([1.0, 2.0])
-    >>> print(ys.explain(ys.exp(x * 3)))
+    >>> print(ys.explain(ys.exp(x * 3)))  # doctest: +ELLIPSIS
     step 0 on cpu: multiply exp
-      float64[2], float64[] → float64[2]
+      float64[2], float64[] → float64[2]...
     """
     return plan(*tensors).explain()
 
@@ -323,6 +335,7 @@ def _after_fork() -> None:
     health.reset()
     trace.reset()
     background.reset()
+    costs.reset()
     for cache in _plans.values():
         cache.reset()
     for device in devices() if devices.cache_info().currsize else ():

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .candidates import refusal
 from .composite import decomposed
 from .device import Device
 from .fuse import Region, RegionKind
 from .graph import Graph
 from .node import Call
 from .op import leaf_call
-from .place import refusal
 
 
 def expand(graph: Graph, chain: Sequence[Device]) -> Graph:

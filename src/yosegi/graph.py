@@ -12,7 +12,7 @@ from sys import getrefcount
 from typing import Any, Final
 
 from .errors import TraceError
-from .memory import HOST
+from .memory import HOST, Buffer
 from .node import Call, Node
 from .op import leaf, leaf_call, pick
 from .tracing import is_tracing
@@ -80,7 +80,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
         inputs = node.inputs  # before buffer: see Node
         buffer = node.buffer  # once: another thread may find it lost
         if buffer is not None:
-            key.append(_leaf_key(node.call, buffer.space))
+            key.append(_leaf_key(node.call, buffer))
             leaves.append(node)
         else:
             ready = True
@@ -94,7 +94,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
                         position[i] = len(order)
                         order.append(i)
                         uses.append(0)
-                        key.append(i.call.outputs if buffer.space is HOST else _leaf_key(i.call, buffer.space))
+                        key.append(i.call.outputs if buffer.space is HOST else _leaf_key(i.call, buffer))
                         leaves.append(i)
             if not ready:
                 continue
@@ -122,8 +122,8 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
     return tuple(key), leaves, wanted
 
 
-def _leaf_key(call: Call, space: str) -> tuple[Any, ...]:
-    return call.outputs if space is HOST else (space, *call.outputs)
+def _leaf_key(call: Call, buffer: Buffer) -> tuple[Any, ...]:
+    return call.outputs if buffer.space is HOST else (buffer.space, buffer.is_pinned, *call.outputs)
 
 
 def graph_of(key: Key) -> Graph:
@@ -140,11 +140,14 @@ def graph_of(key: Key) -> Graph:
             args.append(key[i : i + n])
             i += n
         else:
-            space, specs = (item[0], item[1:]) if isinstance(item[0], str) else (HOST, item)
-            if space is HOST and len(specs) == 1:
-                calls.append(leaf_call(specs[0]))
+            if isinstance(item[0], str):
+                space, is_pinned, *specs = item
+                attrs = {"space": space, "pinned": True} if is_pinned else {"space": space}
+                calls.append(Call(leaf, attrs, (), tuple(specs)))
+            elif len(item) == 1:
+                calls.append(leaf_call(item[0]))
             else:
-                calls.append(Call(leaf, {"space": space}, (), specs))
+                calls.append(Call(leaf, {"space": HOST}, (), item))
             args.append(())
     return Graph(tuple(calls), tuple(args), key[end + 1 :])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import update_wrapper
 from inspect import Parameter, signature
@@ -65,8 +65,6 @@ class _Replay:
     """A function traced for one signature: a plan of the traced arguments, then the feeds."""
 
     plan: Plan
-    kernel: Kernel | None
-    """The whole replay on host arrays, for the common cases: no feeds, nothing returned but a tensor or some."""
     feeds: tuple[Feed, ...]
     calls: tuple[Call, ...]
     """Of leaves like the outputs."""
@@ -75,6 +73,12 @@ class _Replay:
     structure: Structure
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
+    kernel: Kernel | None = None
+    """The whole replay on host arrays, where `as_kernel` has one."""
+
+    def as_kernel(self) -> Kernel | None:
+        """The plan as one call, for the common cases: no feeds, nothing returned but a tensor or some."""
+        return self.plan.host_kernel if self.form is not None and not self.feeds else None
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -115,6 +119,11 @@ class Jitted(Generic[P, R]):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
         self._replays: dict[Any, _Replay] = {}
         update_wrapper(self, function, updated=())
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of its traces so far, one for each signature under each set of options."""
+        return tuple(replay.plan for replay in list(self._replays.values()))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -167,6 +176,8 @@ class Jitted(Generic[P, R]):
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
+        if replay.kernel is None and replay.as_kernel() is not None:  # nothing is left to find out about the plan
+            self._replays[key] = replace(replay, kernel=replay.as_kernel())
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
@@ -189,8 +200,8 @@ class Jitted(Generic[P, R]):
         if all(is_output):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        kernel = plan.host_kernel if form is not None and not trace.feeds else None
-        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        replay = _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        return replace(replay, kernel=replay.as_kernel())
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

@@ -32,7 +32,7 @@ class Spec:
     number itself, it takes on the dtype of the tensor it meets.
     """
 
-    __slots__ = ("__weakref__", "dtype", "ndim", "shape", "size", "weak")
+    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size", "weak")
 
     def __init__(self, shape: Shape, dtype: DType, weak: bool) -> None:
         self.shape = shape
@@ -40,11 +40,7 @@ class Spec:
         self.weak = weak
         self.ndim = len(shape)
         self.size = prod(shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.size * self.dtype.itemsize
+        self.nbytes = self.size * dtype.itemsize
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

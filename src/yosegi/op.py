@@ -53,6 +53,8 @@ class OpKind(Enum):
     COMPLEX = "complex math"
     RANDOM = "random distributions"
 
+    __hash__ = object.__hash__  # by identity: devices are asked for it with every region
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:

@@ -1,74 +1,72 @@
-"""Pieces of a graph for devices that compile subgraphs.
-
-A call to such a device costs what many small ops cost on the host. Cut into small pieces by ops it does not have, a
-model runs slower there than without it. So regions are ordered to stand together by device, each piece is looked at as
-a whole, and one that is not worth a call goes with its neighbours. The device says what is worth one.
-"""
+"""Regions with a candidate each → units: neighbours on one device that wants it so are compiled, and called, as one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from math import prod
 from typing import Final
 
-from .device import Device, Partitions
-from .fuse import Region, RegionKind, is_constant
+from .candidates import Candidate, Refusals
+from .fuse import Region, join
 from .graph import Graph
-from .node import Call
+from .work import Work
 
-_STEP_LIMIT: Final = 256  # ops a step; keeps compile time linear, and lets long chains share compiled code
-_PER_ELEMENT: Final = 10  # operations of a product that take as long as one op on one element, memory included
+_UNIT_LIMIT: Final = 256  # ops a unit; keeps compile time linear, and lets long chains share compiled code
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a region may run, best first, and which devices were asked before and refused."""
+    """A region, who runs it, what it comes to, and which devices do not get it."""
 
     region: Region
-    candidates: tuple[Device, ...]
-    refused: tuple[tuple[str, str], ...]
-
-    @property
-    def device(self) -> Device:
-        """The first candidate."""
-        return self.candidates[0]
+    candidate: Candidate
+    work: Work
+    refused: Refusals = ()
+    is_pinned: bool = False
+    """Whether the user has put there what it reads: so is what it makes."""
 
 
-def work(region: Region) -> int:
-    """About how much there is to compute: the multiplications and additions of products, and the rest in such."""
-    return sum(map(_work_of, region.calls))
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is compiled as one."""
+
+    region: Region
+    candidate: Candidate
+    works: tuple[Work, ...]
+    frees: tuple[int, ...]
+    """The values that no later unit needs."""
+    refused: Refusals = ()
+    is_pinned: bool = False
 
 
-def _work_of(call: Call) -> int:
-    if call.op.name == "matmul":
-        return 2 * call.spec.size * call.inputs[0].shape[-1]
-    if call.op.name == "einsum":
-        terms = call.attrs["subscripts"].partition("->")[0].split(",")
-        lengths: dict[str, int] = {}
-        for term, given in zip(terms, call.inputs, strict=True):
-            for label, length in zip(term, given.shape, strict=True):
-                lengths[label] = max(length, lengths.get(label, 1))
-        return 2 * prod(lengths.values())
-    return _PER_ELEMENT * max((s.size for s in (*call.inputs, *call.outputs)), default=0)
+def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) -> list[Unit]:
+    """The units of a graph, in an order in which they can run."""
+    ordered = _together(choices)
+    last_use = _last_uses(graph, ordered)
+    units: list[Unit] = []
+    begin = 0
+    for group in _groups(ordered):
+        end = begin + len(group)
+        own = [c.region for c in group]
+        region = join(own, (n for r in own for n in r.nodes if last_use[n] >= end)) if len(own) > 1 else own[0]
+        if len(group) == len(choices) and set(graph.outputs) <= set(region.nodes):
+            region = replace(region, inputs=graph.inputs, outputs=tuple(dict.fromkeys(graph.outputs)))
+        candidate = group[0].candidate
+        if repeats or candidate.precision is not region.precision:
+            region = replace(region, repeats=repeats, precision=candidate.precision)
+        frees = tuple([e for e in (*region.inputs, *region.outputs) if last_use[e] < end])
+        refused = group[0].refused if len(group) == 1 else tuple(dict.fromkeys(r for c in group for r in c.refused))
+        works = tuple([c.work for c in group])
+        units.append(Unit(region, candidate, works, frees, refused, any(c.is_pinned for c in group)))
+        begin = end
+    return units
 
 
-def products_with_constants(graph: Graph, regions: Sequence[Region]) -> frozenset[int]:
-    """The products with an operand that is the same in every run, by their entries: a compiler can prepare it once."""
-    products = [r.nodes[-1] for r in regions if r.kind is RegionKind.CONTRACTION]
-    if not products:
-        return frozenset()
-    fixed = [is_constant(graph, 0)]
-    for entry, args in enumerate(graph.args[1:], 1):
-        fixed.append(is_constant(graph, entry) or (bool(args) and all(fixed[a] for a in args)))
-    return frozenset(p for p in products if any(fixed[a] for a in graph.args[p]))
-
-
-def together(choices: Sequence[Choice]) -> list[Choice]:
-    """The choices in an order in which those on one device stand together as far as what they read allows."""
-    if len({c.device.name for c in choices}) <= 1:
-        return list(choices)
+def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
+    """The choices in an order in which those of one candidate stand together as far as what they read allows."""
+    if all(c.candidate is choices[0].candidate for c in choices):
+        return choices
     maker = {entry: i for i, c in enumerate(choices) for entry in c.region.nodes}
     needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in choices]
     missing = [len(needed) for needed in needs]
@@ -76,32 +74,32 @@ def together(choices: Sequence[Choice]) -> list[Choice]:
     for i, needed in enumerate(needs):
         for n in needed:
             readers[n].append(i)
-    ready: dict[str, list[int]] = {c.device.name: [] for c in choices}
+    ready: dict[Candidate, list[int]] = {c.candidate: [] for c in choices}
     for i, count in enumerate(missing):
         if not count:
-            heappush(ready[choices[i].device.name], i)
+            heappush(ready[choices[i].candidate], i)
     order: list[Choice] = []
-    device = choices[0].device.name
+    current = choices[0].candidate
     while len(order) < len(choices):
-        if not ready[device]:  # on to the device whose turn it would have been
-            device = min((name for name in ready if ready[name]), key=lambda name: ready[name][0])
-        i = heappop(ready[device])
+        if not ready[current]:  # on to the candidate whose turn it would have been
+            current = min((c for c in ready if ready[c]), key=lambda c: ready[c][0])
+        i = heappop(ready[current])
         order.append(choices[i])
         for reader in readers[i]:
             missing[reader] -= 1
             if not missing[reader]:
-                heappush(ready[choices[reader].device.name], reader)
+                heappush(ready[choices[reader].candidate], reader)
     return order
 
 
-def groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
-    """Neighbours to be compiled as one unit: on one device that wants it so, up to a number of ops."""
+def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
+    """Neighbours of one candidate whose device wants them as one, up to a number of ops."""
     group: list[Choice] = []
     size = 0
     for choice in choices:
         ops = len(choice.region.nodes)
-        fits = group and group[0].device is choice.device and size + ops <= _STEP_LIMIT
-        if fits and choice.device.coalesces:
+        fits = group and group[0].candidate is choice.candidate and size + ops <= _UNIT_LIMIT
+        if fits and choice.candidate.device.coalesces:
             group.append(choice)
             size += ops
         else:
@@ -112,38 +110,12 @@ def groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
         yield group
 
 
-def not_worth_a_call(
-    choices: Sequence[Choice], products: frozenset[int], *, named: bool
-) -> list[tuple[Region, Device, str]]:
-    """The regions that should not run on their first candidate after all, that device, and why."""
-    pieces: dict[str, list[list[Choice]]] = {}
-    for group in groups(choices):
-        if group[0].device.limits.partitions is not None:
-            pieces.setdefault(group[0].device.name, []).append(group)
-    found: list[tuple[Region, Device, str]] = []
-    for own in pieces.values():
-        device = own[0][0].device
-        assert device.limits.partitions is not None
-        reasons = _reasons(own, device.limits.partitions, products, named)
-        for group, reason in zip(own, reasons, strict=True):
-            if reason is not None:
-                found += [(c.region, device, reason) for c in group]
-    return found
-
-
-def _reasons(
-    pieces: list[list[Choice]], worth: Partitions, products: frozenset[int], named: bool
-) -> Iterator[str | None]:
-    """For each piece that a device would get, why it should not."""
-    amounts = [sum(work(c.region) for c in piece) for piece in pieces]
-    enough = sorted(amounts)[-worth.most :][0]
-    for piece, amount in zip(pieces, amounts, strict=True):
-        entries = [n for c in piece for n in c.region.nodes]
-        if named and len(pieces) == 1:
-            yield None
-        elif amount < worth.least_work:
-            yield f"a piece of {len(entries)} ops with so little work is not worth a call"
-        elif not named and len(products.intersection(entries)) < worth.least_products:
-            yield f"a piece with fewer than {worth.least_products} products by constants, and it was not named"
-        else:
-            yield f"of {len(pieces)} pieces it gets the {worth.most} largest" if amount < enough else None
+def _last_uses(graph: Graph, choices: Sequence[Choice]) -> list[int]:
+    """For each entry the index of the last region that reads it; past the end for outputs."""
+    last = [-1] * len(graph.calls)
+    for i, choice in enumerate(choices):
+        for entry in choice.region.inputs:
+            last[entry] = i
+    for entry in graph.outputs:
+        last[entry] = len(choices)
+    return last

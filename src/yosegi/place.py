@@ -1,127 +1,146 @@
-"""Regions → plan: each region gets a device, and neighbours on one device become one step."""
+"""Regions → plan: each region gets a candidate so that computing, converting and moving cost least together.
+
+The devices that could be worth it are asked what they can do; a labelling of least cost is found by minimum cuts; it is
+compared with the plans that put all they can on one device; and the cheapest of these is the plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence, Set
+from functools import partial
+from logging import INFO
 from typing import Final
 
+from .calibration import ensure_measured
+from .candidates import Candidate
+from .costs import costs, is_measuring
 from .device import Device
-from .fuse import Region, fuse, join
+from .forecast import space_of
+from .fuse import fuse
 from .graph import Graph
 from .memory import HOST
-from .partition import Choice, groups, not_worth_a_call, products_with_constants, together
-from .plan import Plan, Step
+from .partition import Choice, Unit, units_of
+from .plan import Plan, Rival, Step
+from .table import Table
 from .trace import log
+from .work import works_of
 
-_SMALL: Final = 1 << 20  # bytes; below, launches and transfers cost more than any device saves (a prior, not measured)
-
-
-def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SMALL, repeats: bool = False) -> Plan:
-    """The plan that runs every region on the first device of the chain that can.
-
-    A region of little data goes to the host first, unless its data is in another memory: then it stays there. Devices
-    that compile subgraphs get pieces that are worth it; of such, a device that was named gets more. `repeats` says that
-    the plan will run many times.
-    """
-    regions = fuse(graph)
-    named = not prefer_host_below
-    products = products_with_constants(graph, regions)
-    asked = [
-        d for d in chain if (worth := d.limits.partitions) is None or named or len(products) >= worth.least_products
-    ]
-    against: dict[int, dict[str, str]] = {}
-    while True:
-        choices = together(_chosen(graph, regions, asked, against, prefer_host_below))
-        found = not_worth_a_call(choices, products, named=named)
-        if not found:
-            break
-        for region, device, reason in found:
-            against.setdefault(region.nodes[0], {})[device.name] = reason
-    last_use = _last_uses(graph, choices)
-    steps: list[Step] = []
-    begin = 0
-    for group in groups(choices):
-        end = begin + len(group)
-        own = [c.region for c in group]
-        unit = join(own, (n for r in own for n in r.nodes if last_use[n] >= end))
-        if len(group) == len(choices) and set(graph.outputs) <= set(unit.nodes):
-            unit = replace(unit, inputs=graph.inputs, outputs=tuple(dict.fromkeys(graph.outputs)))
-        unit = replace(unit, repeats=repeats)
-        frees = tuple(e for e in {*unit.inputs, *unit.outputs} if last_use[e] < end)
-        refused = tuple(dict.fromkeys(r for c in group for r in c.refused))
-        candidates = group[0].candidates
-        if len(group) > 1:  # what ran the parts one by one need not run them as one
-            candidates = tuple(d for d in candidates if d is candidates[0] or refusal(d, unit) is None)
-        steps.append(Step(unit, candidates, refused, frees))
-        log.info("%s on %s", str(unit), group[0].device.name)
-        begin = end
-    return Plan(graph, steps)
+_MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for, or watching
+_NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
+_FAR: Final = 30.0  # times the best: lines are not that wrong, even if the machine was busy when they were measured
 
 
-def _chosen(
+def place(
     graph: Graph,
-    regions: Sequence[Region],
-    chain: Sequence[Device],
-    against: Mapping[int, Mapping[str, str]],
-    prefer_host_below: int,
-) -> list[Choice]:
-    """A choice for each region, which follows its data; `against`: devices it should not have, by its first entry."""
-    lives: dict[int, str] = {e: graph.calls[e].attrs.get("space", HOST) for e in graph.inputs}
-    choices = []
-    for region in regions:
-        near = {lives[i] for i in region.inputs} - {HOST}
-        choice = choose(region, chain, near, prefer_host_below, against.get(region.nodes[0], {}))
-        lives.update(dict.fromkeys(region.outputs, choice.device.space))
-        choices.append(choice)
-    return choices
+    chain: tuple[Device, ...],
+    *,
+    is_named: bool = False,
+    repeats: bool = False,
+    steady: Set[int] = frozenset(),
+    is_doubtful: bool = False,
+) -> Plan:
+    """The plan of least cost over the devices of a chain, of which the last is the host and can do everything.
 
-
-def choose(
-    region: Region, chain: Sequence[Device], near: set[str], prefer_host_below: int, against: Mapping[str, str]
-) -> Choice:
-    """The devices of the chain that can run a region, in order; `near`: where its data is, if not on the host."""
-    host = chain[-1]
-    if near:
-        order: Sequence[Device] = sorted(chain, key=lambda d: d.space not in near)
-    elif region.nbytes < prefer_host_below:  # what compiles subgraphs is judged by the whole piece, not by a region
-        order = sorted(chain, key=lambda d: (d.limits.partitions is None, d is not host))
-    else:
-        order = chain
-    candidates: list[Device] = []
-    refused: list[tuple[str, str]] = []
-    for device in order:
-        reason = against.get(device.name) or refusal(device, region)
-        if reason is None:
-            candidates.append(device)
-        elif not candidates:
-            refused.append((device.name, reason))
-    return Choice(region, tuple(candidates), tuple(refused))
-
-
-def refusal(device: Device, region: Region) -> str | None:
-    """Why a device cannot have a region: its capabilities, or its own word.
-
-    What failed before plays no part here: that passes, and plans are kept. A step that runs looks at it.
+    Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
+    subgraphs. `repeats` says that the plan will run many times, `steady` which inputs will be the same in every run,
+    `is_doubtful` that what was measured may not hold any more: then plans are rivals again that have been tried.
     """
-    if device.space != HOST:
-        for call in region.calls:
-            if call.op.decomposition is not None and call.op.name not in device.limits.natives:
-                return f"it has no {call.op.name} of its own"
-            if call.op.kind not in device.limits.kinds:
-                return f"it has no {call.op.kind.value}"
-            for s in (*call.inputs, *call.outputs):
-                if s.dtype not in device.limits.dtypes:
-                    return f"it has no {s.dtype.name}"
-    return device.supports(region)
+    placing = _Placing(graph, chain, repeats, steady)
+    if len(chain) == 1:
+        return placing.on_host()
+    if is_named:
+        return placing.as_named()
+    asked = placing.worth_asking()
+    if (asked or placing.takes > _MATTERS) and ensure_measured(chain):
+        asked = placing.worth_asking()
+    if not asked:
+        return placing.on_host(is_open=is_measuring() and placing.takes > _MATTERS)
+    return placing.cheapest((*asked, chain[-1]), is_doubtful=is_doubtful)
 
 
-def _last_uses(graph: Graph, choices: Sequence[Choice]) -> list[int]:
-    """For each entry the index of the last region that reads it; past the end for outputs."""
-    last = [-1] * len(graph.calls)
-    for i, choice in enumerate(choices):
-        for entry in choice.region.inputs:
-            last[entry] = i
-    for entry in graph.outputs:
-        last[entry] = len(choices)
-    return last
+class _Placing:
+    """One graph, on its way to a plan."""
+
+    def __init__(self, graph: Graph, chain: tuple[Device, ...], repeats: bool, steady: Set[int]) -> None:
+        self.graph = graph
+        self.chain = chain
+        self.host = chain[-1]
+        self.repeats = repeats
+        self.steady = steady
+        self.regions = fuse(graph)
+        self.works = works_of(graph, self.regions)
+
+    # Which devices to ask
+
+    @property
+    def takes(self) -> float:
+        """Seconds that the host takes for all, by its line."""
+        return costs.line(self.works, Candidate(self.host)).total
+
+    def worth_asking(self) -> list[Device]:
+        """The devices that could make a plan that is worth it; none if the host is clearly best."""
+        near = {space_of(self.graph, i) for i in self.graph.inputs} - {HOST}
+        host, total = Candidate(self.host), self.takes
+        alone = [costs.region(w, host) for w in self.works]
+        return [d for d in self.chain[:-1] if d.space in near or self._is_worth_asking(d, alone, total)]
+
+    def _is_worth_asking(self, device: Device, alone: Sequence[float], total: float) -> bool:
+        """Whether a device gains more, over regions that it does better than the host, than using it costs; or does
+        the whole nearly as well, so that its line may be wrong about it."""
+        candidate, speed = Candidate(device), costs.speed(device)
+        once = (speed.launch if device.coalesces else 0.0) + (0.0 if device.space == HOST else speed.download.latency)
+        if total <= max(once, speed.launch):
+            return False  # as for most small programs: a launch alone takes longer
+        gain, there = 0.0, once
+        for work, here in zip(self.works, alone, strict=True):
+            cost = costs.region(work, candidate)
+            gain += max(0.0, here - cost)
+            there += cost
+        return gain > once or (speed.is_measured and there < _NEAR * total and total > _MATTERS / 10)
+
+    # Plans
+
+    def on_host(self, *, is_open: bool = False) -> Plan:
+        """The plan that is all on the host."""
+        host = Candidate(self.host)
+        choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
+        return Plan(self.graph, self._steps(units_of(self.graph, choices, repeats=self.repeats)), is_open=is_open)
+
+    def cheapest(self, asked: Sequence[Device], *, is_doubtful: bool) -> Plan:
+        """The cheapest of the plan of least cut and of those on one device."""
+        table = Table(self.graph, self.regions, self.works, asked, repeats=self.repeats, steady=self.steady)
+        starts = [table.single(device) for device in asked]
+        singles = {device.name: table.layout(start) for device, start in zip(asked, starts, strict=True)}
+        cut = table.cheapest(starts, singles.values())
+        layouts = dict(singles)
+        if cut not in starts:
+            layouts["several devices"] = table.layout(cut)
+        chosen = min(layouts.values(), key=lambda layout: layout.forecast.total)
+        least = chosen.forecast.total
+        rivals = [
+            Rival(name, layout.forecast, partial(self._steps, layout.units))
+            for name, layout in layouts.items()
+            if layout.forecast.total < _FAR * least and not layout.is_like(chosen)
+            if is_doubtful or not layout.forecast.is_measured
+        ]
+        return Plan(
+            self.graph,
+            self._steps(chosen.units),
+            rivals=rivals,
+            is_open=is_measuring() and (bool(rivals) or least > _MATTERS),
+        )
+
+    def as_named(self) -> Plan:
+        """The plan in which devices get what they can, in the user's order."""
+        table = Table(self.graph, self.regions, self.works, self.chain)
+        meant = labels = table.in_order()
+        if any(device.coalesces for device in self.chain[:-1]):
+            labels = table.worth_a_call(meant)
+        units = units_of(self.graph, table.choices(labels, instead_of=meant), repeats=self.repeats)
+        return Plan(self.graph, self._steps(units, is_named=True))
+
+    def _steps(self, units: Sequence[Unit], *, is_named: bool = False) -> tuple[Step, ...]:
+        if log.isEnabledFor(INFO):
+            for unit in units:
+                log.info("%s on %s", str(unit.region), str(unit.candidate))
+        return tuple([Step.of(unit, self.chain, is_named=is_named) for unit in units])

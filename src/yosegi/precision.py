@@ -20,3 +20,5 @@ class Precision(Enum):
     """Operands as sums of two bfloat16 numbers, 16 bits in all: three products, the least significant left out."""
     BF16X3 = "bf16x3"
     """Operands as sums of three bfloat16 numbers, 24 bits in all: six products, the least significant left out."""
+
+    __hash__ = object.__hash__  # by identity: candidates are looked up for every region of every plan

@@ -13,6 +13,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any, Final
 
+from .candidates import Candidate
 from .device import Device, devices
 from .errors import (
     DeviceFailure,
@@ -45,19 +46,30 @@ _generations = count(1)
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
     """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
+    return run_steps(plan, plan.steps, inputs, run_step)
+
+
+def run_steps(
+    plan: Plan, steps: Sequence[Step], inputs: Sequence[Buffer], run: Callable[[Step, Sequence[Buffer]], list[Buffer]]
+) -> list[Buffer]:
+    """Compute the outputs of a plan in these steps, each of them run so."""
     values: dict[int, Buffer] = dict(zip(plan.inputs, inputs, strict=True))
-    for step in plan.steps:
-        made = _run_step(step, [values[i] for i in step.region.inputs])
+    for step in steps:
+        made = run(step, [values[i] for i in step.region.inputs])
         values.update(zip(step.region.outputs, made, strict=True))
         for entry in step.frees:
             del values[entry]
     return [values[o] for o in plan.graph.outputs]
 
 
-def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """A step on the first of its candidates that can."""
     failures: list[Failure] = []
-    for device in step.candidates:
-        against = health.reason_against(device.name, step.region) if device is not step.candidates[-1] else None
+    candidates = step.candidates
+    for candidate in candidates:
+        device = candidate.device
+        is_last = candidate is candidates[-1]
+        against = None if is_last else health.reason_against(device.name, step.region)
         if against is not None:
             if current().on_fallback == "error":
                 raise LaunchFailure(f"{device.name} is in quarantine: {against}")
@@ -65,41 +77,56 @@ def _run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             continue
         for attempt in (1, 2):
             start = perf_counter()
-            space = device.space  # another thread may lose the device meanwhile, and rename its memory
             try:
-                kernel = _called(step, device, partial(step.kernel_on, device, wait=_waits(step, device)))
-                data, moved = _gathered(step, inputs, space)
-                made = _called(step, device, partial(kernel, *data))
+                made, moved = run_on(step, candidate, inputs, wait=_waits(is_last), is_last=is_last)
             except NotReady as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 break
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
-                _note(device, step, failure)
+                fail(step, candidate, failure)
+                if current().on_fallback == "error":
+                    raise
                 if isinstance(failure, OutOfMemory) and attempt == 1 and _trim() > 0:
                     continue
-                if device is step.candidates[-1]:
+                if is_last:
                     raise
                 break
             _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
-            return [Buffer(d, space) for d in made]
+            return made
     raise AssertionError("the last candidate either runs a step or raises")
 
 
-def _waits(step: Step, device: Device) -> bool:
-    """Whether the step waits for a slow compiler: when nobody else could serve, or nobody else may."""
+def run_on(
+    step: Step, candidate: Candidate, inputs: Sequence[Buffer], *, wait: bool, is_last: bool = False
+) -> tuple[list[Buffer], int]:
+    """A step on one candidate, as far as that goes: the results, and the bytes copied for them.
+
+    Without `wait`, `NotReady` is raised as long as a slow compiler is at work. Whatever else a device raises is its
+    failure too, unless it is the last that could take the work.
+    """
+    space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
+    kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
+    data, moved = _gathered(step, inputs, space)
+    made = _called(is_last, partial(kernel, *data))
+    is_pinned = step.is_pinned and candidate == step.candidate
+    return [Buffer(d, space, is_pinned) for d in made], moved
+
+
+def _waits(is_last: bool) -> bool:
+    """Whether a step waits for a slow compiler: when nobody else could serve, or nobody else may."""
     options = current()
-    return device is step.candidates[-1] or not options.background or options.on_fallback == "error"
+    return is_last or not options.background or options.on_fallback == "error"
 
 
-def _called(step: Step, device: Device, work: Callable[[], Any]) -> Any:
-    """Compile or launch. Whatever else a device raises is its failure too, as long as another can take the work."""
+def _called(is_last: bool, work: Callable[[], Any]) -> Any:
+    """Compile or launch."""
     try:
         return work()
     except YosegiError:
         raise
     except Exception as error:
-        if device is step.candidates[-1]:
+        if is_last:
             raise
         raise LaunchFailure(f"{type(error).__name__}: {error}") from error
 
@@ -130,15 +157,15 @@ def _forget_device(device: Device, failure: DeviceFailure) -> None:
     log.warning("%s is lost: %s", device.name, str(failure))
 
 
-def _note(device: Device, step: Step, failure: DeviceFailure) -> None:
+def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
+    """Remember that a candidate has failed on a step."""
+    device = candidate.device
     health.note(device.name, step.region, failure)
-    step.kernels.pop(device.name, None)
+    step.kernels.pop(candidate, None)
     if isinstance(failure, DeviceLost):
         _forget_device(device, failure)
     # As text: a handler that keeps its records must not keep the failed step's data alive through the exception.
     log.warning("%s failed on %s: %s: %s", str(step.region), device.name, type(failure).__name__, str(failure))
-    if current().on_fallback == "error":
-        raise failure
 
 
 def _trim() -> int:
@@ -181,7 +208,7 @@ def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
         if current().on_fallback == "warn":
             warnings.warn(FallbackWarning(f"a tensor stays where it is: {device.name}: {failure}"), stacklevel=2)
         return buffer
-    moved = Buffer(data, space)
+    moved = Buffer(data, space, is_pinned=space != HOST)
     for other in buffer.spaces():
         if other != space:
             moved.add(other, buffer.on(other))

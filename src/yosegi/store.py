@@ -9,16 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from .trial import Outcome
 
 _MAGIC: Final = b"yosegi1\n"
+_TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
+"""What a line of the system's words about a processor begins with, at its end, if it says what it can do."""
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 
 
@@ -34,9 +38,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yosegi"
 
 
-def written(path: Path, content: bytes) -> None:
-    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower."""
-    with suppress(OSError):
+@cache
+def processor() -> str:
+    """The processor and what it announces to be able to do: much of what is kept belongs to it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(line for line in lines if line.partition(":")[0].rstrip().endswith(_TELLING))
+
+
+def written(path: Path, content: bytes) -> OSError | None:
+    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower. Gives the reason
+    if it could not be."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         try:
@@ -46,6 +61,9 @@ def written(path: Path, content: bytes) -> None:
         except OSError:
             os.unlink(temporary)
             raise
+    except OSError as error:
+        return error
+    return None
 
 
 def sealed(path: Path, content: bytes) -> None:

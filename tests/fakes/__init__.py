@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import yosegi.device as registry
-from yosegi.device import Kernel, Limits, Partitions
+from yosegi.device import Kernel, Limits
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.dtype import ALL, DType
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
@@ -25,8 +25,10 @@ from yosegi.fuse import Region
 from yosegi.health import health
 from yosegi.op import OpKind
 from yosegi.run import transfers
+from yosegi.speed import Way, compiler_prior
 
 _numbers = count()
+HOST_RANK = 1000
 
 
 class FakeArray:
@@ -49,6 +51,7 @@ class FakeDevice:
     is_gpu = True
     coalesces = False
     description = "made up for tests"
+    identity = ""
 
     def __init__(
         self,
@@ -203,13 +206,14 @@ class SlowCompiler(FakeDevice):
 
 
 class ModelCompiler(FakeDevice):
-    """Compiles subgraphs, but lacks some ops. A call to it is worth so much work."""
+    """Compiles subgraphs, but lacks some ops. A call to it costs so many seconds; then it is so many times as fast with
+    products by constants."""
 
     coalesces = True
 
-    def __init__(self, *lacks: str, least_work: int = 0, least_products: int = 0, most: int = 8, **kwargs: Any) -> None:
+    def __init__(self, *lacks: str, launch: float = 0.0, weighted: float = 1.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.limits = replace(self.limits, partitions=Partitions(least_work, least_products, most))
+        self.limits = replace(self.limits, prior=compiler_prior(launch, weighted))
         self.lacks = lacks
 
     def supports(self, region: Region) -> str | None:
@@ -254,11 +258,49 @@ class Garbage(FakeDevice):
         return super().allocated(memory)
 
 
+class Clock:
+    """A clock that stands still until somebody works: time in tests, the same in every run."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-7  # looking at it takes time
+        return self.now
+
+
+class Paced(FakeDevice):
+    """Takes so many seconds a call, by a clock, and for moving bytes. It may lack ops."""
+
+    def __init__(self, clock: Clock, seconds: float, *lacks: str, moving: Way = Way(), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.clock = clock
+        self.seconds = seconds
+        self.lacks = lacks
+        self.moving = moving
+        self.factor = 1.0  # what its results are wrong by
+
+    def supports(self, region: Region) -> str | None:
+        lacking = next((c.op.name for c in region.calls if c.op.name in self.lacks), None)
+        return super().supports(region) if lacking is None else f"it has no {lacking}"
+
+    def before_run(self, region: Region) -> None:
+        self.clock.now += self.seconds
+
+    def from_host(self, array: Any) -> FakeArray:
+        self.clock.now += self.moving.seconds(array.nbytes)
+        return super().from_host(array)
+
+    def to_host(self, data: FakeArray) -> Any:
+        self.clock.now += self.moving.seconds(data.array.nbytes)
+        return super().to_host(data) * np.asarray(self.factor, data.dtype)
+
+
 @contextmanager
-def installed(*fakes: FakeDevice) -> Iterator[str]:
-    """Make the fakes part of this machine; gives the name of the chain they form."""
+def installed(*fakes: FakeDevice, alone: bool = False) -> Iterator[str]:
+    """Make the fakes part of this machine, or with the host all of it; gives the name of the chain they form."""
     real = registry.discovered
-    found = real()
+    found = tuple(d for d in real() if not alone or getattr(d, "rank", 0) == HOST_RANK)
 
     def clear() -> None:
         for cached in (registry.devices, registry.chain_named, transfers.method):

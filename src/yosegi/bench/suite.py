@@ -219,7 +219,7 @@ def _on_devices(case: Case, settings: Settings) -> Iterator[_Entry]:
         if case.suite == "transfer" and device.space == HOST:
             continue
         for mode in _MODES.get(case.name) or _MODES.get(case.suite) or (JIT,):
-            if mode == SEPARATE and device.limits.partitions is not None:
+            if mode == SEPARATE and device.limits.compiles_slowly:
                 continue  # it compiles whole programs: op by op is no way to use it
             yield _Entry(case, of_device(device, mode), device)
 

@@ -13,13 +13,15 @@ class Buffer:
 
     `data` is what kernels take in the memory named `space`, where the values were made. Replicas in other memories are
     added as they are needed. Since values never change, every replica is as good as the first: none is ever stale.
+    A buffer is pinned if the user has put it, or what it was made of, into a device's memory: work follows it there.
     """
 
-    __slots__ = ("_replicas", "data", "space")
+    __slots__ = ("_replicas", "data", "is_pinned", "space")
 
-    def __init__(self, data: Any, space: str = HOST) -> None:
+    def __init__(self, data: Any, space: str = HOST, is_pinned: bool = False) -> None:
         self.data = data
         self.space = space
+        self.is_pinned = is_pinned
         self._replicas: dict[str, Any] | None = None  # most buffers never have one
 
     def on(self, space: str) -> Any:
@@ -48,7 +50,7 @@ class Buffer:
         if not left:
             return None
         home = HOST if HOST in left else next(iter(left))
-        buffer = Buffer(left.pop(home), home)
+        buffer = Buffer(left.pop(home), home, self.is_pinned and home != HOST)
         for other, data in left.items():
             buffer.add(other, data)
         return buffer

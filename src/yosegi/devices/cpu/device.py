@@ -6,12 +6,15 @@ import os
 import platform
 from typing import Any
 
+import numpy as np
+
 from ...device import Kernel, Limits
 from ...dtype import ALL
 from ...fuse import Region
 from ...memory import HOST
 from ...memory.pool import memory_limit
 from ...op import OpKind
+from ...store import processor
 from .limit import Account
 from .natives import Natives
 from .results import Results
@@ -39,6 +42,11 @@ class Cpu:
     def description(self) -> str:
         """What it is, and what its kernels are."""
         return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}"
+
+    @property
+    def identity(self) -> str:
+        """The processor, NumPy's version, and what its kernels are."""
+        return "\n".join([processor(), f"NumPy {np.__version__}", str(self.natives)])
 
     def supports(self, region: Region) -> str | None:
         """Everything: reference bodies are defined for every op."""

@@ -20,9 +20,11 @@ class Programs:
         self._device = device
         self._options = options
         platform = device.platform
-        self._stored = store.Programs("programs", "\n".join([
+        self.identity = "\n".join([
             platform.name, platform.version, device.name, device.version, device.driver_version, cl.VERSION_TEXT,
-            *options]))  # fmt: skip
+            *options])  # fmt: skip
+        """What its binaries belong to: the platform, the device, the driver."""
+        self._stored = store.Programs("programs", self.identity)
         self._programs: dict[str, Any] = {}
         self._lock = Lock()
         self.built = 0

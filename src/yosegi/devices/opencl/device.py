@@ -42,6 +42,7 @@ class OpenCL:
         options = ("-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if rounded else []))
         target = _target(device, is_cpu=bool(device.type & cl.device_type.CPU))
         programs = Programs(cl, context, device, options)
+        self.identity = f"{programs.identity}\n{units} units"
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
 
     def supports(self, region: Region) -> str | None:

@@ -7,7 +7,6 @@ source of this folder: whatever of these changes, it is not found any more.
 from __future__ import annotations
 
 import hashlib
-import platform
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fuse import Region
-from ...store import cache_folder, sealed, unsealed
+from ...store import cache_folder, processor, sealed, unsealed
 from .library import core
 from .translate import signature
 
@@ -27,16 +26,6 @@ def machine() -> str:
     """What tells this machine, with what is installed on it, from others that may share its cache."""
     sources = [p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py"))]
     return "\n".join([version("openvino"), processor(), hashlib.sha256(b"".join(sources)).hexdigest()])
-
-
-def processor() -> str:
-    """The processor and what it announces to be able to do."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    told = ("model name", "flags", "Features", "stepping", "CPU part")
-    return "\n".join(line for line in lines if line.startswith(told))
 
 
 def place_of(region: Region, plugin: str, settings: dict[str, Any]) -> Path | None:

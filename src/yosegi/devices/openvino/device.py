@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from ...device import Kernel, Limits, Partitions, host_device
+from ...device import Kernel, Limits, host_device
 from ...fuse import Region
 from ...memory import HOST
 from ...op import OpKind
+from ...speed import compiler_prior
+from .blobs import machine
+from .library import threads
 from .models import Models
 from .rows import DTYPES
 from .translate import why_not
 
 _KINDS: Final = frozenset({OpKind.SOURCE, OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.LINEAR_ALGEBRA})
-_PARTITIONS: Final = Partitions(least_work=20_000_000, least_products=2, most=8)
+_PRIOR: Final = compiler_prior(launch=1e-4, weighted=1.5)
+"""A call costs what ten of the host's kernels do, and of all it computes, models with constant weights gain."""
 
 
 class OpenVINO:
@@ -24,7 +28,7 @@ class OpenVINO:
     space = HOST
     is_volatile = False
     coalesces = True
-    limits = Limits(DTYPES, _KINDS, compiles_slowly=True, partitions=_PARTITIONS)
+    limits = Limits(DTYPES, _KINDS, compiles_slowly=True, prior=_PRIOR)
 
     def __init__(self, plugin: str, number: int, description: str, wrong: Mapping[str, str]) -> None:
         self.name = f"openvino:{number}"
@@ -33,6 +37,11 @@ class OpenVINO:
         self.description = f"{plugin}: {description}"
         self._wrong = wrong
         self.models = Models(self.name, plugin)
+
+    @property
+    def identity(self) -> str:
+        """The processor, OpenVINO's version and this folder's, the plugin with its device, and the threads."""
+        return "\n".join([machine(), self.description, str(threads())])
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""

@@ -1,0 +1,222 @@
+"""Which label each region gets, so that the whole costs least.
+
+A label is a candidate: a device and a precision. A region costs something under each label it may have; a value costs
+something on its way from the label that makes it to those that read it; and where a device takes neighbours in one
+call, a region with another label than the one that feeds it begins a new call.
+
+For two labels a minimum cut finds the best of all labellings. For more, expansion moves do nearly as well: in each, one
+label takes over whatever regions it makes cheaper, which again is a minimum cut. A move is made only if the true total
+falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .mincut import Network
+from .speed import Way
+
+NEVER: Final = 1e6
+"""Seconds of a label that a region cannot have."""
+_ROUNDS: Final = 3  # of all labels; the first two find almost everything
+_GAIN: Final = 1e-9  # of the total: less is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Something that regions read."""
+
+    maker: int
+    """The region that makes it, or -1 if it comes from outside."""
+    space: int
+    """For a value from outside, the memory that it is in."""
+    readers: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What regions, values and calls cost. Labels, and the memories they work in, are numbers."""
+
+    spaces: Sequence[int]
+    """The memory of each label."""
+    calls: Sequence[float]
+    """What beginning a call costs under each label, where it is not part of every region's own cost."""
+    own: Sequence[Sequence[float]]
+    """For each region what it costs under each label."""
+    values: Sequence[Value]
+    feeders: Sequence[int]
+    """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
+    ways: Sequence[Sequence[Way]]
+    """From each memory to each other."""
+
+    def total(self, labels: Sequence[int]) -> float:
+        """What a labelling costs."""
+        cost = 0.0
+        for region, label in enumerate(labels):
+            cost += self.own[region][label]
+        roots = self.feeders.count(-1)
+        for region, feeder in enumerate(self.feeders):
+            label = labels[region]
+            if feeder < 0:
+                cost += self.calls[label] / roots
+            elif labels[feeder] != label:
+                cost += self.calls[label]
+        spaces, ways = self.spaces, self.ways
+        for value in self.values:
+            source = spaces[labels[value.maker]] if value.maker >= 0 else value.space
+            targets = {spaces[labels[r]] for r in value.readers}
+            targets.discard(source)
+            for target in targets:
+                cost += ways[source][target].seconds(value.nbytes)
+        return cost
+
+    def expanded(self, labels: Sequence[int], label: int) -> list[int]:
+        """The labelling after `label` has taken over whatever regions it makes cheaper."""
+        taken = _Expansion(self, labels, label).taken()
+        return [label if t else old for t, old in zip(taken, labels, strict=True)]
+
+
+def best(problem: Problem, starts: Sequence[Sequence[int]]) -> list[int]:
+    """The best labelling that moves find, never worse than any of these.
+
+    They begin where every region has the last label, from where the first move is exact.
+    """
+    found, least = _moved(problem, [len(problem.spaces) - 1] * len(problem.own))
+    for start in starts:
+        if problem.total(start) < least * (1 - _GAIN):
+            found, least = _moved(problem, list(start))
+    return found
+
+
+def _moved(problem: Problem, labels: list[int]) -> tuple[list[int], float]:
+    """A labelling after all moves that make it cheaper, and what it costs then."""
+    count = len(problem.spaces)
+    least = problem.total(labels)
+    failed = 0
+    for turn in range(_ROUNDS * count):
+        if failed == count - 1:  # a label's own expansion, a second time, changes nothing
+            break
+        moved = problem.expanded(labels, turn % count)
+        total = problem.total(moved) if moved != labels else least
+        if total < least * (1 - _GAIN):
+            labels, least, failed = moved, total, 0
+        else:
+            failed += 1
+    return labels, least
+
+
+class _Expansion:
+    """One move as a network: a region's node on the second side means that it takes the label."""
+
+    def __init__(self, problem: Problem, labels: Sequence[int], label: int) -> None:
+        self.problem = problem
+        self.labels = labels
+        self.label = label
+        self.network = Network(len(labels))
+        for region, old in enumerate(labels):
+            costs = problem.own[region]
+            self.network.price(region, first=costs[old], second=costs[label])
+        self._add_calls()
+        for value in problem.values:
+            if value.maker < 0:
+                self._add_outside(value)
+            else:
+                self._add_inside(value)
+
+    def taken(self) -> list[bool]:
+        """For each region whether it takes the label."""
+        return self.network.second_side()[: len(self.labels)]
+
+    def _add_calls(self) -> None:
+        calls, new = self.problem.calls, self.label
+        roots = self.problem.feeders.count(-1)
+        for region, feeder in enumerate(self.problem.feeders):
+            old = self.labels[region]
+            if feeder < 0:
+                self.network.price(region, first=calls[old] / roots, second=calls[new] / roots)
+                continue
+            before = self.labels[feeder]
+            both, second, first = (
+                0.0 if before == old else calls[old],
+                0.0 if before == new else calls[new],
+                0.0 if new == old else calls[old],
+            )
+            if both or second or first:
+                self._pair(feeder, region, both, second, first)
+
+    def _pair(self, a: int, b: int, neither: float, only_b: float, only_a: float) -> None:
+        """What it costs that neither of two takes the label, or one of them; nothing if both do."""
+        self.network.price(a, second=only_a - neither)
+        self.network.price(b, first=only_a)
+        across = only_b + only_a - neither
+        if across > 0:  # less than nothing only where a detour is cheaper than the way itself
+            self.network.edge(a, b, across)
+
+    def _add_outside(self, value: Value) -> None:
+        """A value from outside: it goes once to every memory where it is read."""
+        problem, ways = self.problem, self.problem.ways[value.space]
+        target = problem.spaces[self.label]
+        groups: dict[int, list[int]] = {}
+        for reader in value.readers:
+            groups.setdefault(problem.spaces[self.labels[reader]], []).append(reader)
+        for space, readers in groups.items():
+            if space != target:  # while one of them stays
+                self._any_stays(readers, ways[space].seconds(value.nbytes))
+        if target not in groups:
+            self._any_takes(value.readers, ways[target].seconds(value.nbytes))
+
+    def _any_stays(self, readers: Sequence[int], cost: float) -> None:
+        if not cost:
+            return
+        node = readers[0] if len(readers) == 1 else self.network.node()
+        self.network.price(node, first=cost)
+        for reader in readers if len(readers) > 1 else ():
+            self.network.edge(reader, node, NEVER)
+
+    def _any_takes(self, readers: Sequence[int], cost: float) -> None:
+        if not cost:
+            return
+        node = readers[0] if len(readers) == 1 else self.network.node()
+        self.network.price(node, second=cost)
+        for reader in readers if len(readers) > 1 else ():
+            self.network.edge(node, reader, NEVER)
+
+    def _add_inside(self, value: Value) -> None:
+        """A value that a region makes."""
+        problem = self.problem
+        spaces, ways, nbytes = problem.spaces, problem.ways, value.nbytes
+        source, target = spaces[self.labels[value.maker]], spaces[self.label]
+        read = [spaces[self.labels[r]] for r in value.readers]
+        if read.count(source) == len(read):
+            if source != target:
+                there, back = ways[source][target].seconds(nbytes), ways[target][source].seconds(nbytes)
+                self._together(value.maker, value.readers, there, back)
+            return
+        for reader, space in zip(value.readers, read, strict=True):
+            share = read.count(space)  # it goes there once for all who read it there
+            self._pair(
+                value.maker, reader,
+                ways[source][space].seconds(nbytes) / share if source != space else 0.0,
+                ways[source][target].seconds(nbytes) / share if source != target else 0.0,
+                ways[target][space].seconds(nbytes) / share if target != space else 0.0,
+            )  # fmt: skip
+
+    def _together(self, maker: int, readers: Sequence[int], there: float, back: float) -> None:
+        """A value whose maker and readers are in one memory: it moves once, if any of them goes or stays alone."""
+        network = self.network
+        if len(readers) == 1:
+            network.edge(maker, readers[0], there, back)
+            return
+        if there:
+            going = network.node()
+            network.edge(maker, going, there)
+            for reader in readers:
+                network.edge(going, reader, NEVER)
+        if back:
+            staying = network.node()
+            network.edge(staying, maker, back)
+            for reader in readers:
+                network.edge(reader, staying, NEVER)

@@ -1,0 +1,106 @@
+"""What was measured of a device, on disk: a file of JSON for each device, as it is now.
+
+A file belongs to the hardware, the driver and the libraries that it was measured with, Yosegi among them: after any of
+these has changed it is not found. Several processes may write: each keeps what the others found out meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from .device import Device
+from .speed import Speed
+from .store import cache_folder, set_aside, written
+from .trace import log
+
+FORMAT: Final = "yosegi-costs"
+VERSION: Final = 1
+SAMPLES: Final = 5
+"""Times of a region that are kept: the newest."""
+_MOST: Final = 4096  # regions of a device that are kept
+
+Times = dict[str, dict[str, list[float]]]
+"""Seconds of a region's last runs, by its digest and by precision; the region seen last stands last."""
+
+
+@dataclass(slots=True)
+class Page:
+    """What is known of a device."""
+
+    speed: Speed | None = None
+    times: Times = field(default_factory=dict)
+    ratios: dict[str, list[float]] = field(default_factory=dict)
+    """How many times its line work took, by its class, the last few."""
+
+
+def path_of(device: Device) -> Path:
+    """The file of a device as it is now."""
+    of = hashlib.sha256(f"{device.identity}\n{_sources()}".encode()).hexdigest()[:16]
+    return cache_folder() / "costs" / f"{device.name.replace(':', '-')}-{of}.json"
+
+
+@cache
+def _sources() -> str:
+    """This package's files with their sizes: what was measured of one version says little of another."""
+    root = Path(__file__).parent
+    return "\n".join(sorted(f"{p.relative_to(root)} {p.stat().st_size}" for p in root.rglob("*.py")))
+
+
+def read(device: Device) -> Page:
+    """What is on disk. A file that is something else is moved out of the way, and that is told."""
+    path = path_of(device)
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return Page()
+    try:
+        data = json.loads(text)
+        if (data["format"], data["version"], data["identity"]) != (FORMAT, VERSION, device.identity):
+            raise ValueError(f"format {data['format']!r}, version {data['version']!r}, of another device")
+        speed = None if data["speed"] is None else Speed.from_json(data["speed"])
+        return Page(speed, _times(data["times"]), {str(t): _numbers(r) for t, r in data["ratios"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        set_aside(path)
+        log.warning("%s is not what was measured of %s (%s): it was set aside", path, device.name, error)
+        return Page()
+
+
+def _times(data: Any) -> Times:
+    times: Times = {}
+    for digest, table in data.items():
+        times[str(digest)] = {str(p): _numbers(seconds)[-SAMPLES:] for p, seconds in table.items()}
+    return times
+
+
+def _numbers(data: Any) -> list[float]:
+    if not isinstance(data, list) or not data or not all(type(n) is float and 0 < n < float("inf") for n in data):
+        raise ValueError(f"expected positive numbers, got {data!r}")
+    return data
+
+
+class Ledger:
+    """Writes pages. That one cannot be written is told once."""
+
+    def __init__(self) -> None:
+        self._has_told = False
+
+    def write(self, device: Device, page: Page) -> None:
+        """Put a page in its place, with what other processes found out meanwhile."""
+        theirs = read(device)
+        times = {d: t for d, t in theirs.times.items() if d not in page.times} | page.times
+        for oldest in list(times)[: max(0, len(times) - _MOST)]:
+            del times[oldest]
+        speed = page.speed or theirs.speed
+        content = {
+            "format": FORMAT, "version": VERSION, "device": device.name, "identity": device.identity,
+            "speed": None if speed is None else speed.to_json(), "times": times, "ratios": theirs.ratios | page.ratios,
+        }  # fmt: skip
+        failure = written(path_of(device), json.dumps(content, indent=1).encode())
+        if failure is not None and not self._has_told:
+            self._has_told = True
+            log.warning("what is measured cannot be kept in %s: %s", cache_folder(), failure)

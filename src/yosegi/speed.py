@@ -1,0 +1,163 @@
+"""How fast a device is, as a line: launch + bytes / bandwidth + operations / throughput.
+
+A device that was measured has a line of its own. Before, priors decide, which are lines too: under 1 MB the host, above
+it the first device of the chain. They say nothing about how fast anything is, only what to begin with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, Final
+
+from .dtype import as_dtype
+from .precision import Precision
+from .work import Task, Work
+
+Rates = Mapping[tuple[Task, str], float]
+"""Operations a second, by class and by numbers: a dtype's name, or that of a precision below the inputs' own."""
+
+_MEASURED_IN: Final = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Moving bytes from one memory to another: seconds before the first, and bytes a second."""
+
+    latency: float = 0.0
+    bandwidth: float = float("inf")
+
+    def seconds(self, nbytes: int) -> float:
+        """What moving so many bytes takes."""
+        return self.latency + nbytes / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a device takes for work, in seconds and per second."""
+
+    launch: float
+    """One call among many that follow each other."""
+    bandwidth: float
+    """Bytes that a kernel reads and writes."""
+    part: float = 0.0
+    """Each region of a call that is made of several, beside the time for its bytes and operations."""
+    rates: Rates = field(default_factory=dict)
+    upload: Way = Way()
+    """From the host's memory to its own."""
+    download: Way = Way()
+    """Back, with the wait until the work is done."""
+    conversion: float = float("inf")
+    """Bytes of operands that it brings to another precision."""
+    wait: float = 0.0
+    """What a call takes more when its end is waited for."""
+    compiling: float = 0.0
+    """Code for one region."""
+    is_measured: bool = False
+    _known: dict[tuple[Task, str], float] = field(init=False, default_factory=dict, compare=False, repr=False)
+    """Rates that were looked for, which is done for every region of every plan."""
+
+    def region(self, work: Work, precision: Precision = Precision.FULL, *, coalesces: bool) -> float:
+        """The line of a region: with a launch, or as a part of a call where a device takes several regions in one."""
+        numbers = work.dtype if precision is Precision.FULL else precision.value
+        rate = self._known.get((work.task, numbers))
+        if rate is None:
+            rate = self._known[work.task, numbers] = self._rate(work.task, numbers, work.dtype)
+        return work.nbytes / self.bandwidth + work.operations / rate + (self.part if coalesces else self.launch)
+
+    def converting(self, work: Work, precision: Precision) -> float:
+        """What bringing a product's operands to a precision takes."""
+        return 0.0 if precision is Precision.FULL else work.operands / self.conversion
+
+    def _rate(self, task: Task, numbers: str, dtype: str) -> float:
+        """Operations a second: as measured, else of the nearest class, else by the width of the numbers."""
+        found = self.rates.get((task, numbers)) or self.rates.get((_NEAREST.get(task, task), numbers))
+        if found is not None:
+            return found
+        known = self.rates.get((task, _MEASURED_IN)) or self.rates.get((Task.LOOPS, _MEASURED_IN), float("inf"))
+        return known * _width(_MEASURED_IN) / _width(dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        rates: dict[str, dict[str, float]] = {}
+        for (task, numbers), rate in self.rates.items():
+            rates.setdefault(task.value, {})[numbers] = rate
+        return {
+            "launch": self.launch, "part": self.part, "wait": self.wait, "compiling": self.compiling,
+            "bandwidth": self.bandwidth, "conversion": _finite(self.conversion),
+            "upload": [self.upload.latency, _finite(self.upload.bandwidth)],
+            "download": [self.download.latency, _finite(self.download.bandwidth)], "rates": rates,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Any) -> Speed:
+        """From such data. Raises `ValueError` when it is something else."""
+        try:
+            rates = {(Task(t), str(n)): _positive(r) for t, table in data["rates"].items() for n, r in table.items()}
+            return cls(
+                launch=_positive(data["launch"]), bandwidth=_positive(data["bandwidth"]), rates=rates,
+                upload=Way(_not_negative(data["upload"][0]), _unbounded(data["upload"][1])),
+                download=Way(_not_negative(data["download"][0]), _unbounded(data["download"][1])),
+                conversion=_unbounded(data["conversion"]), wait=_not_negative(data["wait"]),
+                part=_not_negative(data["part"]), compiling=_not_negative(data["compiling"]), is_measured=True,
+            )  # fmt: skip
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a device's speed: {type(error).__name__} {error}") from None
+
+    def __str__(self) -> str:
+        parts = [f"launch {self.launch * 1e6:.1f} µs", f"{self.bandwidth / 1e9:.1f} GB/s"]
+        parts += [f"{task.value} {rate / 1e9:.1f} G/s in {numbers}" for (task, numbers), rate in self.rates.items()]
+        if self.upload != Way():
+            ways = {"to it": self.upload, "back": self.download}
+            parts += [f"{name} {w.latency * 1e6:.0f} µs + {w.bandwidth / 1e9:.1f} GB/s" for name, w in ways.items()]
+        return ", ".join(parts)
+
+
+_NEAREST: Final = {Task.WEIGHTED: Task.PRODUCTS, Task.CONVOLUTIONS: Task.PRODUCTS}
+"""What stands for a class that was not measured."""
+
+
+def _width(name: str) -> int:
+    return as_dtype(name).itemsize
+
+
+def _finite(value: float) -> float | None:
+    """For JSON, which has no infinity."""
+    return value if isfinite(value) else None
+
+
+def _positive(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ValueError(f"expected a positive number, got {value!r}")
+    return float(value)
+
+
+def _not_negative(value: Any) -> float:
+    return 0.0 if value == 0 and value is not False else _positive(value)
+
+
+def _unbounded(value: Any) -> float:
+    return float("inf") if value is None else _positive(value)
+
+
+# Priors: until a device is measured. The first byte past 1 MB (in and out of a region, on the host) is where a launch
+# and the way back have paid; what a product's operations cost is the same everywhere, for nothing is known of it.
+
+_PRODUCT: Final = 5e10
+_PRIOR_RATES: Final = {(task, _MEASURED_IN): 2.5e7 if task is Task.OTHER else _PRODUCT for task in Task}
+
+HOST_PRIOR: Final = Speed(launch=2e-6, bandwidth=1e10, part=1e-6, rates=_PRIOR_RATES)
+DEVICE_PRIOR: Final = Speed(
+    launch=4e-5, bandwidth=1e11, rates=_PRIOR_RATES, download=Way(latency=5.5e-5), wait=5e-5, compiling=0.05
+)
+
+
+def compiler_prior(launch: float, weighted: float) -> Speed:
+    """The prior of a device that compiles subgraphs in the host's memory: a call costs `launch`, products by constants
+    are `weighted` times as fast as on the host, other products half as fast, and nothing else gains or loses."""
+    rates = _PRIOR_RATES | {
+        (Task.WEIGHTED, _MEASURED_IN): weighted * _PRODUCT,
+        (Task.PRODUCTS, _MEASURED_IN): _PRODUCT / 2,
+    }
+    return replace(HOST_PRIOR, launch=launch, rates=rates, compiling=0.1)

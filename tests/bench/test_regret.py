@@ -1,0 +1,105 @@
+"""The regret benchmark: what it runs, what it says, and that its figures are what they are called."""
+
+import json
+
+import pytest
+
+import yosegi as ys
+import yosegi.bench.regret as regret
+from yosegi.bench.programs import programs
+from yosegi.cli import main
+from yosegi.errors import ArgumentError
+
+
+def outcome(program, auto, **devices):
+    seconds = {"auto": auto, **devices}
+    return regret.Outcome(program, "products", ("one",), {d: ((s, s * 1.1, s * 0.9),) * 2 for d, s in seconds.items()})
+
+
+RUN = regret.Run(
+    "2026-11-15T00:00:00+00:00",
+    {"processor": "an abacus", "devices": [{"name": "one", "description": "a bead"}]},
+    ("one", "two"),
+    (
+        outcome("a", 1.0, one=1.0, two=4.0),
+        outcome("b", 1.2, one=4.0, two=1.0),
+        outcome("c", 0.5, one=1.0, two=1.0),
+        outcome("d", 1.0, one=1.0, two=1.0),
+    ),
+)
+
+
+def test_regret_is_the_time_over_that_of_the_best_device():
+    assert [o.best for o in RUN.outcomes[:2]] == ["one", "two"]
+    assert [round(o.regret, 6) for o in RUN.outcomes] == [1.0, 1.2, 0.5, 1.0]
+    assert RUN.within == 0.75
+    assert RUN.worst.program == "b"
+    assert RUN.gain_over("one") == pytest.approx((1.0 * (4 / 1.2) * 2 * 1) ** 0.25)
+
+
+def test_a_run_is_written_and_read(tmp_path):
+    path = tmp_path / "run.json"
+    RUN.write(path)
+    assert regret.read(path) == RUN
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": "other"}', '{"format": "yosegi-regret"}'])
+def test_a_file_that_is_something_else_is_refused(tmp_path, text):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=r"\[regret\] expected a file that yosegi regret --json wrote"):
+        regret.read(path)
+    assert main(["regret", str(tmp_path / "nothing.json")]) == 2
+
+
+def test_the_page_says_what_the_figures_say(tmp_path, capsys):
+    path, output = tmp_path / "run.json", tmp_path / "regret.md"
+    RUN.write(path)
+    assert main(["regret", str(path), "--output", str(output)]) == 0
+    text = output.read_text()
+    assert "| 75.0% |" in text
+    assert "| 1.20 (b) |" in text
+    assert "Above 1.10: b (1.20)." in text
+    assert "| b | one | 1200.000 ms | 4000.000 ms | 1000.000 ms | 1.20 |" in text
+    assert main(["regret", str(path)]) == 0
+    assert "an abacus" in capsys.readouterr().out
+
+
+def test_there_are_programs_of_every_kind():
+    names = [p.name for p in programs()]
+    assert len(names) >= 40
+    assert len(set(names)) == len(names)
+    assert {p.family for p in programs()} == {
+        "elementwise", "products", "reductions", "networks", "mixed", "an op is missing",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("program", [p for p in programs() if p.size < 100_000], ids=str)
+def test_programs_run(program):
+    function, inputs = program.prepared()
+    with ys.options(device="cpu"):
+        for result in regret._call(ys.jit(function), inputs):
+            assert result.size
+
+
+def test_programs_are_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(regret, "_SITTINGS", 2)
+    monkeypatch.setattr(regret, "_ROUNDS", 2)
+    said = []
+    run = regret.measure("product, 32", said.append)
+    (only,) = run.outcomes
+    assert set(only.seconds) == {"auto", *[d.name for d in ys.devices()]}
+    assert all(len(sittings) == 2 for sittings in only.seconds.values())
+    assert only.placed == ("cpu",)
+    assert said[-1] == "sitting 2 of 2"
+    path = tmp_path / "run.json"
+    run.write(path)
+    assert json.loads(path.read_text())["format"] == regret.FORMAT
+    with pytest.raises(ArgumentError, match="expected a part of some program's name"):
+        regret.measure("juggling")
+
+
+def test_who_is_wrong_is_not_timed(monkeypatch):
+    monkeypatch.setattr(regret, "agree", lambda ours, theirs: False)
+    with pytest.raises(ArgumentError, match="expected equal results of 'product, 32' everywhere"):
+        regret.measure("product, 32")

@@ -1,0 +1,214 @@
+"""Measuring devices: what is found, when it is done, and when it is not."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+import yosegi.calibration as calibration
+from fakes import FakeDevice, Slow, SlowCompiler, installed
+from yosegi.background import background
+from yosegi.cli import main
+from yosegi.costs import costs
+from yosegi.device import host_device
+from yosegi.errors import LaunchFailure
+from yosegi.precision import Precision
+from yosegi.work import Task
+
+LARGE = np.ones((1200, 1200), np.float32)
+
+
+class Told(FakeDevice):
+    """Says what it is."""
+
+    identity = "a device of this test"
+
+
+@pytest.fixture(autouse=True)
+def _from_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("YOSEGI_CALIBRATE", "1")
+    monkeypatch.setattr(calibration, "_asked", set())
+    costs.clear()
+    yield
+    background.wait()
+    costs.clear()
+
+
+def test_a_device_is_found_as_fast_as_it_is():
+    slow = Slow()  # 2 ms a call
+    with installed(slow, alone=True):
+        found = ys.calibrate([slow], seconds=0.3)[slow.name]
+    assert 2e-3 < found.launch < 2e-2
+    assert costs.speed(slow) is found
+
+
+def test_everything_is_measured_on_the_host():
+    host = host_device()
+    found = ys.calibrate([host], seconds=2)["cpu"]
+    measured = {task for task, _ in found.rates}
+    assert measured == set(Task)
+    assert found.is_measured
+    assert 0 < found.launch < 1e-3
+    assert found.bandwidth > 1e8
+    assert (Task.PRODUCTS, "float64") in found.rates
+    assert str(found).startswith("launch ")
+
+
+def test_ways_to_a_memory_of_its_own_are_measured(monkeypatch):
+    class FarAway(Told):
+        def from_host(self, array):
+            threading.Event().wait(1e-3 + array.nbytes * 1e-9)
+            return super().from_host(array)
+
+    far = FarAway()
+    with installed(far, alone=True):
+        found = ys.calibrate([far], seconds=0.5)[far.name]
+    assert 5e-4 < found.upload.latency < 1e-2
+    assert found.upload.bandwidth < 1.2e9
+
+
+def test_precisions_below_the_inputs_own_are_measured():
+    class Reduced(Told):
+        """Takes 20 ms for a square product in full precision, 2 ms in bf16, and a millisecond for a thin one."""
+
+        def compile(self, region):
+            shape = region.graph.calls[region.outputs[0]].spec.shape
+            pauses = {(384, 384): 2e-3 if region.precision is Precision.BF16 else 2e-2, (8, 384): 1e-3}
+            made = tuple(self.allocated(np.zeros(shape, np.float32)) for _ in region.outputs)
+
+            def kernel(*data):
+                threading.Event().wait(pauses.get(shape, 0.0))
+                return made
+
+            return kernel
+
+    fake = Reduced()
+    fake.limits = type(fake.limits)(fake.limits.dtypes, fake.limits.kinds, precisions=frozenset({Precision.BF16}))
+    with installed(fake, alone=True):
+        found = ys.calibrate([fake], seconds=0.5)[fake.name]
+    assert found.rates[Task.PRODUCTS, "bf16"] > 2 * found.rates[Task.PRODUCTS, "float32"]
+    assert found.conversion > 0
+
+
+def test_what_a_device_lacks_or_fails_on_is_left_out():
+    class Broken(Told):
+        def supports(self, region):
+            return "no products" if region.calls[-1].op.name == "matmul" else super().supports(region)
+
+        def before_run(self, region):
+            if region.calls[-1].op.name == "sort":
+                raise LaunchFailure("it broke")
+            if region.calls[-1].op.name == "sum":
+                raise RuntimeError("a bug")
+
+    broken = Broken()
+    with installed(broken, alone=True):
+        found = ys.calibrate([broken], seconds=0.3)[broken.name]
+    assert {task for task, _ in found.rates} == {Task.LOOPS, Task.MOVEMENT, Task.CONVOLUTIONS}
+
+
+def test_a_device_that_cannot_do_anything_keeps_its_prior(caplog):
+    class Dead(Told):
+        def before_run(self, region):
+            raise LaunchFailure("it is dead")
+
+    dead = Dead()
+    with installed(dead, alone=True):
+        assert ys.calibrate([dead], seconds=0.1) == {}
+        assert not costs.speed(dead).is_measured
+    assert "could not be measured: priors stand for it" in caplog.text
+
+
+# On first use, of programs that no other test has planned
+
+
+def test_the_first_plan_that_has_a_choice_and_much_to_do_measures():
+    fake = Told()
+    with installed(fake, alone=True), ys.options(device="auto"):
+        ys.plan(ys.exp(ys.asarray(LARGE[:10, :10])))
+        assert not costs.speed(fake).is_measured
+        ys.plan(ys.exp(ys.asarray(LARGE)))
+        assert costs.speed(fake).is_measured
+        assert costs.speed(host_device()).is_measured
+        runs = fake.runs
+        ys.plan(ys.sin(ys.asarray(LARGE)))
+        assert fake.runs == runs  # once
+
+
+def test_a_later_process_reads_what_was_found():
+    fake = Told()
+    with installed(fake, alone=True), ys.options(device="auto"):
+        ys.plan(ys.cos(ys.asarray(LARGE)))
+        known, runs = costs.speed(fake), fake.runs
+        costs.clear()
+        calibration._asked.clear()
+        ys.plan(ys.cos(ys.asarray(LARGE) * 2))
+        assert costs.speed(fake) == known
+        assert fake.runs == runs
+
+
+def test_nothing_is_measured_where_there_is_no_choice():
+    with installed(Told(), alone=True), ys.options(device="cpu"):
+        ys.plan(ys.tan(ys.asarray(LARGE)))
+        assert not costs.speed(host_device()).is_measured
+
+
+def test_nothing_is_measured_when_it_is_switched_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("YOSEGI_CALIBRATE", "0")
+    fake = Told()
+    with installed(fake, alone=True), ys.options(device="auto"):
+        plan = ys.plan(ys.sinh(ys.asarray(LARGE)))
+        assert plan.watch is None
+        assert not costs.speed(fake).is_measured
+        assert plan.steps[0].device is fake  # the prior: it is over 1 MB
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_devices_that_do_not_say_what_they_are_keep_their_priors():
+    fake = FakeDevice()
+    with installed(fake, alone=True), ys.options(device="auto"):
+        ys.plan(ys.cosh(ys.asarray(LARGE)))
+        assert not costs.speed(fake).is_measured
+
+
+def test_a_slow_compiler_is_measured_in_the_background():
+    class Told(SlowCompiler):
+        identity = "a slow one"
+
+    fake = Told()
+    with installed(fake, alone=True), ys.options(device="auto", background=True):
+        epoch = costs.epoch
+        ys.plan(ys.log1p(ys.asarray(LARGE)))  # does not wait
+        assert not costs.speed(fake).is_measured
+        fake.go_on.set()
+        background.wait()
+        assert costs.speed(fake).is_measured
+        assert costs.epoch > epoch + 1  # the host, then this one: plans made before are made again
+
+
+# The command
+
+
+def test_the_command_shows_what_it_does(capsys):
+    fake = Told()
+    with installed(fake, alone=True):
+        assert main(["calibrate"]) == 0
+        assert main(["calibrate", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{fake.name}: launch bandwidth loops" in shown
+    assert "cpu: launch" in shown
+    assert "GB/s" in shown
+
+
+def test_the_command_fails_if_a_device_cannot_be_measured(capsys):
+    class Dead(Told):
+        def before_run(self, region):
+            raise LaunchFailure("it is dead")
+
+    dead = Dead()
+    with installed(dead, alone=True):
+        assert main(["calibrate", "--device", dead.name]) == 1
+        assert main(["calibrate", "--device", "quantum:0"]) == 2
+    assert "could not be measured" in capsys.readouterr().out
