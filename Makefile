@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos native-ops bench regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -47,6 +47,11 @@ native-ops: $(READY)
 bench: $(READY)
 	$(BIN)/yosegi bench --json bench.json; status=$$?; \
 	    $(BIN)/yosegi report bench.json --output bench.html && exit $$status
+
+# How much longer plans take than the best single device: regret.json, and docs/regret.md from it and from RUNS of other machines.
+regret: $(READY)
+	$(BIN)/yosegi regret --json regret.json --output /dev/null
+	$(BIN)/yosegi regret regret.json $(RUNS) --output docs/regret.md
 
 # The pictures in docs/, of the page that `make bench` made. They need chromium and chromium-driver.
 screenshots: $(READY)
