@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...codegen.llvm.groups import Group
+from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
@@ -43,7 +43,7 @@ _STRIDED: Final = 1 << 14
 """Elements from which a kernel is made for arrays that are not in order: fewer are copied faster than it compiles."""
 _MOST_STRIDES: Final = 8
 """Kernels of one group for arrays that are not in order."""
-_STREAMED: Final = 1 << 23
+_STREAMED: Final = 1 << 25
 """Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
 
 
@@ -229,7 +229,8 @@ class _Straight:
 
 def worthwhile(group: Group) -> bool:
     """Whether a kernel is better than the few NumPy calls it replaces."""
-    return len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
+    folds = any(reduces(group.graph.calls[n]) for n in group.nodes)  # NumPy needs microseconds to begin a reduction
+    return folds or len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
 
 
 def _streams(group: Group) -> bool:
