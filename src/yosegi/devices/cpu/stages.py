@@ -13,7 +13,7 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded
+from ...codegen.llvm.expand import expanded, expands
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
 from ...fuse import Region
@@ -41,7 +41,7 @@ def _saved(calls: Sequence[Call]) -> float:
     return sum(
         5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
         for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c)
+        if c.op.scalar is not None or reduces(c) or runs(c) or expands(c)
     )
 
 
