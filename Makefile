@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos gpu native-ops bench bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -36,6 +36,11 @@ conformance: $(READY)
 GRAPHS ?= 2000
 chaos: $(READY)
 	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
+
+# On a machine with an NVIDIA GPU, CuPy, and PyTorch to compare with: tests, random programs and times, into OUT.
+OUT ?= gpu-run
+gpu:
+	OUT=$(OUT) $(PYTHON) tests/gpu_run.py
 
 # The table of what each device of this machine runs itself.
 native-ops: $(READY)

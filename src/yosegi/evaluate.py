@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -121,7 +122,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
             buffers = _results(plan, inputs)  # type: ignore[arg-type]
             if CHECKED:
                 check_results(wanted, buffers)
-            _settle(wanted, buffers, leaves)
+            settle(wanted, buffers, leaves)
         except ValuesLost as gone:
             _forget(leaves, gone.space)
             continue
@@ -152,13 +153,13 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
             made = nodes_for(buffers)
             if CHECKED:
                 check_results(made, buffers)
-            _settle(made, buffers, leaves)
+            settle(made, buffers, leaves)
             return made
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
@@ -188,6 +189,7 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
     return True
 
 
+@lru_cache(1024)  # a memory's size does not change; when it is lost, it gets a new name
 def _history_limit(space: str, nbytes: int) -> int:
     """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
     than an eighth of the device's memory."""

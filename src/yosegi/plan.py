@@ -64,22 +64,29 @@ class Step:
 class Plan:
     """Steps in order, for the inputs and outputs of a graph."""
 
-    __slots__ = ("graph", "host_kernel", "inputs", "steps")
+    __slots__ = ("graph", "host_kernel", "inputs", "sole_step", "steps")
 
     def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.graph = graph
         self.inputs = graph.inputs
         self.steps = tuple(steps)
+        self.sole_step = self._sole_step()
+        """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
         self.host_kernel = self._host_kernel()
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
-    def _host_kernel(self) -> Kernel | None:
-        if len(self.steps) != 1 or self.steps[0].device is not host_device():
+    def _sole_step(self) -> Step | None:
+        if len(self.steps) != 1:
             return None
         region = self.steps[0].region
+        return self.steps[0] if (region.inputs, region.outputs) == (self.inputs, self.graph.outputs) else None
+
+    def _host_kernel(self) -> Kernel | None:
+        step = self.sole_step
+        if step is None or step.device is not host_device():
+            return None
         on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
-        whole = on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs
-        return self.steps[0].kernel_on(self.steps[0].device) if whole else None
+        return step.kernel_on(step.device) if on_host else None
 
     @property
     def nbytes(self) -> int:
