@@ -78,6 +78,11 @@ class Region:
         return "+".join(names) if len(names) <= 8 else "+".join(names[:7]) + f"+… ({len(names)} ops)"
 
 
+def multiplies(call: Call) -> bool:
+    """Whether the call is a product, of matrices or of windows."""
+    return call.op.name in _PRODUCTS
+
+
 def is_constant(graph: Graph, entry: int) -> bool:
     """Whether the entry is a number or array of the graph's own."""
     return graph.calls[entry].op in (constant, embedded)
@@ -130,7 +135,7 @@ def _kind(call: Call) -> RegionKind:
         return RegionKind.LOOP
     if call.op.name in _CLOSING:
         return RegionKind.REDUCTION
-    if call.op.name in _PRODUCTS:
+    if multiplies(call):
         return RegionKind.CONTRACTION
     return RegionKind.OPAQUE
 

@@ -27,8 +27,10 @@ from ...reference import ERROR_STATE, bind
 from .natives import Native
 from .results import LARGE, Results
 
+Bodies = dict[int, Callable[..., Any]]
+"""What does some entries in place of their reference bodies."""
 Step = int | Native
-"""An entry by its reference body, or a group by native code."""
+"""An entry by its body, or a group by native code."""
 
 
 def numpy_function(region: Region, *, label: str = "", tick: Callable[[], None] | None = None) -> FunctionType:
@@ -40,9 +42,11 @@ def numpy_function(region: Region, *, label: str = "", tick: Callable[[], None] 
     return function_of(source, names | {"tick": tick})
 
 
-def mixed_function(region: Region, steps: Sequence[Step], results: Results, *, label: str = "") -> FunctionType:
-    """The same, by steps of which some are native."""
-    source, names = _Writer(region, steps, results, label).write(counted=False)
+def mixed_function(
+    region: Region, steps: Sequence[Step], bodies: Bodies, results: Results, *, label: str = ""
+) -> FunctionType:
+    """The same, by steps of which some are native, and by other bodies."""
+    source, names = _Writer(region, steps, results, label, bodies).write(counted=False)
     return function_of(source, names)
 
 
@@ -68,8 +72,11 @@ def _out_of_memory(error: MemoryError) -> OutOfMemory:
 class _Writer:
     """Writes one region."""
 
-    def __init__(self, region: Region, steps: Sequence[Step], results: Results | None, label: str) -> None:
+    def __init__(
+        self, region: Region, steps: Sequence[Step], results: Results | None, label: str, bodies: Bodies | None = None
+    ) -> None:
         self.label = label
+        self.bodies = bodies or {}
         self.region = region
         self.graph = region.graph
         self.steps = steps
@@ -146,7 +153,7 @@ class _Writer:
 
     def _statement(self, n: int, entry: int, last: dict[int, int]) -> str:
         call, args = self.graph.calls[entry], self.graph.args[entry]
-        function = bind(call)
+        function = self.bodies.get(entry) or bind(call)
         is_ufunc = isinstance(function, np.ufunc)
         operands = [self._operand(a, plain=is_ufunc) for a in args]
         if is_ufunc:

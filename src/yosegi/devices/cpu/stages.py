@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...codegen.llvm.expand import expanded, expands
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
-from ...fuse import Region
+from ...fuse import Region, multiplies
 from ...node import Call
 from ...trace import trace
 from .kernel import Step, function_of, mixed_function, numpy_function
@@ -41,7 +41,7 @@ def _saved(calls: Sequence[Call]) -> float:
     return sum(
         5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
         for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c) or expands(c)
+        if c.op.scalar is not None or reduces(c) or runs(c) or expands(c) or multiplies(c)
     )
 
 
@@ -103,6 +103,8 @@ def native_function(region: Region, natives: Natives, results: Results) -> Funct
             steps.append(made)
         else:
             steps += part.nodes if isinstance(part, Group) else [part]
-    if all(isinstance(step, int) for step in steps):
+    found = {step: natives.body(wide.graph.calls[step]) for step in steps if isinstance(step, int)}
+    bodies = {entry: body for entry, body in found.items() if body is not None}
+    if not bodies and all(isinstance(step, int) for step in steps):
         return numpy_function(region, label="x")
-    return mixed_function(wide, steps, results, label="x")
+    return mixed_function(wide, steps, bodies, results, label="x")
