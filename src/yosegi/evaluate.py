@@ -245,7 +245,10 @@ install_evaluator(evaluate, fetch)
 
 def eval(*tensors: Tensor) -> None:
     """Make these tensors real now, together, and leave them where they are."""
-    evaluate([t._node for t in tensors])
+    for tensor in tensors:
+        if tensor._node.buffer is None:
+            evaluate([t._node for t in tensors])
+            return
 
 
 def plan(*tensors: Tensor) -> Plan:

@@ -8,15 +8,15 @@ is exchanged, so that whoever holds it calls the new code at no cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded
+from ...codegen.llvm.expand import expanded, expands
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
-from ...fuse import Region
+from ...fuse import Region, multiplies
 from ...node import Call
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
@@ -41,7 +41,7 @@ def _saved(calls: Sequence[Call]) -> float:
     return sum(
         5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
         for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c)
+        if c.op.scalar is not None or reduces(c) or runs(c) or expands(c) or multiplies(c)
     )
 
 
@@ -104,6 +104,10 @@ def native_function(region: Region, natives: Natives, results: Results, body: Bo
             steps.append(made)
         else:
             steps += part.nodes if isinstance(part, Group) else [part]
+
+    def own(region: Region, entry: int) -> Callable[..., Any]:
+        return natives.body(region.graph.calls[entry]) or body(region, entry)
+
     if all(isinstance(step, int) for step in steps):
-        return numpy_function(region, body=body, label="x")
-    return mixed_function(wide, steps, results, body=body, label="x")
+        return numpy_function(region, body=own, label="x")
+    return mixed_function(wide, steps, results, body=own, label="x")
