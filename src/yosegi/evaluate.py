@@ -92,7 +92,7 @@ def plan_for(key: Key) -> Plan:
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    wanted = current().device
+    wanted, strategy = current().device, current().precision
     chain = chain_named(wanted)
     expanded = expand(graph, chain)
     smaller = simplify(expanded)
@@ -100,9 +100,9 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
         for stage in (graph, expanded, smaller):
             check(stage)
     if wanted == "auto":
-        return place(smaller, chain, repeats=repeats)
+        return place(smaller, chain, repeats=repeats, strategy=strategy)
     # A device that was named is meant, however small the work.
-    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats)
+    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats, strategy=strategy)
     check_fallback(plan, chain[0])
     return plan
 

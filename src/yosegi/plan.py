@@ -14,6 +14,7 @@ from .device import Device, Kernel, host_device
 from .errors import NotReady
 from .fuse import Region
 from .graph import Graph
+from .precision import Precision
 from .trace import Record
 
 _LINE: Final = 12  # ops that a line of an explanation shows
@@ -117,6 +118,7 @@ class Explanation:
                     "device": step.device.name,
                     "ops": [call.op.name for call in step.region.calls],
                     "composites": step.region.origins,
+                    "precision": step.region.precision.value,
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
                     "reads": sorted({made[n] for n in step.region.inputs if n in made}),
@@ -132,6 +134,8 @@ class Explanation:
         for i, step in enumerate(self.to_json()["steps"]):
             lines.append(f"step {i} on {step['device']}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
+            if step["precision"] != Precision.FULL.value:
+                lines.append(f"  products in {step['precision']}")
             lines += [f"  not on {r['device']}: {r['reason']}" for r in step["refused"]]
             if step["actual"] is not None:
                 lines += _actual_lines(step["actual"])
@@ -140,13 +144,15 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>step</th><th>device</th><th>ops</th><th>in → out</th><th>not on</th><th>ran</th></tr>"
+        names = ("step", "device", "ops", "in → out", "products", "not on", "ran")
+        head = f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
         rows = []
         for i, step in enumerate(self.to_json()["steps"]):
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             refused = "; ".join(f"{r['device']}: {r['reason']}" for r in step["refused"])
             ran = "" if step["actual"] is None else "; ".join(line.strip() for line in _actual_lines(step["actual"]))
-            cells = (str(i), step["device"], _shown(step["ops"], step["composites"]), flow, refused, ran)
+            ops = _shown(step["ops"], step["composites"])
+            cells = (str(i), step["device"], ops, flow, step["precision"], refused, ran)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         return f"<table>{head}{''.join(rows)}</table>"
 

@@ -22,9 +22,11 @@ from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
+from ...node import Call as OpCall
 from ...store import Programs
 from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
+from .convolutions import Convolutions
 from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
 from .results import LARGE
@@ -118,6 +120,15 @@ class Natives:
     def _headers(self) -> Programs:
         """How kernels are called, and what their objects are named, by their signatures."""
         return Programs("kernels", self._compiler.machine.identity)
+
+    @cached_property
+    def _convolutions(self) -> Convolutions:
+        assert self.runtime is not None
+        return Convolutions(self.runtime, self._target)
+
+    def body(self, call: OpCall) -> Callable[..., Any] | None:
+        """What does an op in place of its reference body, if anything."""
+        return None if self.runtime is None else self._convolutions.body(call)
 
     @property
     def _compiler(self) -> Compiler:
