@@ -17,6 +17,7 @@ from yosegi.graph import capture, graph_of
 from yosegi.partition import units_of
 from yosegi.place import place
 from yosegi.plan import Plan, Step
+from yosegi.precision import IN_FULL
 from yosegi.run import run_plan, transfers
 from yosegi.simplify import simplify
 from yosegi.speed import DEVICE_PRIOR, HOST_PRIOR, Way
@@ -58,7 +59,7 @@ def single(graph, device):
     regions = fuse(graph)
     table = Table(graph, regions, works_of(graph, regions), (device, host_device()))
     units = units_of(graph, table.choices(table.single(device)))
-    return Plan(graph, [Step.of(u, (device, host_device()), is_named=False) for u in units], is_open=True)
+    return Plan(graph, [Step.of(u, (device, host_device()), IN_FULL, is_named=False) for u in units], is_open=True)
 
 
 # The case that breaks priority lists
@@ -137,7 +138,7 @@ def test_it_is_the_best_of_all_placements_of_a_small_graph(monkeypatch, tmp_path
         graph = graph_for(ys.sum(ys.sort(ys.tanh(x @ x), axis=0) @ ys.exp(x), axis=0))
         regions = fuse(graph)
         table = Table(graph, regions, works_of(graph, regions), (fast, host_device()))
-        totals = [table.layout(labels).forecast.total for labels in product(*table.can)]
+        totals = [table.layout(labels).forecast.total for labels in product(*table.ways)]
         assert place(graph, (fast, host_device())).forecast().total == pytest.approx(min(totals))
 
 

@@ -26,7 +26,7 @@ from .dtype import (
     uint64,
 )
 from .dtype import bool_ as bool
-from .evaluate import eval, explain, memory_stats, plan
+from .evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
 from .grad import grad, value_and_grad, vjp
 from .info import API_VERSION as __array_api_version__
 from .info import __array_namespace_info__
@@ -170,7 +170,7 @@ from .ops.sort import (
     unique_values,
 )
 from .ops.types import astype, can_cast, finfo, iinfo, isdtype, result_type
-from .options import options
+from .options import deterministic, options
 from .plan import Plan
 from .tensor import Tensor
 from .tree import tree_map

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from .device import Device
-from .fuse import Region
+from .fuse import Region, is_checked, multiplies
 from .memory import HOST
-from .precision import Precision
+from .precision import IN_FULL, Policy, Precision
 
 Refusals = tuple[tuple[str, str], ...]
 """Devices that do not get a region, by name, and why."""
@@ -25,20 +25,37 @@ class Candidate:
         return self.device.name if self.precision is Precision.FULL else f"{self.device.name} in {self.precision.value}"
 
 
-def candidates_for(region: Region, chain: Iterable[Device]) -> tuple[list[Candidate], Refusals]:
+def candidates_for(
+    region: Region, chain: Iterable[Device], policy: Policy = IN_FULL
+) -> tuple[list[Candidate], Refusals]:
     """The ways to run a region, in the order of the chain, and the devices that cannot, with their reasons.
 
-    Every precision below the inputs' own has to be admitted here.
+    A device that can run it in several precisions has them in the order of the policy, and then its inputs' own.
     """
     found: list[Candidate] = []
     refused: list[tuple[str, str]] = []
+    others = _admitted(region, policy)
+    if region.precision is not Precision.FULL:
+        region = replace(region, precision=Precision.FULL)
     for device in chain:
         reason = refusal(device, region)
-        if reason is None:
-            found.append(Candidate(device))
-        else:
+        if reason is not None:
             refused.append((device.name, reason))
+            continue
+        for precision in others:
+            if precision in device.limits.precisions and not device.supports(replace(region, precision=precision)):
+                found.append(Candidate(device, precision))
+        found.append(Candidate(device))
     return found, tuple(refused)
+
+
+def _admitted(region: Region, policy: Policy) -> Sequence[Precision]:
+    """The precisions other than its own in which a region may be computed: fewer bits are for products."""
+    if not policy.precisions or not is_checked(region):
+        return ()
+    if any(multiplies(call) for call in region.calls):
+        return policy.precisions
+    return [p for p in policy.precisions if p is Precision.F64]
 
 
 def refusal(device: Device, region: Region) -> str | None:

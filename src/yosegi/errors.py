@@ -5,7 +5,7 @@ is the runtime's own business: it moves the work to the next device and reaches 
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 _OF_AN_OP: Final = re.compile(r"^\[\w+\] ")
 
@@ -67,6 +67,10 @@ class FallbackWarning(UserWarning):
     """Work did not run on the device it was meant for. Told with `options(on_fallback="warn")`."""
 
 
+class PlanRefused(UserError):
+    """A saved plan that cannot run as it was: something has changed, which the text names."""
+
+
 class DeviceFailure(YosegiError):
     """Something a device could not do, though the program is right."""
 
@@ -89,6 +93,15 @@ class LaunchFailure(DeviceFailure):
 
 class NotReady(DeviceFailure):
     """The region is not compiled yet. Another device serves meanwhile; this says nothing against the one that will."""
+
+
+class ToleranceMissed(DeviceFailure):
+    """A result was further from the truth than the user's tolerance: another precision must compute it."""
+
+    def __init__(self, message: str, made: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.made = made
+        """The result: if there is no better one, it is the best there is."""
 
 
 class DeviceLost(DeviceFailure):

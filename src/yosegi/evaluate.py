@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, final
 from weakref import WeakKeyDictionary
 
 from .background import background
@@ -22,10 +22,12 @@ from .learn import Watch, execute
 from .memory import HOST, Buffer
 from .node import Node, install_evaluator
 from .op import leaf as leaf_op
-from .op import pick
+from .op import leaf_call, pick
+from .ops.creation import asarray
 from .options import Options, current
 from .place import place
 from .plan import Plan
+from .precision import Policy
 from .run import check_fallback, moved_to, to_host, transfers
 from .simplify import simplify
 from .tensor import HOOKS, OPERATORS, Tensor
@@ -95,27 +97,30 @@ def plan_for(key: Key) -> Plan:
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    wanted = current().device
-    chain = chain_named(wanted)
+    options = current()
+    policy, chain = options.policy, chain_named(options.device)
     expanded = expand(graph, chain)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
             check(stage)
-    is_named = wanted != "auto"
-    plan = place(smaller, chain, is_named=is_named, repeats=repeats)
+    is_named = options.device != "auto"
+    if options.deterministic:
+        plan = place(smaller, chain, policy, is_named=True, repeats=True)
+    else:
+        plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     if is_named:
         check_fallback(plan, chain[0])
-    if plan.host_kernel is None and len(chain) > 1 and is_measuring():
-        again = None if is_named else partial(_placed_again, smaller, chain, repeats)
+    if plan.host_kernel is None and len(chain) > 1 and is_measuring() and not options.deterministic:
+        again = None if is_named else partial(_placed_again, smaller, chain, policy, repeats)
         plan.watch = Watch(plan, again)
     return plan
 
 
 def _placed_again(
-    graph: Graph, chain: tuple[Device, ...], repeats: bool, steady: frozenset[int], is_doubtful: bool
+    graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: frozenset[int], is_doubtful: bool
 ) -> Plan:
-    return place(graph, chain, repeats=repeats, steady=steady, is_doubtful=is_doubtful)
+    return place(graph, chain, policy, repeats=repeats, steady=steady, is_doubtful=is_doubtful)
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
@@ -133,7 +138,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
             buffers = _results(plan, inputs)  # type: ignore[arg-type]
             if CHECKED:
                 check_results(wanted, buffers)
-            _settle(wanted, buffers, leaves)
+            settle(wanted, buffers, leaves)
         except ValuesLost as gone:
             _forget(leaves, gone.space)
             continue
@@ -164,13 +169,13 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
             made = nodes_for(buffers)
             if CHECKED:
                 check_results(made, buffers)
-            _settle(made, buffers, leaves)
+            settle(made, buffers, leaves)
             return made
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
@@ -200,6 +205,7 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
     return True
 
 
+@lru_cache(1024)  # a memory's size does not change; when it is lost, it gets a new name
 def _history_limit(space: str, nbytes: int) -> int:
     """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
     than an eighth of the device's memory."""
@@ -257,12 +263,49 @@ install_evaluator(evaluate, fetch)
 
 def eval(*tensors: Tensor) -> None:
     """Make these tensors real now, together, and leave them where they are."""
-    evaluate([t._node for t in tensors])
+    for tensor in tensors:
+        if tensor._node.buffer is None:
+            evaluate([t._node for t in tensors])
+            return
 
 
 def plan(*tensors: Tensor) -> Plan:
     """The plan by which these tensors will be computed."""
     return plan_for(capture([t._node for t in tensors if t._node.buffer is None])[0])
+
+
+@final
+class LoadedPlan:
+    """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
+    a jitted function in that of its arguments. A device that fails is not replaced: its failure is raised."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
+        plan = self._plan
+        specs = [plan.graph.calls[i].spec for i in plan.inputs]
+        given = [asarray(value) for value in inputs]
+        if [(t.shape, t.dtype) for t in given] != [(s.shape, s.dtype) for s in specs]:
+            raise ArgumentError(f"[plan] expected inputs {specs}, got {[t._node.spec for t in given]}")
+        leaves = [t._node for t in given]
+        calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
+        made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
+        for node in made:
+            fetch(node)
+        return tuple([Tensor(node) for node in made])
+
+    def explain(self) -> Explanation:
+        """What runs where; and how it ran, if it did."""
+        return self._plan.explain()
+
+
+def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
+    """A plan from a file that `Plan.save` has written, for the same devices and the same version.
+
+    Raises `PlanRefused`, which names what has changed, if it would not run as it did.
+    """
+    return LoadedPlan(Plan.load(path))
 
 
 def explain(*tensors: Tensor) -> Explanation:

@@ -92,7 +92,10 @@ def _rejected(step: dict[str, Any]) -> list[str]:
     lines = [f"not on {r['device']}: {r['reason']}" for r in step["refused"]]
     for candidate in step["candidates"][1:]:
         if candidate["device"] not in refused:
-            lines.append(f"not on {_where(candidate)}: {candidate['reason']} ({_told(candidate)})")
+            where = (
+                f"in {candidate['precision']}" if candidate["device"] == step["device"] else f"on {_where(candidate)}"
+            )
+            lines.append(f"not {where}: {candidate['reason']} ({_told(candidate)})")
     return lines
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .errors import TraceError
 from .memory import HOST, Buffer
-from .node import Call, Node
+from .node import Call, Node, Spec
 from .op import leaf, leaf_call, pick
 from .tracing import is_tracing
 
@@ -142,14 +142,18 @@ def graph_of(key: Key) -> Graph:
         else:
             if isinstance(item[0], str):
                 space, is_pinned, *specs = item
-                attrs = {"space": space, "pinned": True} if is_pinned else {"space": space}
-                calls.append(Call(leaf, attrs, (), tuple(specs)))
-            elif len(item) == 1:
-                calls.append(leaf_call(item[0]))
+                calls.append(leaf_in(space, tuple(specs), is_pinned=is_pinned))
             else:
-                calls.append(Call(leaf, {"space": HOST}, (), item))
+                calls.append(leaf_in(HOST, item))
             args.append(())
     return Graph(tuple(calls), tuple(args), key[end + 1 :])
+
+
+def leaf_in(space: str, specs: tuple[Spec, ...], *, is_pinned: bool = False) -> Call:
+    """The call of a leaf that is in a memory."""
+    if space == HOST and len(specs) == 1:
+        return leaf_call(specs[0])
+    return Call(leaf, {"space": space, "pinned": True} if is_pinned else {"space": space}, (), specs)
 
 
 def check(graph: Graph) -> None:

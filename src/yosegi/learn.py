@@ -43,6 +43,9 @@ _EFFORT: Final = (0.5, 0.1)  # of the time that a plan has taken, for all trials
 _TURNS: Final = (3, 9)  # in which a plan and its rival are timed, at least and at most
 _CLOSE: Final = (0.8, 1.25)  # times the other's time: between, more turns tell more
 _SHORT: Final = 1e-3  # seconds: below, watching a plan that is settled would show
+_APART: Final = (
+    16  # times the typical error of a product: products follow each other, and some elements are further off
+)
 _DIGITS: Final = 0.6  # of a dtype's, in which results of two plans must agree
 
 
@@ -219,7 +222,7 @@ class Watch:
             step.kernel_on(step.candidate, wait=not current().background)
         made = run_steps(plan, steps, fresh(), _alone)
         for own, other in zip(outputs, made, strict=True):
-            if not agree(to_host(own), to_host(other)):
+            if not agree(to_host(own), to_host(other), _slack((*plan.steps, *steps))):
                 log.warning("another plan for %s gives other results, and is not used", str(steps[-1].region))
                 return None
         race = _Race()
@@ -331,14 +334,20 @@ def _alone(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
         raise
 
 
-def agree(ours: Any, theirs: Any) -> bool:
-    """Whether results of two plans are the same as far as rounding allows.
+def _slack(steps: Iterable[Step]) -> float:
+    """How far apart results may be because products are computed in reduced precision."""
+    reduced = [step.candidate.precision.typical for step in steps if step.candidate.precision in step.policy.precisions]
+    return _APART * max(reduced, default=0.0)
+
+
+def agree(ours: Any, theirs: Any, slack: float = 0.0) -> bool:
+    """Whether results of two plans are the same as far as rounding, and `slack`, allow.
 
     >>> agree(np.float32([1, 2]), np.float32([1, 2.00001])), agree(np.float32([1, 2]), np.float32([1, 2.1]))
     (True, False)
     """
     if isinstance(ours, tuple):
-        return all(map(agree, ours, theirs))
+        return all(agree(a, b, slack) for a, b in zip(ours, theirs, strict=True))
     if ours.dtype.kind in "biu":
         return bool(np.array_equal(ours, theirs))
     # The dtypes of short floats are not NumPy's own: its functions know them as float64 or not at all.
@@ -348,5 +357,5 @@ def agree(ours: Any, theirs: Any) -> bool:
     if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return False
     scale = float(np.max(np.abs(a[finite]), initial=0.0))
-    tolerance = float_info(as_dtype(ours.dtype)).eps ** _DIGITS
+    tolerance = max(slack, float_info(as_dtype(ours.dtype)).eps ** _DIGITS)
     return bool(np.all(np.abs(a[finite] - b[finite]) <= tolerance * scale))

@@ -40,15 +40,17 @@ class Page:
 
 def path_of(device: Device) -> Path:
     """The file of a device as it is now."""
-    of = hashlib.sha256(f"{device.identity}\n{_sources()}".encode()).hexdigest()[:16]
+    of = hashlib.sha256(f"{device.identity}\n{sources()}".encode()).hexdigest()[:16]
     return cache_folder() / "costs" / f"{device.name.replace(':', '-')}-{of}.json"
 
 
 @cache
-def _sources() -> str:
-    """This package's files with their sizes: what was measured of one version says little of another."""
+def sources() -> str:
+    """This package's files with their sizes, as a short text: what was measured of one version says little of another,
+    whose kernels may be others."""
     root = Path(__file__).parent
-    return "\n".join(sorted(f"{p.relative_to(root)} {p.stat().st_size}" for p in root.rglob("*.py")))
+    listing = sorted(f"{p.relative_to(root)} {p.stat().st_size}" for p in root.rglob("*.py"))
+    return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
 
 
 def read(device: Device) -> Page:

@@ -10,6 +10,7 @@ from typing import Final
 from .candidates import Candidate, Refusals
 from .fuse import Region, join
 from .graph import Graph
+from .precision import Precision
 from .work import Work
 
 _UNIT_LIMIT: Final = 256  # ops a unit; keeps compile time linear, and lets long chains share compiled code
@@ -25,6 +26,13 @@ class Choice:
     refused: Refusals = ()
     is_pinned: bool = False
     """Whether the user has put there what it reads: so is what it makes."""
+    is_alone: bool = False
+    """Whether its result is looked at by itself, and it can be no part of anything larger."""
+
+    @property
+    def precision(self) -> Precision | None:
+        """In which its products are to be computed, if it has any: a region without goes along with any."""
+        return self.candidate.precision if self.work.operands else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,10 @@ def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) 
         region = join(own, (n for r in own for n in r.nodes if last_use[n] >= end)) if len(own) > 1 else own[0]
         if len(group) == len(choices) and set(graph.outputs) <= set(region.nodes):
             region = replace(region, inputs=graph.inputs, outputs=tuple(dict.fromkeys(graph.outputs)))
-        candidate = group[0].candidate
-        if repeats or candidate.precision is not region.precision:
-            region = replace(region, repeats=repeats, precision=candidate.precision)
+        candidate = next((c.candidate for c in group if c.precision is not None), group[0].candidate)
+        precision = candidate.precision
+        if repeats or precision is not region.precision:
+            region = replace(region, repeats=repeats, precision=precision)
         frees = tuple([e for e in (*region.inputs, *region.outputs) if last_use[e] < end])
         refused = group[0].refused if len(group) == 1 else tuple(dict.fromkeys(r for c in group for r in c.refused))
         works = tuple([c.work for c in group])
@@ -64,8 +73,8 @@ def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) 
 
 
 def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
-    """The choices in an order in which those of one candidate stand together as far as what they read allows."""
-    if all(c.candidate is choices[0].candidate for c in choices):
+    """The choices in an order in which those of one device stand together as far as what they read allows."""
+    if all(c.candidate.device is choices[0].candidate.device for c in choices):
         return choices
     maker = {entry: i for i, c in enumerate(choices) for entry in c.region.nodes}
     needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in choices]
@@ -74,38 +83,47 @@ def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
     for i, needed in enumerate(needs):
         for n in needed:
             readers[n].append(i)
-    ready: dict[Candidate, list[int]] = {c.candidate: [] for c in choices}
+    names = [c.candidate.device.name for c in choices]
+    ready: dict[str, list[int]] = {name: [] for name in names}
     for i, count in enumerate(missing):
         if not count:
-            heappush(ready[choices[i].candidate], i)
+            heappush(ready[names[i]], i)
     order: list[Choice] = []
-    current = choices[0].candidate
+    current = names[0]
     while len(order) < len(choices):
-        if not ready[current]:  # on to the candidate whose turn it would have been
-            current = min((c for c in ready if ready[c]), key=lambda c: ready[c][0])
+        if not ready[current]:  # on to the device whose turn it would have been
+            current = min((name for name in ready if ready[name]), key=lambda name: ready[name][0])
         i = heappop(ready[current])
         order.append(choices[i])
         for reader in readers[i]:
             missing[reader] -= 1
             if not missing[reader]:
-                heappush(ready[choices[reader].candidate], reader)
+                heappush(ready[names[reader]], reader)
     return order
 
 
 def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
-    """Neighbours of one candidate whose device wants them as one, up to a number of ops."""
+    """Neighbours on one device that wants them as one, up to a number of ops, with products in one precision."""
     group: list[Choice] = []
     size = 0
+    precision: Precision | None = None
     for choice in choices:
         ops = len(choice.region.nodes)
-        fits = group and group[0].candidate is choice.candidate and size + ops <= _UNIT_LIMIT
-        if fits and choice.candidate.device.coalesces:
+        if (
+            group
+            and size + ops <= _UNIT_LIMIT
+            and choice.candidate.device is group[0].candidate.device
+            and choice.candidate.device.coalesces
+            and not (choice.is_alone or group[0].is_alone)
+            and (choice.precision is None or precision is None or choice.precision is precision)
+        ):
             group.append(choice)
             size += ops
+            precision = precision or choice.precision
         else:
             if group:
                 yield group
-            group, size = [choice], ops
+            group, size, precision = [choice], ops, choice.precision
     if group:
         yield group
 

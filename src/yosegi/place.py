@@ -21,6 +21,7 @@ from .graph import Graph
 from .memory import HOST
 from .partition import Choice, Unit, units_of
 from .plan import Plan, Rival, Step
+from .precision import IN_FULL, Policy
 from .table import Table
 from .trace import log
 from .work import works_of
@@ -33,6 +34,7 @@ _FAR: Final = 30.0  # times the best: lines are not that wrong, even if the mach
 def place(
     graph: Graph,
     chain: tuple[Device, ...],
+    policy: Policy = IN_FULL,
     *,
     is_named: bool = False,
     repeats: bool = False,
@@ -42,11 +44,14 @@ def place(
     """The plan of least cost over the devices of a chain, of which the last is the host and can do everything.
 
     Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
-    subgraphs. `repeats` says that the plan will run many times, `steady` which inputs will be the same in every run,
-    `is_doubtful` that what was measured may not hold any more: then plans are rivals again that have been tried.
+    subgraphs. `policy` says which precisions are admitted, `repeats` that the plan will run many times, `steady` which
+    inputs will be the same in every run, `is_doubtful` that what was measured may not hold any more: then plans are
+    rivals again that have been tried.
     """
-    placing = _Placing(graph, chain, repeats, steady)
+    placing = _Placing(graph, chain, policy, repeats, steady)
     if len(chain) == 1:
+        if policy.precisions and placing.takes > _MATTERS:
+            ensure_measured(chain)
         return placing.on_host()
     if is_named:
         return placing.as_named()
@@ -61,9 +66,12 @@ def place(
 class _Placing:
     """One graph, on its way to a plan."""
 
-    def __init__(self, graph: Graph, chain: tuple[Device, ...], repeats: bool, steady: Set[int]) -> None:
+    def __init__(
+        self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: Set[int]
+    ) -> None:
         self.graph = graph
         self.chain = chain
+        self.policy = policy
         self.host = chain[-1]
         self.repeats = repeats
         self.steady = steady
@@ -102,13 +110,20 @@ class _Placing:
 
     def on_host(self, *, is_open: bool = False) -> Plan:
         """The plan that is all on the host."""
-        host = Candidate(self.host)
-        choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
+        if self.policy.precisions:
+            table = self._table((self.host,))
+            choices = table.choices(table.in_order())
+        else:
+            host = Candidate(self.host)
+            choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
         return Plan(self.graph, self._steps(units_of(self.graph, choices, repeats=self.repeats)), is_open=is_open)
+
+    def _table(self, asked: Sequence[Device]) -> Table:
+        return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, steady=self.steady)
 
     def cheapest(self, asked: Sequence[Device], *, is_doubtful: bool) -> Plan:
         """The cheapest of the plan of least cut and of those on one device."""
-        table = Table(self.graph, self.regions, self.works, asked, repeats=self.repeats, steady=self.steady)
+        table = self._table(asked)
         starts = [table.single(device) for device in asked]
         singles = {device.name: table.layout(start) for device, start in zip(asked, starts, strict=True)}
         cut = table.cheapest(starts, singles.values())
@@ -132,7 +147,7 @@ class _Placing:
 
     def as_named(self) -> Plan:
         """The plan in which devices get what they can, in the user's order."""
-        table = Table(self.graph, self.regions, self.works, self.chain)
+        table = self._table(self.chain)
         meant = labels = table.in_order()
         if any(device.coalesces for device in self.chain[:-1]):
             labels = table.worth_a_call(meant)
@@ -143,4 +158,4 @@ class _Placing:
         if log.isEnabledFor(INFO):
             for unit in units:
                 log.info("%s on %s", str(unit.region), str(unit.candidate))
-        return tuple([Step.of(unit, self.chain, is_named=is_named) for unit in units])
+        return tuple([Step.of(unit, self.chain, self.policy, is_named=is_named) for unit in units])

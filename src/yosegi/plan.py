@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from .background import Job
 from .candidates import Candidate, Refusals, candidates_for
+from .choice import adopt, decisions
+from .contract import Guarded
 from .costs import Cost, costs
-from .device import Device, Kernel, host_device
+from .device import Device, Kernel, devices, host_device
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
-from .fuse import Region, fuse
+from .fuse import Region, RegionKind, fuse, is_checked
 from .graph import Graph
 from .partition import Unit
+from .planfile import Kept, PlanFile
+from .precision import IN_FULL, Policy, Precision
 from .table import Table
 from .trace import Record
 from .work import Work, works_of
@@ -37,6 +42,8 @@ class Step:
     """The values that no later step needs."""
     chain: tuple[Device, ...]
     """Who may take over when that fails."""
+    policy: Policy = IN_FULL
+    """In which precisions that may be, and how far off results may be."""
     is_named: bool = False
     """Whether the user has named the devices: then their order is the user's."""
     refused: Refusals = ()
@@ -48,12 +55,16 @@ class Step:
     """The kernels that are being compiled in the background."""
     last: Record | None = None
     """How it ran the last time."""
+    missed: dict[Candidate, str] = field(default_factory=dict)
+    """Who was further off than the tolerance, and how far."""
     _others: tuple[tuple[Candidate, ...], Refusals] | None = None
 
     @classmethod
-    def of(cls, unit: Unit, chain: tuple[Device, ...], *, is_named: bool) -> Step:
+    def of(cls, unit: Unit, chain: tuple[Device, ...], policy: Policy, *, is_named: bool) -> Step:
         """A unit as a step."""
-        return cls(unit.region, unit.candidate, unit.works, unit.frees, chain, is_named, unit.refused, unit.is_pinned)
+        return cls(
+            unit.region, unit.candidate, unit.works, unit.frees, chain, policy, is_named, unit.refused, unit.is_pinned
+        )
 
     @property
     def device(self) -> Device:
@@ -75,12 +86,24 @@ class Step:
         """Candidates and refusals of the whole unit: what ran its parts one by one need not run them as one. They are
         looked for when they are first needed, which for most steps is never."""
         if self._others is None:
-            found, refused = candidates_for(self.region, self.chain)
+            found, refused = candidates_for(self.region, self.chain, self.policy)
             others = [c for c in found if c != self.candidate]
             if not self.is_named:
                 others.sort(key=lambda c: self.cost_on(c).total)
+            others.sort(key=lambda c: c.precision is Precision.F64)  # what is left when all others miss the tolerance
             self._others = (self.candidate, *others), refused
         return self._others
+
+    @property
+    def tolerance(self) -> float | None:
+        """How far off its results may be, if that is looked at."""
+        return self.policy.tolerance if is_checked(self.region) else None
+
+    def region_on(self, candidate: Candidate) -> Region:
+        """The region in a candidate's precision."""
+        if self.region.precision is candidate.precision:
+            return self.region
+        return replace(self.region, precision=candidate.precision)
 
     def cost_on(self, candidate: Candidate) -> Cost:
         """What it takes on a candidate, by all that is known."""
@@ -91,14 +114,14 @@ class Step:
         `NotReady` is raised until it is done."""
         kernel = self.kernels.get(candidate)
         if kernel is None:
-            kernel = self.kernels.setdefault(candidate, self._compiled(candidate, wait))
+            kernel = self._compiled(candidate, wait)
+            if self.tolerance is not None:
+                kernel = Guarded(kernel, self.region_on(candidate), candidate.device.to_host, self.tolerance)
+            kernel = self.kernels.setdefault(candidate, kernel)
         return kernel
 
     def _compiled(self, candidate: Candidate, wait: bool) -> Kernel:
-        device = candidate.device
-        region = self.region
-        if region.precision is not candidate.precision:
-            region = replace(region, precision=candidate.precision)
+        device, region = candidate.device, self.region_on(candidate)
         if not device.limits.compiles_slowly:
             return device.compile(region)
         job = self.jobs.get(candidate)
@@ -127,7 +150,7 @@ class Plan:
     one of them.
     """
 
-    __slots__ = ("graph", "host_kernel", "inputs", "rivals", "steps", "watch")
+    __slots__ = ("graph", "host_kernel", "inputs", "rivals", "sole_step", "steps", "watch")
 
     def __init__(
         self,
@@ -139,7 +162,7 @@ class Plan:
     ) -> None:
         self.graph = graph
         self.inputs = graph.inputs
-        self.steps = tuple(steps)
+        self._set(steps)
         self.rivals = tuple(rivals)
         self.watch: Watch | None = None
         """Who times its runs now and then, and may change it."""
@@ -150,16 +173,26 @@ class Plan:
 
     def settle(self) -> None:
         """Nothing will change any more: a plan that is one step on the host becomes one call."""
-        if len(self.steps) != 1 or self.steps[0].device is not host_device():
+        step = self.sole_step
+        if step is None or step.device is not host_device() or step.tolerance is not None:
             return
-        region = self.steps[0].region
-        on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
-        if on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs:
-            self.host_kernel = self.steps[0].kernel_on(self.steps[0].candidate)
+        if all("space" not in self.graph.calls[i].attrs for i in self.inputs):
+            self.host_kernel = step.kernel_on(step.candidate)
 
     def become(self, steps: Sequence[Step]) -> None:
-        """Compute the same in other steps from the next run on."""
+        """Compute the same in these steps from the next run on."""
+        self._set(steps)
+
+    def _set(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
+        self.sole_step = self._sole_step()
+        """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
+
+    def _sole_step(self) -> Step | None:
+        if len(self.steps) != 1:
+            return None
+        region = self.steps[0].region
+        return self.steps[0] if (region.inputs, region.outputs) == (self.inputs, self.graph.outputs) else None
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +209,7 @@ class Plan:
         if len(chain) < 2:
             return {}
         regions = fuse(self.graph)
-        table = Table(self.graph, regions, works_of(self.graph, regions), chain)
+        table = Table(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
         return {device.name: table.layout(table.single(device)).forecast for device in chain}
 
     def explain(self) -> Explanation:
@@ -194,8 +227,55 @@ class Plan:
             "singles": [{"device": name, **forecast.to_json()} for name, forecast in self.singles().items()],
         }
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Put the plan in a file, from which `load_plan` runs it again: on the same devices, with the same kernels.
+
+        From now on its kernels are those that it would get in the long run: those of the first runs may be others.
+        """
+        for step in self.steps:
+            if not step.region.repeats:
+                step.region = replace(step.region, repeats=True)
+                step.kernels.clear()
+            step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
+        if self.host_kernel is not None:
+            self.settle()
+        users = {step.device.name: step.device.identity for step in self.steps}
+        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, decisions()).write(path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Plan:
+        """The plan of a file. Raises `PlanRefused` if it cannot run as it did."""
+        file = PlanFile.read(path)
+        present = {device.name: device for device in devices()}
+        file.check(present)
+        adopt(file.kernels)
+        plan = cls(file.graph, [_loaded(file.graph, step, present) for step in file.steps])
+        for step in plan.steps:
+            step.kernel_on(step.candidate)
+        return plan
+
     def __repr__(self) -> str:
         return f"<plan of {len(self.steps)} steps for {len(self.graph.calls)} values>"
+
+
+def _kept(step: Step) -> Kept:
+    region = step.region
+    return Kept(
+        step.device.name,
+        step.candidate.precision.value,
+        region.kind.value,
+        region.nodes,
+        region.inputs,
+        region.outputs,
+        step.frees,
+    )
+
+
+def _loaded(graph: Graph, kept: Kept, present: Mapping[str, Device]) -> Step:
+    candidate = Candidate(present[kept.device], Precision(kept.precision))
+    kind = RegionKind(kept.kind)
+    region = Region(graph, kind, kept.nodes, kept.inputs, kept.outputs, True, candidate.precision)
+    return Step(region, candidate, tuple(works_of(graph, [region])), kept.frees, (candidate.device,), is_named=True)
 
 
 def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
@@ -209,7 +289,7 @@ def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
         "inputs": [repr(calls[n].spec) for n in step.region.inputs],
         "outputs": [repr(calls[n].spec) for n in step.region.outputs],
         "reads": sorted({made[n] for n in step.region.inputs if n in made}),
-        "candidates": [_told_of(step, candidate) for candidate in step.candidates],
+        "candidates": [_told_of(step, c) for c in sorted(step.candidates, key=lambda c: c != step.candidate)],
         "refused": [{"device": d, "reason": r} for d, r in step.refusals],
         "actual": None if step.last is None else step.last.to_json(),
     }
@@ -229,9 +309,15 @@ def _told_of(step: Step, candidate: Candidate) -> dict[str, Any]:
 
 
 def _why_not(step: Step, candidate: Candidate) -> str:
-    if step.is_named:
+    if candidate in step.missed:
+        return step.missed[candidate]
+    if candidate.precision is Precision.F64:
+        return "for a tolerance that nothing else meets"
+    if step.is_named and candidate.device is not step.device:
         return f"{step.device.name} was named before it"
     there, here = step.cost_on(candidate).total, step.cost_on(step.candidate).total
+    if there <= here and candidate.device is step.device:
+        return "taken to be slower, before it is measured"
     if there <= here:
         return "no more by itself, but more with what would have to move, or to be called, for it"
     return f"{there / here:.1f} times as long"

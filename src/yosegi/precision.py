@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from typing import Final
 
 
 class Precision(Enum):
@@ -21,4 +24,47 @@ class Precision(Enum):
     BF16X3 = "bf16x3"
     """Operands as sums of three bfloat16 numbers, 24 bits in all: six products, the least significant left out."""
 
+    F64 = "f64"
+    """64-bit floats, rounded in the end: for tolerances that nothing else meets."""
+
     __hash__ = object.__hash__  # by identity: candidates are looked up for every region of every plan
+
+    @property
+    def typical(self) -> float:
+        """The error of a product of ordinary numbers, to begin with: on real inputs it is measured."""
+        return _TYPICAL[self]
+
+
+_TYPICAL: Final = {
+    Precision.BF16: 3e-3, Precision.F16: 4e-4, Precision.TF32: 4e-4, Precision.BF16X2: 1e-5, Precision.BF16X3: 1e-6,
+    Precision.FULL: 3e-7, Precision.F64: 3e-8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which precisions users admit."""
+
+    precisions: tuple[Precision, ...] = ()
+    """Other than the inputs' own, the one that is taken to be fastest first."""
+    tolerance: float | None = None
+    """What the error of a product or reduction may be at most; `None`: it is not looked at."""
+
+
+STRATEGIES: Final = ("f32", "f16", "adaptive")
+"""What users ask for."""
+_HALVES: Final = (Precision.F16, Precision.BF16)
+_REDUCED: Final = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16X2, Precision.BF16X3)
+
+
+@cache
+def policy_of(strategy: str, tolerance: float) -> Policy:
+    """What a strategy admits. Of the precisions, those are tried under a tolerance that typically meet it."""
+    if strategy == "adaptive":
+        tried = tuple([p for p in _REDUCED if p.typical <= tolerance])
+        return Policy((*tried, Precision.F64), tolerance)
+    return Policy(_HALVES if strategy == "f16" else ())
+
+
+IN_FULL: Final = Policy()
+"""Nothing but the inputs' own."""

@@ -22,6 +22,7 @@ from .errors import (
     LaunchFailure,
     NotReady,
     OutOfMemory,
+    ToleranceMissed,
     Unsupported,
     ValuesLost,
     YosegiError,
@@ -69,7 +70,9 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     for candidate in candidates:
         device = candidate.device
         is_last = candidate is candidates[-1]
-        against = None if is_last else health.reason_against(device.name, step.region)
+        if not is_last and _is_hopeless(step, candidate):
+            continue
+        against = None if is_last else health.reason_against(device.name, step.region_on(candidate))
         if against is not None:
             if current().on_fallback == "error":
                 raise LaunchFailure(f"{device.name} is in quarantine: {against}")
@@ -82,6 +85,12 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             except NotReady as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 break
+            except ToleranceMissed as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                fail(step, candidate, failure)
+                if not is_last:
+                    break
+                made, moved = [Buffer(d, device.space) for d in failure.made], 0  # there is no better one
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
@@ -92,9 +101,16 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                 if is_last:
                     raise
                 break
+            if step.missed:
+                step.candidate = candidate  # from now on, before those that missed
             _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
             return made
     raise AssertionError("the last candidate either runs a step or raises")
+
+
+def _is_hopeless(step: Step, candidate: Candidate) -> bool:
+    """Whether a candidate has missed the tolerance, or another with as many bits has."""
+    return any(candidate.precision.typical >= missed.precision.typical for missed in step.missed)
 
 
 def run_on(
@@ -116,7 +132,7 @@ def run_on(
 def _waits(is_last: bool) -> bool:
     """Whether a step waits for a slow compiler: when nobody else could serve, or nobody else may."""
     options = current()
-    return is_last or not options.background or options.on_fallback == "error"
+    return is_last or not options.background or options.deterministic or options.on_fallback == "error"
 
 
 def _called(is_last: bool, work: Callable[[], Any]) -> Any:
@@ -160,7 +176,11 @@ def _forget_device(device: Device, failure: DeviceFailure) -> None:
 def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
     """Remember that a candidate has failed on a step."""
     device = candidate.device
-    health.note(device.name, step.region, failure)
+    if isinstance(failure, ToleranceMissed):  # that says nothing against the device
+        step.missed[candidate] = str(failure)
+        log.warning("%s on %s: %s", str(step.region), str(candidate), str(failure))
+        return
+    health.note(device.name, step.region_on(candidate), failure)
     step.kernels.pop(candidate, None)
     if isinstance(failure, DeviceLost):
         _forget_device(device, failure)

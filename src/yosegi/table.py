@@ -1,4 +1,9 @@
-"""Regions against labels: who can run what, at what cost, and what a labelling comes to."""
+"""Regions against labels: who can run what, at what cost, and what a labelling comes to.
+
+A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
+inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, and the cut is
+about devices alone.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from .candidates import Candidate, candidates_for
+from .candidates import Candidate, Refusals, candidates_for
 from .costs import costs
 from .device import Device
 from .forecast import Forecast, comes_from_host, forecast_of, space_of
-from .fuse import Region
+from .fuse import Region, is_checked
 from .graph import Graph
 from .labels import NEVER, Problem, Value, best
 from .memory import HOST
 from .partition import Choice, Unit, units_of
+from .precision import IN_FULL, Policy, Precision
 from .work import Work
 
 _LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
@@ -45,6 +51,7 @@ class Table:
         regions: Sequence[Region],
         works: Sequence[Work],
         asked: Sequence[Device],
+        policy: Policy = IN_FULL,
         *,
         repeats: bool = False,
         steady: Set[int] = frozenset(),
@@ -54,11 +61,20 @@ class Table:
         self.works = works
         self.repeats = repeats
         self.steady = steady
-        found = [candidates_for(region, asked) for region in regions]
-        self.refused = [refused for _, refused in found]
-        self.labels = sorted({c for candidates, _ in found for c in candidates}, key=lambda c: _place(c, asked))
-        number = {c: n for n, c in enumerate(self.labels)}
-        self.can = [[number[c] for c in candidates] for candidates, _ in found]
+        self.labels = list(asked)
+        self.policy = policy
+        self.refused: list[Refusals] = []
+        self.ways: list[dict[int, Candidate]] = []
+        """For each region, by label, how that device would run it."""
+        for region, work in zip(regions, works, strict=True):
+            found, refused = candidates_for(region, asked, policy)
+            self.refused.append(refused)
+            ways: dict[int, Candidate] = {}
+            for candidate in found:
+                label = asked.index(candidate.device)
+                if label not in ways or _cost(region, work, candidate) < _cost(region, work, ways[label]):
+                    ways[label] = candidate
+            self.ways.append(ways)
         self.pins = self._pins()
 
     def _pins(self) -> dict[int, int]:
@@ -69,25 +85,22 @@ class Table:
         pins: dict[int, int] = {}
         for n, region in enumerate(self.regions) if pinned else ():
             spaces = {pinned[i] for i in region.inputs if i in pinned}
-            there = [label for label in self.can[n] if self.labels[label].device.space in spaces]
+            there = [label for label in self.ways[n] if self.labels[label].space in spaces]
             if there:
                 pins[n] = there[0]
-                pinned.update(dict.fromkeys(region.outputs, self.labels[there[0]].device.space))
+                pinned.update(dict.fromkeys(region.outputs, self.labels[there[0]].space))
         return pins
 
     # Labellings
 
     def in_order(self) -> list[int]:
         """Each region with the first label that it can have."""
-        return [self.pins.get(n, can[0]) for n, can in enumerate(self.can)]
+        return [self.pins.get(n, next(iter(ways))) for n, ways in enumerate(self.ways)]
 
     def single(self, device: Device) -> list[int]:
         """All that a device can do on it, the rest on the host."""
-        whole = Candidate(device)
-        return [
-            self.pins.get(n, next((label for label in can if self.labels[label] == whole), can[-1]))
-            for n, can in enumerate(self.can)
-        ]
+        own, host = self.labels.index(device), len(self.labels) - 1
+        return [self.pins.get(n, own if own in ways else host) for n, ways in enumerate(self.ways)]
 
     def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[Layout]) -> list[int]:
         """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
@@ -99,12 +112,12 @@ class Table:
         What a named device takes to compute plays no part: it is meant. A single piece is what was asked for.
         """
         host = len(self.labels) - 1
-        pieces = [u.candidate for u in units_of(self.graph, self.choices(labels)) if u.candidate.device.coalesces]
-        if sum(candidate != self.labels[host] for candidate in pieces) <= 1:
+        users = [u.candidate.device for u in units_of(self.graph, self.choices(labels))]
+        if sum(device.coalesces and device is not self.labels[host] for device in users) <= 1:
             return labels
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, can in enumerate(self.can):
-            for label in can:
+        for n, ways in enumerate(self.ways):
+            for label in ways:
                 own[n][label] = self._cost(n, label) if label == host else _LITTLE * label
         calls = [*self._calls()[:-1], 0.0]
         problem = Problem([0] * len(self.labels), calls, own, (), self._feeders(), ())
@@ -116,8 +129,9 @@ class Table:
         for n, label in enumerate(labels):
             refused = self.refused[n]
             if instead_of is not None and instead_of[n] != label:
-                refused = (*refused, (self.labels[instead_of[n]].device.name, _NOT_WORTH_IT))
-            made.append(Choice(self.regions[n], self.labels[label], self.works[n], refused, n in self.pins))
+                refused = (*refused, (self.labels[instead_of[n]].name, _NOT_WORTH_IT))
+            region, is_alone = self.regions[n], self.policy.tolerance is not None and is_checked(self.regions[n])
+            made.append(Choice(region, self.ways[n][label], self.works[n], refused, n in self.pins, is_alone))
         return made
 
     def layout(self, labels: Sequence[int]) -> Layout:
@@ -128,15 +142,10 @@ class Table:
     # Costs
 
     def _cost(self, region: int, label: int) -> float:
-        """A region under a label, with its launch if that is its own."""
-        candidate, work = self.labels[label], self.works[region]
-        measured = None if candidate.device.coalesces else costs.measured(self.regions[region], candidate)
-        if measured is not None:
-            return measured
-        return costs.region(work, candidate) + costs.speed(candidate.device).converting(work, candidate.precision)
+        return _cost(self.regions[region], self.works[region], self.ways[region][label])
 
     def _calls(self) -> list[float]:
-        return [costs.speed(c.device).launch if c.device.coalesces else 0.0 for c in self.labels]
+        return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
 
     def _corrections(self, known: Iterable[Layout]) -> list[float]:
         """For each label, how many times their lines the units took that were measured."""
@@ -145,20 +154,20 @@ class Table:
             for unit in layout.units:
                 seconds = costs.measured(unit.region, unit.candidate)
                 if seconds is not None:
-                    label = self.labels.index(unit.candidate)
+                    label = self.labels.index(unit.candidate.device)
                     timed[label] += seconds
                     lines[label] += costs.line(unit.works, unit.candidate).total
         return [t / line if line else 1.0 for t, line in zip(timed, lines, strict=True)]
 
     def _problem(self, corrections: Sequence[float]) -> Problem:
-        names = list(dict.fromkeys((HOST, *[c.device.space for c in self.labels], *self._outside().values())))
-        spaces = [names.index(c.device.space) for c in self.labels]
+        names = list(dict.fromkeys((HOST, *[d.space for d in self.labels], *self._outside().values())))
+        spaces = [names.index(d.space) for d in self.labels]
         ways = [[costs.way(a, b) for b in names] for a in names]
         is_wanted = frozenset(self.graph.outputs) if comes_from_host(self.graph) else frozenset()
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, can in enumerate(self.can):
+        for n, ways_of in enumerate(self.ways):
             back = sum(self.graph.calls[o].spec.nbytes for o in self.regions[n].outputs if o in is_wanted)
-            for label in [self.pins[n]] if n in self.pins else can:
+            for label in [self.pins[n]] if n in self.pins else ways_of:
                 own[n][label] = self._cost(n, label) * corrections[label]
                 if back and spaces[label]:
                     own[n][label] += ways[spaces[label]][0].seconds(back)
@@ -188,6 +197,11 @@ class Table:
         return [max((maker[i] for i in region.inputs if i in maker), default=-1) for region in self.regions]
 
 
-def _place(candidate: Candidate, asked: Sequence[Device]) -> tuple[int, str]:
-    """Labels stand in the order of the devices, each with its full precision first."""
-    return asked.index(candidate.device), "" if candidate == Candidate(candidate.device) else candidate.precision.value
+def _cost(region: Region, work: Work, candidate: Candidate) -> float:
+    """A region in a way to run it, with its launch if that is its own. Float64 comes after everything else."""
+    if candidate.precision is Precision.F64:
+        return NEVER
+    measured = None if candidate.device.coalesces else costs.measured(region, candidate)
+    if measured is not None:
+        return measured
+    return costs.region(work, candidate) + costs.speed(candidate.device).converting(work, candidate.precision)

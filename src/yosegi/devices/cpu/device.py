@@ -14,9 +14,12 @@ from ...fuse import Region
 from ...memory import HOST
 from ...memory.pool import memory_limit
 from ...op import OpKind
+from ...precision import Precision
 from ...store import processor
+from ...wide import wide_kernel
 from .limit import Account
 from .natives import Natives
+from .reduced import Reduced
 from .results import Results
 from .stages import compile_region
 
@@ -35,13 +38,14 @@ class Cpu:
         limit = memory_limit(self.name)
         self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
-        self.limits = Limits(frozenset(ALL), frozenset(OpKind))
         self.natives = Natives()
+        self.reduced = Reduced(self.natives, self.results)
+        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
 
     @property
     def description(self) -> str:
         """What it is, and what its kernels are."""
-        return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}"
+        return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}, {self.reduced}"
 
     @property
     def identity(self) -> str:
@@ -49,12 +53,15 @@ class Cpu:
         return "\n".join([processor(), f"NumPy {np.__version__}", str(self.natives)])
 
     def supports(self, region: Region) -> str | None:
-        """Everything: reference bodies are defined for every op."""
-        return None
+        """Everything: reference bodies are defined for every op. Some products in a reduced precision, too."""
+        return None if region.precision is Precision.FULL else self.reduced.refusal(region)
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        kernel = compile_region(region, self.natives, self.results)
+        if region.precision is Precision.F64:
+            kernel = wide_kernel(region)
+        else:
+            kernel = compile_region(region, self.natives, self.results, self.reduced.body)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:

@@ -1,0 +1,130 @@
+"""`precision="adaptive"`: the fastest precision within the tolerance, found on the real inputs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hostile
+import yosegi as ys
+from fakes import installed
+from fakes.reduced import Reduced
+from yosegi.errors import ArgumentError, FallbackWarning
+from yosegi.precision import Precision
+from yosegi.trace import trace
+
+RNG = np.random.default_rng(7)
+A, B = (RNG.standard_normal((96, 96), np.float32) for _ in range(2))
+CANCELLING = np.concatenate([A, -A], axis=1), np.concatenate([B, B * (1 + 1e-6)], axis=0).astype(np.float32)
+
+
+def product(device: Reduced, tol: float, a: Any = A, b: Any = B) -> Any:
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=tol):
+        return (ys.asarray(a) @ ys.asarray(b)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("tol", "precision"),
+    [(1e-1, Precision.BF16), (1e-2, Precision.BF16), (1e-3, Precision.F16), (1e-4, Precision.BF16X2),
+     (5e-6, Precision.BF16X3), (9e-7, Precision.FULL)],
+)  # fmt: skip
+def test_the_coarsest_precision_within_the_tolerance(tol: float, precision: Precision) -> None:
+    device = Reduced(*hostile.ALL)
+    got = product(device, tol)
+    assert device.ran == [precision]
+    assert hostile.true_error(got, A.astype(float) @ B.astype(float), by_norm=True) <= tol
+
+
+@pytest.mark.parametrize("strategy", ["f32", "f16"])
+def test_without_it_nobody_looks(strategy: str) -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision=strategy):
+        (ys.asarray(CANCELLING[0]) @ ys.asarray(CANCELLING[1])).numpy()
+    assert device.ran == [Precision.FULL if strategy == "f32" else Precision.BF16]
+
+
+def test_a_miss_raises_the_precision_for_good_and_is_told() -> None:
+    device = Reduced(Precision.BF16, Precision.BF16X2)
+    with (
+        installed(device) as name,
+        ys.options(device=name, precision="adaptive", tol=1e-2, on_fallback="warn"),
+        pytest.warns(FallbackWarning, match=r"ToleranceMissed: bf16: an error of"),
+    ):
+        f = ys.jit(lambda a, b: a @ b)
+        x, y = map(ys.asarray, CANCELLING)
+        got = f(x, y).numpy()
+        assert device.ran == [Precision.BF16, Precision.BF16X2, Precision.FULL]
+        assert trace.records[-1].device == "cpu"  # in float64
+        told = str(f.plans[0].explain())
+        assert "cpu in f64" in told
+        assert "bf16: an error of" in told
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            again = f(x, y).numpy()
+    assert device.ran == [Precision.BF16, Precision.BF16X2, Precision.FULL]
+    truth = CANCELLING[0].astype(float) @ CANCELLING[1].astype(float)
+    assert hostile.true_error(got, truth, by_norm=True) <= 1e-2
+    np.testing.assert_array_equal(got, again)
+
+
+def test_inputs_that_get_worse_are_found_out() -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):
+        for inputs in ((A, B), CANCELLING):
+            shape = [np.resize(i, (96, 192)[:: 1 if n == 0 else -1]) for n, i in enumerate(inputs)]
+            got = (ys.asarray(shape[0]) @ ys.asarray(shape[1])).numpy()
+            truth = shape[0].astype(float) @ shape[1].astype(float)
+            assert hostile.true_error(got, truth, by_norm=True) <= 1e-2
+
+
+def test_a_tolerance_that_nothing_meets_gets_the_best_there_is() -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-12):
+        y = ys.asarray(A) @ ys.asarray(B)
+        plan = ys.plan(y)
+        got = y.numpy()
+    np.testing.assert_array_equal(got, (A.astype(float) @ B.astype(float)).astype(np.float32))
+    assert "f64: an error of" in str(plan.explain())
+
+
+def test_loops_beside_products_run_as_always() -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):
+        y = ys.exp(ys.tanh(ys.asarray(A) @ ys.asarray(B)) * 2)
+        plan = ys.plan(y)
+        y.numpy()
+    assert [s.candidate.precision for s in plan.steps] == [Precision.BF16, Precision.FULL]
+
+
+def test_float64_is_not_looked_at() -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):
+        got = (ys.asarray(A.astype(float)) @ ys.asarray(B.astype(float))).numpy()
+    np.testing.assert_allclose(got, A.astype(float) @ B.astype(float), rtol=1e-12)
+    assert device.ran == [Precision.FULL]
+
+
+def test_options_are_a_decorator_too() -> None:
+    device = Reduced(Precision.BF16)
+    with installed(device) as name:
+
+        @ys.options(device=name, precision="adaptive", tol=1e-2)
+        def layer(a: Any, b: Any) -> Any:
+            return (ys.asarray(a) @ ys.asarray(b)).numpy()
+
+        layer(A, B)
+    assert device.ran == [Precision.BF16]
+
+
+@pytest.mark.parametrize("tol", [0, -1, float("inf"), float("nan"), "much"])
+def test_tolerances_that_are_none(tol: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"\[options\] expected a positive number for tol"), ys.options(tol=tol):
+        pass
+
+
+@pytest.mark.parametrize("seed", range(5_000, 5_150))
+def test_a_hostile_program_is_within_its_tolerance(seed: int) -> None:
+    hostile.check(seed)

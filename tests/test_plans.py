@@ -1,0 +1,153 @@
+"""Plans on disk: the same bits from another process, or a refusal that names what has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+from fakes import FakeDevice, installed
+from yosegi.errors import ArgumentError, PlanRefused
+
+RNG = np.random.default_rng(3)
+X, W, B = RNG.standard_normal((65, 127), np.float32), RNG.standard_normal((127, 33), np.float32), np.float32([0.5])
+PICTURE, KERNEL = RNG.standard_normal((2, 8, 30, 30), np.float32), RNG.standard_normal((8, 8, 3, 3), np.float32)
+
+
+def program(x: Any, w: Any, b: Any) -> Any:
+    y = ys.nn.softmax(ys.nn.gelu(x @ w + b), axis=-1)
+    return y, ys.sum(y * x[:, :33], axis=0)
+
+
+AGAIN = """
+import sys, numpy as np, yosegi as ys
+given = np.load(sys.argv[1])
+made = ys.load_plan(sys.argv[2])(*[given[n] for n in given.files])
+np.savez(sys.argv[3], *[m.numpy() for m in made])
+"""
+
+
+def elsewhere(tmp_path: Path, arrays: list[Any], plan: Path) -> list[Any]:
+    """What another process makes of a plan."""
+    np.savez(tmp_path / "in.npz", *arrays)
+    files = [str(tmp_path / "in.npz"), str(plan), str(tmp_path / "out.npz")]
+    subprocess.run([sys.executable, "-c", AGAIN, *files], check=True, env=dict(os.environ), timeout=120)
+    made = np.load(tmp_path / "out.npz")
+    return [made[n] for n in made.files]
+
+
+@pytest.mark.parametrize("case", ["program", "convolution"])
+def test_another_process_gives_the_same_bits(case: str, tmp_path: Path) -> None:
+    function = program if case == "program" else lambda x, w: (ys.nn.conv2d(x, w),)
+    arrays = [X, W, B] if case == "program" else [PICTURE, KERNEL]
+    f = ys.jit(function)
+    own = [y.numpy() for y in f(*map(ys.asarray, arrays))]
+    f.plans[0].save(tmp_path / "plan.json")
+    for mine, theirs in zip(own, elsewhere(tmp_path, arrays, tmp_path / "plan.json"), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_plan_that_was_not_jitted(tmp_path: Path) -> None:
+    def made() -> Any:
+        return ys.tanh(ys.asarray(X) @ ys.asarray(W) + ys.asarray(B))
+
+    ys.plan(made()).save(tmp_path / "plan.json")
+    (again,) = ys.load_plan(tmp_path / "plan.json")(X, W, B)
+    np.testing.assert_array_equal(made().numpy(), again.numpy())
+
+
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    ys.plan(ys.asarray(X) @ ys.asarray(W)).save(path)
+    return path
+
+
+def test_a_device_that_has_changed_is_a_reason(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    data = json.loads(path.read_text())
+    data["devices"]["cpu"] = data["devices"]["cpu"].replace("NumPy ", "NumPy 0.")
+    path.write_text(json.dumps(data))
+    with pytest.raises(PlanRefused, match=r"cpu is not what the plan was made for: NumPy 0\.\S+ before, NumPy \S+ now"):
+        ys.load_plan(path)
+
+
+def test_a_device_that_is_gone_is_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    with installed(FakeDevice()) as name, ys.options(device=name):
+        ys.plan(ys.asarray(X) * 2).save(path)
+    with pytest.raises(PlanRefused, match=rf"the plan needs {name}, which is not there"):
+        ys.load_plan(path)
+
+
+def test_another_version_is_a_reason(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"sources": "others"}))
+    with pytest.raises(PlanRefused, match="was written by another version"):
+        ys.load_plan(path)
+
+
+def test_other_kernels_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
+    path = saved(tmp_path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"kernels": {"this work": "generated"}}))
+    monkeypatch.setattr("yosegi.choice._decided", {"this work": "another"})
+    with pytest.raises(PlanRefused, match="the kernel 'generated', where this process has chosen 'another'"):
+        ys.load_plan(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: [],
+        lambda d: {},
+        lambda d: d | {"format": "other"},
+        lambda d: d | {"graph": {"calls": 3}},
+        lambda d: d | {"steps": [{**d["steps"][0], "nodes": [99]}]},
+        lambda d: d | {"steps": [{**d["steps"][0], "precision": "f8"}]},
+        lambda d: d | {"devices": {"cpu": 3}},
+    ],
+)
+def test_files_that_are_no_plans(change: Any, tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ArgumentError, match=r"\[load_plan\] expected a plan, got"):
+        ys.load_plan(path)
+
+
+def test_files_that_are_not_there_or_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"\[load_plan\] expected a plan, got"):
+        ys.load_plan(tmp_path / "none.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"\[save\] expected a file that can be written"):
+        ys.plan(ys.asarray(X) + 1).save(tmp_path / "file" / "plan.json")
+
+
+def test_other_inputs_are_a_mistake(tmp_path: Path) -> None:
+    loaded = ys.load_plan(saved(tmp_path))
+    for wrong in [(X,), (X, W.T), (X.astype(float), W)]:
+        with pytest.raises(ArgumentError, match=r"\[plan\] expected inputs"):
+            loaded(*wrong)
+
+
+def test_deterministic_runs_give_the_same_bits_from_the_first_on() -> None:
+    with ys.deterministic():
+        first, *others = ([y.numpy() for y in program(*map(ys.asarray, (X, W, B)))] for _ in range(12))
+    for other in others:
+        for mine, theirs in zip(first, other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_deterministic_plans_are_neither_measured_nor_changed() -> None:
+    with installed(FakeDevice(), alone=True), ys.deterministic():
+        plan = ys.plan(ys.asarray(X) @ ys.asarray(W))
+        assert plan.watch is None
+        assert plan.rivals == ()
+        assert plan.steps[0].device.name.startswith("fake")
