@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos gpu native-ops bench bench-matrix regret bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,11 @@ conformance: $(READY)
 	$(BIN)/python -m pip install -q -r "$(SUITE)/requirements.txt"
 	cd "$(SUITE)" && ARRAY_API_TESTS_MODULE=yosegi $(CURDIR)/$(BIN)/python -m pytest array_api_tests \
 	    -q -p no:cacheprovider -W ignore --max-examples $(EXAMPLES) --xfails-file $(CURDIR)/tests/conformance-xfails.txt
+
+# Products, convolutions and reductions of hostile inputs under tolerances: every error within its own.
+PROGRAMS ?= 1000
+contract: $(READY)
+	PYTHONPATH=tests YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/hostile.py --programs $(PROGRAMS)
 
 # Random programs over failing devices: every result right, nothing escapes, memory comes back.
 GRAPHS ?= 2000

@@ -59,7 +59,9 @@ def test_a_plan_that_was_not_jitted(tmp_path: Path) -> None:
         return ys.tanh(ys.asarray(X) @ ys.asarray(W) + ys.asarray(B))
 
     ys.plan(made()).save(tmp_path / "plan.json")
-    (again,) = ys.load_plan(tmp_path / "plan.json")(X, W, B)
+    loaded = ys.load_plan(tmp_path / "plan.json")
+    assert [s.shape for s in loaded.inputs] == [B.shape, X.shape, W.shape]
+    (again,) = loaded(B, X, W)
     np.testing.assert_array_equal(made().numpy(), again.numpy())
 
 

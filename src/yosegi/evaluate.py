@@ -281,13 +281,14 @@ class LoadedPlan:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self.inputs = tuple([plan.graph.calls[i].spec for i in plan.inputs])
+        """The shapes and dtypes that it takes."""
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
-        plan = self._plan
-        specs = [plan.graph.calls[i].spec for i in plan.inputs]
+        plan, specs = self._plan, self.inputs
         given = [asarray(value) for value in inputs]
         if [(t.shape, t.dtype) for t in given] != [(s.shape, s.dtype) for s in specs]:
-            raise ArgumentError(f"[plan] expected inputs {specs}, got {[t._node.spec for t in given]}")
+            raise ArgumentError(f"[plan] expected inputs {list(specs)}, got {[t._node.spec for t in given]}")
         leaves = [t._node for t in given]
         calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
         made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
