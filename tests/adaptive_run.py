@@ -82,7 +82,7 @@ def main() -> None:
         import torch  # type: ignore[no-redef]
     there = "cuda" if device.is_gpu else "cpu"
     print(f"{device.name}: {device.description}")
-    print("| n | tol | precision | error | times as fast as f32 (spread) | PyTorch by hand, times its own f32 | ours over that |")
+    print("| n | tol | precision | error | times f32 (spread) | PyTorch by hand, times its f32 | ours, times by hand |")
     print("|---|---|---|---|---|---|---|")
     for n in map(int, args.sizes.split(",")):
         rng = np.random.default_rng(n)
