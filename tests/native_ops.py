@@ -10,12 +10,12 @@ from typing import Any
 
 import yosegi as ys
 from samples import BUILT_BY_INDEXING, SAMPLES
+from yosegi.candidates import refusal
 from yosegi.device import Device
 from yosegi.expand import expand
 from yosegi.fuse import Region, fuse
 from yosegi.graph import Graph, capture, graph_of
 from yosegi.op import REGISTRY
-from yosegi.place import refusal
 from yosegi.simplify import simplify
 
 

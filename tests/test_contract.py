@@ -12,18 +12,24 @@ import yosegi as ys
 from fakes.reduced import Reduced
 from native_code import region_of
 from yosegi.contract import Guarded, relative_error
-from yosegi.device import Kernel
+from yosegi.device import Kernel, host_device
 from yosegi.errors import ToleranceMissed
+from yosegi.fuse import Region
 from yosegi.op import REGISTRY
 from yosegi.precision import Precision
 from yosegi.rows import rows_of
-from yosegi.wide import wide_kernel, wide_outputs
+from yosegi.wide import wide_outputs, widened
 
 RNG = np.random.default_rng(5)
 
 
 def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape, np.float32)
+
+
+def wide_kernel(region: Region) -> Kernel:
+    """The region in float64, rounded in the end."""
+    return host_device().compile(widened(region))
 
 
 X, W, B, R = normal(200, 32), normal(32, 48), normal(48), normal(200, 48)

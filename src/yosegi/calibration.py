@@ -41,8 +41,11 @@ _QUICK: Final = 0.5  # seconds a device, on first use
 _ROW: Final = 64  # calls in a row, of which one is a share
 _ROUNDS: Final = 3
 _IN_PRECISIONS: Final = ("products", "thin")  # what is timed in every precision
+_GROWING: Final = ("bandwidth", "loops", "products", "reductions", "movement", "thin")  # what there is a larger one of
 _MOVED: Final = ("launch", "bandwidth")  # what is moved: few bytes, and many; and timed, however long that takes
 _PARTS: Final = 8  # regions of a call that is made of several
+_LARGE: Final = 3072  # rows and columns of what fast devices are measured with
+_LITTLE: Final = 4.0  # times the time of a launch: a probe that takes less says more of the launch than of the work
 _LEAST: Final = 0.05  # of a time that is left when the rest of it is explained: more is taken for noise
 
 
@@ -85,6 +88,22 @@ def probes() -> dict[str, Probe]:
     return {name: _probe(name, function, arrays) for name, function, arrays in given}
 
 
+@cache
+def larger_probes() -> dict[str, Probe]:
+    """The same for devices that are done with those before their launches are."""
+    rng = np.random.default_rng(0)
+    square, large = (rng.random(shape, np.float32) for shape in ((_LARGE, _LARGE), (1 << 24,)))
+    given: list[tuple[str, Callable[..., Tensor], Sequence[Any]]] = [
+        ("bandwidth", lambda x, y: add(multiply(x, y), x), (large, large[::-1].copy())),
+        ("loops", lambda x: tanh(multiply(exp(tanh(x)), x)), (large,)),
+        ("products", matmul, (square, square[::-1].copy())),
+        ("reductions", lambda x: total(multiply(x, x), axis=1), (square,)),
+        ("movement", lambda x: permute_dims(x, (1, 0)), (square,)),
+        ("thin", matmul, (square[:8], square)),
+    ]
+    return {name: _probe(name, function, arrays) for name, function, arrays in given}
+
+
 def _constant(array: Any) -> Tensor:
     value = asarray(array)
     return Tensor(Node(Call(embedded, {"array": array}, (), (spec(value.shape, value.dtype),)), ()))
@@ -116,6 +135,8 @@ class _Meter:
         self.seconds = seconds
         self.tell = tell
         self.compiling: list[float] = []
+        self.probes: dict[str, Probe] = {}
+        """Those that suit the device."""
         self.best: dict[str, float] = {}
         """The shortest time of each call, from an idle device until it is idle again."""
 
@@ -131,7 +152,7 @@ class _Meter:
         launch = self.best["row"] / _ROW
         speed = Speed(launch=launch, bandwidth=1e10, wait=max(0.0, self.best["launch"] - launch), is_measured=True)
         if "bandwidth" in self.best:
-            speed = replace(speed, bandwidth=probes()["bandwidth"].work.nbytes / self._body("bandwidth", speed))
+            speed = replace(speed, bandwidth=self.probes["bandwidth"].work.nbytes / self._body("bandwidth", speed))
         if "parts" in self.best:
             speed = replace(speed, part=self._body("parts", speed) / _PARTS)
         upload, download = self._ways(speed)
@@ -145,12 +166,19 @@ class _Meter:
 
     def _calls(self, until: float) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Everything that can be timed, as far as it could be compiled until then."""
-        device = self.device
+        device, launch = self.device, 0.0
         for probe in probes().values():
             if probe.name == "parts" and not device.coalesces:
                 continue
             found = self._compiled(probe, Precision.FULL, until)
+            if found is not None and probe.name in _GROWING and self._once(found) < _LITTLE * launch:
+                start = perf_counter()
+                probe = larger_probes()[probe.name]
+                until += perf_counter() - start  # making them is not the device's time
+                found = self._compiled(probe, Precision.FULL, until) or found
+            self.probes[probe.name] = probe
             if found is not None:
+                launch = self._once(found) if probe.name == "launch" else launch
                 yield probe.name, found
             if probe.name in _IN_PRECISIONS:
                 for precision in sorted(device.limits.precisions, key=lambda p: p.value):
@@ -183,6 +211,17 @@ class _Meter:
         self.compiling.append(perf_counter() - start)
         return call
 
+    def _once(self, call: Callable[[], Any]) -> float:
+        """What a call takes, roughly."""
+        seconds = []
+        for _ in range(3):
+            self.device.synchronize()
+            start = perf_counter()
+            call()
+            self.device.synchronize()
+            seconds.append(perf_counter() - start)
+        return min(seconds)
+
     def _time(self, calls: dict[str, Callable[[], Any]], seconds: float) -> None:
         """Rounds of all calls, each call for a share of the time, but twice at least."""
         share = seconds / _ROUNDS / len(calls)
@@ -208,7 +247,7 @@ class _Meter:
         """Operations a second, beyond what reading and writing takes."""
         for name in ("loops", "products", "weighted", "reductions", "movement", "convolutions", "doubles", "order"):
             if name in self.best:
-                work, body = probes()[name].work, self._body(name, speed)
+                work, body = self.probes[name].work, self._body(name, speed)
                 beyond = max(body - work.nbytes / speed.bandwidth, _LEAST * body)
                 yield (work.task, work.dtype), work.operations / beyond
 
@@ -219,7 +258,7 @@ class _Meter:
         """
         rates: dict[tuple[Task, str], float] = {}
         conversion = float("inf")
-        works = [probes()[name].work for name in _IN_PRECISIONS]
+        works = [self.probes[name].work for name in _IN_PRECISIONS]
         for precision in self.device.limits.precisions:
             names = [f"{name} {precision.value}" for name in _IN_PRECISIONS]
             if all(name in self.best for name in names):
@@ -234,7 +273,7 @@ class _Meter:
         """To the device's memory and back: few bytes, and many."""
         if not all(f"{name} up" in self.best for name in _MOVED):
             return Way(), Way()
-        sizes = [probes()[name].arrays[0].nbytes for name in _MOVED]
+        sizes = [self.probes[name].arrays[0].nbytes for name in _MOVED]
         there = [self.best[f"{name} up"] for name in _MOVED]
         back = [self.best[f"{name} down"] - self.best[name] + speed.wait for name in _MOVED]
         return _line(sizes, there), _line(sizes, back)

@@ -9,6 +9,7 @@ from .device import Device
 from .fuse import Region, is_checked, multiplies
 from .memory import HOST
 from .precision import IN_FULL, Policy, Precision
+from .wide import widened
 
 Refusals = tuple[tuple[str, str], ...]
 """Devices that do not get a region, by name, and why."""
@@ -30,11 +31,13 @@ def candidates_for(
 ) -> tuple[list[Candidate], Refusals]:
     """The ways to run a region, in the order of the chain, and the devices that cannot, with their reasons.
 
-    A device that can run it in several precisions has them in the order of the policy, and then its inputs' own.
+    A device that can run it in several precisions has them in the order of the policy, then its inputs' own, then
+    float64, which is another region to it.
     """
     found: list[Candidate] = []
     refused: list[tuple[str, str]] = []
     others = _admitted(region, policy)
+    wide = widened(region) if Precision.F64 in others else None
     if region.precision is not Precision.FULL:
         region = replace(region, precision=Precision.FULL)
     for device in chain:
@@ -42,11 +45,16 @@ def candidates_for(
         if reason is not None:
             refused.append((device.name, reason))
             continue
-        for precision in others:
-            if precision in device.limits.precisions and not device.supports(replace(region, precision=precision)):
-                found.append(Candidate(device, precision))
+        found += [Candidate(device, precision) for precision in others if _supports(device, region, precision)]
         found.append(Candidate(device))
+        if wide is not None and refusal(device, wide) is None:
+            found.append(Candidate(device, Precision.F64))
     return found, tuple(refused)
+
+
+def _supports(device: Device, region: Region, precision: Precision) -> bool:
+    has = precision in device.limits.precisions
+    return has and device.supports(replace(region, precision=precision)) is None
 
 
 def _admitted(region: Region, policy: Policy) -> Sequence[Precision]:

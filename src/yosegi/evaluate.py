@@ -111,7 +111,8 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
         plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     if is_named:
         check_fallback(plan, chain[0])
-    if plan.host_kernel is None and len(chain) > 1 and is_measuring() and not options.deterministic:
+    is_open = len(chain) > 1 or bool(policy.precisions)
+    if plan.host_kernel is None and is_open and is_measuring() and not options.deterministic:
         again = None if is_named else partial(_placed_again, smaller, chain, policy, repeats)
         plan.watch = Watch(plan, again)
     return plan

@@ -32,7 +32,7 @@ from .health import health
 from .memory import Buffer
 from .options import current
 from .plan import Plan, Rival, Step
-from .run import fail, run_on, run_plan, run_step, run_steps, to_host, transfers
+from .run import fail, is_worth_trying, run_on, run_plan, run_step, run_steps, to_host, transfers
 from .trace import log
 
 _LATELY: Final = 3  # runs by which a plan is judged
@@ -107,7 +107,9 @@ class Watch:
         self._look_at(plan, inputs)
         if not self._parts:
             parts: list[float] = []
-            outputs = run_steps(plan, plan.steps, inputs, _timed_steps(plan.steps, run_step, parts))
+            timed = _timed_steps(plan.steps, run_step, parts)
+            is_first = not self._totals
+            outputs = run_steps(plan, plan.steps, inputs, _with_precisions(timed, parts) if is_first else timed)
             self._parts = parts if _ran_as_planned(plan) else []
             self.due = self.runs + 1 + (0 if self._parts else self.runs // 4)
             return outputs
@@ -124,6 +126,10 @@ class Watch:
             self.due = self.runs + 1 if is_doubtful else 2 * self.runs
             if self._again is not None:
                 self._review(plan, inputs, outputs)
+            if not self._rivals and min(self._totals) < _SHORT:
+                plan.settle()
+                if plan.host_kernel is not None:
+                    plan.watch = None
         return outputs
 
     def _look_at(self, plan: Plan, inputs: Sequence[Buffer]) -> None:
@@ -150,10 +156,6 @@ class Watch:
             self._make_again(plan, min(self._totals))
         if self._rivals:
             self._try(plan, min(self._rivals, key=lambda r: r.forecast.total), inputs, outputs)
-        if not self._rivals and min(self._totals) < _SHORT:
-            plan.settle()
-            if plan.host_kernel is not None:
-                plan.watch = None
 
     def _make_again(self, plan: Plan, best: float) -> None:
         assert self._again is not None
@@ -318,6 +320,45 @@ def _timed_steps(
         return made
 
     return timed
+
+
+def _with_precisions(
+    run: Callable[[Step, Sequence[Buffer]], list[Buffer]], parts: list[float]
+) -> Callable[[Step, Sequence[Buffer]], list[Buffer]]:
+    """Steps that run so and are timed; where the user admits several precisions, all that the step's device has are
+    tried on the step's own inputs, and the fastest is kept."""
+
+    def tried(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+        made = run(step, inputs)
+        own, best = step.candidate, parts[-1]
+        for candidate in step.candidates if step.policy.precisions else ():
+            if candidate == own or candidate.device is not own.device or not is_worth_trying(step, candidate):
+                continue
+            seconds = _taken(step, candidate, inputs)
+            if seconds is not None:
+                costs.observe(step.region_on(candidate), step.works, candidate, seconds)
+                if seconds < _BETTER * best:
+                    best = parts[-1] = seconds
+                    step.choose(candidate)
+        return made
+
+    return tried
+
+
+def _taken(step: Step, candidate: Candidate, inputs: Sequence[Buffer]) -> float | None:
+    """Seconds that a candidate takes for a step, the second time; nothing if it fails, or is too far off."""
+    try:
+        run_on(step, candidate, inputs, wait=not current().background)
+        candidate.device.synchronize()
+        start = perf_counter()
+        run_on(step, candidate, inputs, wait=False)
+        candidate.device.synchronize()
+        return perf_counter() - start
+    except NotReady:
+        return None
+    except DeviceFailure as failure:
+        fail(step, candidate, failure)
+        return None
 
 
 def _alone(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:

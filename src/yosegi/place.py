@@ -116,7 +116,8 @@ class _Placing:
         else:
             host = Candidate(self.host)
             choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
-        return Plan(self.graph, self._steps(units_of(self.graph, choices, repeats=self.repeats)), is_open=is_open)
+        steps = self._steps(units_of(self.graph, choices, repeats=self.repeats))
+        return Plan(self.graph, steps, is_open=is_open or self._is_open)
 
     def _table(self, asked: Sequence[Device]) -> Table:
         return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, steady=self.steady)
@@ -152,7 +153,12 @@ class _Placing:
         if any(device.coalesces for device in self.chain[:-1]):
             labels = table.worth_a_call(meant)
         units = units_of(self.graph, table.choices(labels, instead_of=meant), repeats=self.repeats)
-        return Plan(self.graph, self._steps(units, is_named=True))
+        return Plan(self.graph, self._steps(units, is_named=True), is_open=self._is_open)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether real inputs will tell which precision is the fastest."""
+        return bool(self.policy.precisions) and is_measuring()
 
     def _steps(self, units: Sequence[Unit], *, is_named: bool = False) -> tuple[Step, ...]:
         if log.isEnabledFor(INFO):

@@ -23,6 +23,7 @@ from .planfile import Kept, PlanFile
 from .precision import IN_FULL, Policy, Precision
 from .table import Table
 from .trace import Record
+from .wide import widened
 from .work import Work, works_of
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class Step:
             return self.region
         return replace(self.region, precision=candidate.precision)
 
+    def choose(self, candidate: Candidate) -> None:
+        """Let another candidate run it, before all others."""
+        self.candidate = candidate
+        self._others = None
+
     def cost_on(self, candidate: Candidate) -> Cost:
         """What it takes on a candidate, by all that is known."""
         return costs.predict(self.region, self.works, candidate)
@@ -121,7 +127,8 @@ class Step:
         return kernel
 
     def _compiled(self, candidate: Candidate, wait: bool) -> Kernel:
-        device, region = candidate.device, self.region_on(candidate)
+        device = candidate.device
+        region = widened(self.region) if candidate.precision is Precision.F64 else self.region_on(candidate)
         if not device.limits.compiles_slowly:
             return device.compile(region)
         job = self.jobs.get(candidate)

@@ -70,7 +70,7 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     for candidate in candidates:
         device = candidate.device
         is_last = candidate is candidates[-1]
-        if not is_last and _is_hopeless(step, candidate):
+        if not is_last and not is_worth_trying(step, candidate):
             continue
         against = None if is_last else health.reason_against(device.name, step.region_on(candidate))
         if against is not None:
@@ -108,9 +108,9 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     raise AssertionError("the last candidate either runs a step or raises")
 
 
-def _is_hopeless(step: Step, candidate: Candidate) -> bool:
-    """Whether a candidate has missed the tolerance, or another with as many bits has."""
-    return any(candidate.precision.typical >= missed.precision.typical for missed in step.missed)
+def is_worth_trying(step: Step, candidate: Candidate) -> bool:
+    """Whether a candidate may meet the tolerance: neither it nor another with as many bits has missed it."""
+    return all(candidate.precision.typical < missed.precision.typical for missed in step.missed)
 
 
 def run_on(

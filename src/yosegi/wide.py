@@ -1,7 +1,7 @@
-"""A region in float64, by reference bodies: what other precisions are compared with, and what is left when all miss.
+"""A region in float64: what other precisions are compared with, and what is left when all of them miss.
 
-Inputs may be slices of what the region was made for: every call is made anew for its arguments. One that names its
-shape does not take them, and raises `UserError`.
+By reference bodies, inputs may be slices of what the region was made for: every call is made anew for its arguments.
+One that names its shape does not take them, and raises `UserError`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from .dtype import DType, as_dtype, complex64, complex128, float32, float64
-from .fuse import Region, is_constant
+from .fuse import Region, RegionKind, is_constant
+from .graph import Graph
 from .node import Call, spec
-from .op import pick
+from .op import convert, leaf_call, pick, pick_call
 from .reference import bind
 
 _WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
@@ -39,16 +40,51 @@ def wide_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:
     return [value(o) for o in region.outputs]
 
 
-def wide_kernel(region: Region) -> Any:
-    """The region as a kernel on host arrays: computed in float64, rounded in the end."""
-    dtypes = [region.graph.calls[o].spec.dtype.numpy for o in region.outputs]
+def widened(region: Region) -> Region:
+    """The region with its arithmetic in float64 (complex128) and its inputs and outputs as they are: one that any
+    device can run that has float64."""
+    graph = region.graph
+    calls: list[Call] = []
+    args: list[tuple[int, ...]] = []
 
-    def kernel(*arrays: Any) -> tuple[Any, ...]:
-        with np.errstate(all="ignore"):
-            made = wide_outputs(region, arrays)
-            return tuple([m.astype(d, copy=False) for m, d in zip(made, dtypes, strict=True)])
+    def add(call: Call, *given: int) -> int:
+        calls.append(call)
+        args.append(given)
+        return len(calls) - 1
 
-    return kernel
+    def wide(entry: int) -> int:
+        own = calls[entry].spec
+        wider = _WIDER.get(own.dtype)
+        return entry if wider is None else add(convert.call((own,), {"dtype": wider}), entry)
+
+    inputs = tuple([add(leaf_call(spec(graph.calls[i].spec.shape, graph.calls[i].spec.dtype))) for i in region.inputs])
+    new = {old: wide(entry) for old, entry in zip(region.inputs, inputs, strict=True)}
+    for entry in region.nodes:
+        for arg in graph.args[entry]:
+            if arg not in new:
+                new[arg] = wide(add(graph.calls[arg]))
+        if entry not in new:
+            given = [new[a] for a in graph.args[entry]]
+            new[entry] = add(_call_for(graph.calls[entry], [calls[g] for g in given]), *given)
+    outputs = []
+    for old in region.outputs:
+        own, made = graph.calls[old].spec, calls[new[old]].spec
+        same = made.dtype is own.dtype
+        outputs.append(new[old] if same else add(convert.call((made,), {"dtype": own.dtype}), new[old]))
+    made_graph = Graph(tuple(calls), tuple(args), tuple(outputs))
+    nodes = tuple([n for n in range(len(calls)) if n not in inputs and not is_constant(made_graph, n)])
+    return Region(made_graph, RegionKind.SEQUENCE, nodes, inputs, tuple(outputs), region.repeats)
+
+
+def _call_for(call: Call, given: Sequence[Call]) -> Call:
+    """The call, made anew for other arguments."""
+    if call.op is pick:
+        return pick_call(given[0].outputs, call.attrs["index"])
+    return call.op.call(tuple([spec(g.spec.shape, g.spec.dtype) for g in given]), _wide_attrs(call))
+
+
+def _wide_attrs(call: Call) -> dict[str, Any]:
+    return {name: _WIDER.get(v, v) if isinstance(v, DType) else v for name, v in call.attrs.items()}
 
 
 def _widened(array: Any) -> Any:
@@ -60,6 +96,5 @@ def _called(call: Call, args: Sequence[Any]) -> Any:
     if call.op is pick:
         return args[0][call.attrs["index"]]
     specs = tuple([spec(a.shape, as_dtype(a.dtype)) for a in args])
-    attrs = {name: _WIDER.get(v, v) if isinstance(v, DType) else v for name, v in call.attrs.items()}
-    made = bind(call.op.call(specs, attrs))(*args)
+    made = bind(call.op.call(specs, _wide_attrs(call)))(*args)
     return made if len(call.outputs) > 1 else np.asarray(made)

@@ -23,7 +23,7 @@ from yosegi.codegen.moves import moves
 from yosegi.codegen.reductions import reduction, second_stage
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
-from yosegi.dtype import ALL, DType, bool_
+from yosegi.dtype import ALL, DType, bfloat16, bool_, float16
 from yosegi.fuse import Region, RegionKind, fuse
 from yosegi.graph import Graph, capture, graph_of
 from yosegi.node import spec
@@ -128,7 +128,7 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, folder: Path)
 
 @translates
 def test_the_compiler_takes_every_kernel(folder: Path) -> None:
-    sources = [split_kernel(1000, 3, CUDA, H200).source]
+    sources = [split_kernel(1000, 3, bfloat16, CUDA, H200).source, split_kernel(1000, 1, float16, CUDA, H200).source]
     for name, number in calls():
         op, sample = REGISTRY[name], SAMPLES[name][number]
         node = op._node(tuple(ys.asarray(a) for a in sample.arrays), sample.attrs)

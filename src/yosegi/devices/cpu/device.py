@@ -16,7 +16,6 @@ from ...memory.pool import memory_limit
 from ...op import OpKind
 from ...precision import Precision
 from ...store import processor
-from ...wide import wide_kernel
 from .limit import Account
 from .natives import Natives
 from .reduced import Reduced
@@ -58,10 +57,7 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        if region.precision is Precision.F64:
-            kernel = wide_kernel(region)
-        else:
-            kernel = compile_region(region, self.natives, self.results, self.reduced.body)
+        kernel = compile_region(region, self.natives, self.results, self.reduced.body)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:

@@ -22,8 +22,7 @@ from .units import Found, find
 
 
 class Reduced(Set[Precision]):
-    """The precisions other than the inputs' own in which this processor computes products, and the products below
-    float32. In float64 there is anything, without a unit for it."""
+    """The precisions below float32 in which this processor computes products, and the products."""
 
     def __init__(self, natives: Natives, results: Results) -> None:
         self._natives = natives
@@ -73,20 +72,18 @@ class Reduced(Set[Precision]):
         return frozenset(found)  # what set operations make of it
 
     def __contains__(self, precision: object) -> bool:
-        return precision is Precision.F64 or (self.products is not None and precision in self.products.precisions)
+        return self.products is not None and precision in self.products.precisions
 
     def __iter__(self) -> Iterator[Precision]:
-        return iter((Precision.F64, *(() if self.products is None else self.products.precisions)))
+        return iter(() if self.products is None else self.products.precisions)
 
     def __len__(self) -> int:
-        return 1 + (0 if self.products is None else len(self.products.precisions))
+        return 0 if self.products is None else len(self.products.precisions)
 
     # The products
 
     def refusal(self, region: Region) -> str | None:
         """Why no product of a region is computed at the region's precision, or `None`."""
-        if region.precision is Precision.F64:
-            return None
         if region.precision not in self:
             return f"it has no {region.precision.value}"
         if not any(_reduces(region, entry) for entry in region.nodes):

@@ -17,13 +17,14 @@ from .launch import Queue
 from .memory import Data, Memory
 from .products import Products
 from .replay import Replayed
+from .splits import SPLIT_TERMS
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA,
 })  # fmt: skip
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
-_FAST: Final = frozenset(Precision) - {Precision.FULL, Precision.F64}
+_FAST: Final = frozenset({Precision.TF32, Precision.F16, *SPLIT_TERMS})
 _PARAMETERS: Final = 4096
 """The bytes of a kernel's parameters; newer GPUs take more."""
 _SIZES: Final = 32

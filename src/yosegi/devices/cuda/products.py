@@ -32,7 +32,7 @@ _TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64
 """cudaDataType_t."""
 _SINGLE, _DOUBLE = 68, 70
 """cublasComputeType_t: sums in float, or in double. Nothing is lowered unless one of the following is asked for."""
-_COMPUTE: Final = {Precision.FULL: _SINGLE, Precision.F16: 74, Precision.BF16: 75, Precision.TF32: 77}
+_TF32: Final = 77
 _NO_SHORT_SUMS: Final = 16
 """cublasMath_t: partial sums of 16-bit products stay in float."""
 _DEFAULT_ALGORITHM: Final = -1
@@ -106,25 +106,23 @@ class Products:
         self._open()
         terms = SPLIT_TERMS.get(precision) if dtype is float32 else None
         if terms is None:
-            compute = (
-                _DOUBLE
-                if dtype in (float64, complex128)
-                else _COMPUTE[precision if dtype is float32 else Precision.FULL]
-            )
+            lowered = _TF32 if precision is Precision.TF32 and dtype is float32 else _SINGLE
+            compute = _DOUBLE if dtype in (float64, complex128) else lowered
             scale = c_double if compute == _DOUBLE else c_float
             return lambda a, b, c: self._gemm(made, dtype, dtype, compute, scale, a.pointer, b.pointer, c.pointer, 0)
         queue, memory = self._queue, self._queue.memory
         count = 1 + max(max(pair) for pair in terms)
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
-        splits = [Launch(queue, split_kernel(size, count, CUDA, queue.target), 1 + count) for size in sizes]
+        half = float16 if precision is Precision.F16 else bfloat16
+        splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1 + count) for size in sizes]
 
         def run(a: Data, b: Data, c: Data) -> None:
-            parts = [[memory.new((size,), bfloat16) for _ in range(count)] for size in sizes]
+            parts = [[memory.new((size,), half) for _ in range(count)] for size in sizes]
             for split, whole, own in zip(splits, (a, b), parts, strict=True):
                 split(whole, *own)
             for number, (i, j) in enumerate(terms):
                 pointers = parts[0][i].pointer, parts[1][j].pointer, c.pointer
-                self._gemm(made, bfloat16, float32, _SINGLE, c_float, *pointers, min(number, 1))
+                self._gemm(made, half, float32, _SINGLE, c_float, *pointers, min(number, 1))
 
         return run
 

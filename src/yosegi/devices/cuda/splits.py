@@ -1,4 +1,4 @@
-"""Floats as sums of bfloat16 numbers, for products that keep more bits than a bfloat16 has."""
+"""Floats as sums of 16-bit ones, for products of these: of one, or of several that keep more bits than one has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Final
 
 from ...codegen.dialect import Dialect, Target
 from ...codegen.kernels import NAME, Kernel, Sizes
+from ...dtype import DType, float16
 from ...precision import Precision
 
 SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
+    Precision.F16: ((0, 0),),
+    Precision.BF16: ((0, 0),),
     Precision.BF16X2: ((1, 0), (0, 1), (0, 0)),
     Precision.BF16X3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
 }
@@ -23,8 +26,9 @@ __device__ __forceinline__ unsigned short leading_part(float x) {
 """
 
 
-def split_kernel(size: int, count: int, dialect: Dialect, target: Target) -> Kernel:
-    """The kernel that takes floats apart: each part is the rest before it, rounded to a bfloat16."""
+def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
+    """The kernel that takes floats apart: each part is the rest before it, rounded to a 16-bit float."""
+    rounded = "half_bits" if dtype is float16 else "leading_part"
     sizes = Sizes(size, dialect)
     n, ctype = sizes(size), sizes.ctype
     pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
@@ -32,8 +36,12 @@ def split_kernel(size: int, count: int, dialect: Dialect, target: Target) -> Ker
     lines = [f"const {ctype} at = {dialect.global_id};", f"if (at >= {n}) return;", "float rest = a[at];"]
     for i in range(count):
         lines += [
-            f"const unsigned short p{i} = leading_part(rest);",
+            f"const unsigned short p{i} = {rounded}(rest);",
             f"b{i}[at] = p{i};",
+        ]
+        if i + 1 == count:
+            break
+        lines += [
             # Of a rest that is not finite nothing is left: the products of the other parts must not make it a NaN.
             f"rest = rest - rest == 0.0f ? rest - bits_as<float>((unsigned int)p{i} << 16) : 0.0f;",
         ]
