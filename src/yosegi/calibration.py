@@ -173,9 +173,11 @@ class _Meter:
             found = self._compiled(probe, Precision.FULL, until)
             if found is not None and probe.name in _GROWING and self._once(found) < _LITTLE * launch:
                 start = perf_counter()
-                probe = larger_probes()[probe.name]
+                larger = larger_probes()[probe.name]
                 until += perf_counter() - start  # making them is not the device's time
-                found = self._compiled(probe, Precision.FULL, until) or found
+                call = self._compiled(larger, Precision.FULL, until)
+                if call is not None:
+                    probe, found = larger, call
             self.probes[probe.name] = probe
             if found is not None:
                 launch = self._once(found) if probe.name == "launch" else launch
