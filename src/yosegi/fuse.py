@@ -68,10 +68,10 @@ class Region:
         return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two regions the same work: the calls and their wiring."""
+        """What makes two regions the same work: the calls, their wiring and the precision."""
         at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
         wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
-        return (*self.calls, *wiring, *[at[o] for o in self.outputs])
+        return (*self.calls, *wiring, *[at[o] for o in self.outputs], self.precision)
 
     def __str__(self) -> str:
         names = [call.op.name for call in self.calls]

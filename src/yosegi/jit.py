@@ -14,7 +14,7 @@ import numpy as np
 
 from .device import Kernel
 from .dtype import DType, as_dtype, number_type
-from .errors import ArgumentError, DTypeError, OutOfMemory
+from .errors import ArgumentError, DeviceFailure, DTypeError
 from .evaluate import plan_of
 from .evaluate import replay as run_again
 from .graph import Graph, capture, graph_of
@@ -60,13 +60,11 @@ class _Output:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Replay:
     """A function traced for one signature: a plan of the traced arguments, then the feeds."""
 
     plan: Plan
-    kernel: Kernel | None
-    """The whole replay on host arrays, for the common cases: no feeds, nothing returned but a tensor or some."""
     feeds: tuple[Feed, ...]
     calls: tuple[Call, ...]
     """Of leaves like the outputs."""
@@ -75,6 +73,13 @@ class _Replay:
     structure: Structure
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
+    kernel: Kernel | None = None
+    """The whole replay on host arrays, where it is plain, and known to be no more than that."""
+
+    @property
+    def is_plain(self) -> bool:
+        """The common case: no feeds, nothing returned but a tensor or some."""
+        return self.form is not None and not self.feeds
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -141,7 +146,8 @@ class Jitted(Generic[P, R]):
                 if replay is not None and replay.kernel is not None and held() is None:
                     try:
                         made = replay.kernel(*data)
-                    except OutOfMemory:
+                    except DeviceFailure:
+                        replay.kernel = None
                         return self._call(args, kwargs)  # the long way has other devices
                     if replay.form is Tensor:
                         return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
@@ -167,6 +173,8 @@ class Jitted(Generic[P, R]):
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
+        if replay.kernel is None and replay.is_plain:
+            replay.kernel = replay.plan.host_kernel or replay.plan.proven_kernel()
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
@@ -189,8 +197,9 @@ class Jitted(Generic[P, R]):
         if all(is_output):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        kernel = plan.host_kernel if form is not None and not trace.feeds else None
-        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        made = _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        made.kernel = plan.host_kernel if made.is_plain else None
+        return made
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

@@ -14,6 +14,7 @@ from .device import Device, Kernel, host_device
 from .errors import NotReady
 from .fuse import Region
 from .graph import Graph
+from .memory import HOST
 from .trace import Record
 
 _LINE: Final = 12  # ops that a line of an explanation shows
@@ -74,12 +75,25 @@ class Plan:
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
     def _host_kernel(self) -> Kernel | None:
-        if len(self.steps) != 1 or self.steps[0].device is not host_device():
+        if not self._is_one_step_on_the_host() or self.steps[0].device is not host_device():
             return None
+        return self.steps[0].kernel_on(self.steps[0].device)
+
+    def proven_kernel(self) -> Kernel | None:
+        """The whole plan as one kernel on host arrays, for a plan that is no more than that on a device in the host's
+        memory, and ran there the last time. It may raise a `DeviceFailure`; `run_plan` then finds a way."""
+        if not self._is_one_step_on_the_host():
+            return None
+        (step,) = self.steps
+        ran_there = step.last is not None and step.last.device == step.device.name
+        return step.kernels.get(step.device.name) if ran_there else None
+
+    def _is_one_step_on_the_host(self) -> bool:
+        if len(self.steps) != 1 or self.steps[0].device.space != HOST:
+            return False
         region = self.steps[0].region
         on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
-        whole = on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs
-        return self.steps[0].kernel_on(self.steps[0].device) if whole else None
+        return on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs
 
     @property
     def nbytes(self) -> int:

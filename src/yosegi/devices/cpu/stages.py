@@ -13,7 +13,7 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded
+from ...codegen.llvm.expand import expanded, in_parts
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
 from ...fuse import Region
@@ -29,6 +29,7 @@ _COMPILING: Final = 0.015
 
 def compile_region(region: Region, natives: Natives, results: Results) -> Kernel:
     """The region as a function of its inputs' arrays."""
+    region = in_parts(region)
     saved = _saved(region.calls)
     if natives.reason is not None or not saved:
         return numpy_function(region)
