@@ -14,8 +14,6 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from ...errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure
 from ...fuse import Region
 from ...memory.pool import memory_limit
@@ -122,14 +120,13 @@ class Model:
             translation = self._translation or self._prepared()
             self.last_used = time.monotonic()
             try:
-                if self._request is None:  # every output is an input
-                    return tuple([data[n] for n, _ in translation.outputs])
-                made = self._request([np.asarray(data[n], order="C") for n, _ in translation.inputs])
+                if self._request is not None:
+                    return self._request(data)
             except DeviceFailure:
                 raise
             except Exception as error:
                 raise failure(LaunchFailure, error, self._running) from error
-            return tuple([data[n] if port is None else made[n] for n, port in translation.outputs])
+            return tuple([data[n] for n, _ in translation.outputs])  # every output is an input
 
     def _prepared(self) -> Translation:
         if self._translation is None:
@@ -139,9 +136,7 @@ class Model:
                 translation = translate(self._region)
                 if translation.model is not None:
                     self._models.make_room()
-                    inputs = [port for _, port in translation.inputs]
-                    outputs = [port for _, port in translation.outputs if port is not None]
                     request = self._models.request_for(self._region, translation.model)
-                    self._request = Request(request, inputs, outputs, self._models.pool)
+                    self._request = Request(request, translation, self._models.pool)
             self._translation = replace(translation, model=None)  # it is compiled: what it was made from can go
         return self._translation
