@@ -285,8 +285,9 @@ def test_one_that_was_left_whole_for_nobody_comes_in_parts():
     picky, other = ModelCompiler(natives=SOFTMAX, least_products=2), FakeDevice()
     big = ys.asarray(RNG.normal(size=(400, 400)))
     with installed(picky, other), ys.options(device="auto"):
-        (step,) = ys.explain(ys.nn.softmax(big)).to_json()["steps"]
-    assert (step["device"], step["ops"]) == (other.name, ["max", "subtract", "exp", "sum", "divide"])
+        steps = ys.explain(ys.nn.softmax(big)).to_json()["steps"]
+    assert {step["device"] for step in steps} == {other.name}
+    assert [op for step in steps for op in step["ops"]] == ["max", "subtract", "exp", "sum", "divide"]
 
 
 @pytest.mark.parametrize(

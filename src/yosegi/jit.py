@@ -14,10 +14,11 @@ import numpy as np
 
 from .device import Kernel
 from .dtype import DType, as_dtype, number_type
-from .errors import ArgumentError, DeviceFailure, DTypeError
-from .evaluate import plan_of
+from .errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
+from .evaluate import plan_of, settle
 from .evaluate import replay as run_again
 from .graph import Graph, capture, graph_of
+from .health import health
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
 from .op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
@@ -60,11 +61,13 @@ class _Output:
     index: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Replay:
     """A function traced for one signature: a plan of the traced arguments, then the feeds."""
 
     plan: Plan
+    kernel: Kernel | None
+    """The whole replay on host arrays, for the common cases: no feeds, nothing returned but a tensor or some."""
     feeds: tuple[Feed, ...]
     calls: tuple[Call, ...]
     """Of leaves like the outputs."""
@@ -73,13 +76,8 @@ class _Replay:
     structure: Structure
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
-    kernel: Kernel | None = None
-    """The whole replay on host arrays, where it is plain, and known to be no more than that."""
-
-    @property
-    def is_plain(self) -> bool:
-        """The common case: no feeds, nothing returned but a tensor or some."""
-        return self.form is not None and not self.feeds
+    history: Call | None
+    """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -93,12 +91,32 @@ class _Replay:
         """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
         if all(b.space is HOST for b in buffers):
             return [Node(call, ()) for call in self.calls]
-        outputs = tuple(c.spec for c in self.calls)
-        call = Call(replayed, {"graph": self.plan.graph}, tuple(i.spec for i in inputs), outputs)
-        source = Node(call, tuple(inputs))
+        assert self.history is not None
+        source = Node(self.history, tuple(inputs))
+        outputs = self.history.outputs
         if len(outputs) == 1:
             return [source]
         return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
+
+    def on_device(self, space: str, data: Sequence[Any], tensors: Sequence[Any]) -> Any | None:
+        """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
+
+        `None` also after a failure: the long way knows what follows.
+        """
+        step = self.plan.sole_step
+        if step is None or step.device.space != space or self.form is None or self.feeds or held() is not None:
+            return None
+        kernel = step.kernels.get(step.device.name)
+        if kernel is None or health.reason_against(step.device.name, step.region) is not None:
+            return None
+        try:
+            buffers = [Buffer(m, space) for m in kernel(*data)]
+            leaves = [t._node for t in tensors if type(t) is Tensor]  # a number comes with tensors of the host alone
+            nodes = self.outputs(leaves, buffers)
+            settle(nodes, buffers, leaves)
+        except (DeviceFailure, ValuesLost):
+            return None
+        return self.rebuilt(nodes)
 
 
 class Jitted(Generic[P, R]):
@@ -129,25 +147,29 @@ class Jitted(Generic[P, R]):
         if not kwargs and not self._static:
             key: list[Any] = [current()]
             data: list[Any] = []
+            space = HOST
             for a in args:
                 if type(a) is Tensor:
                     buffer = a._node.buffer
-                    if buffer is None or buffer.space is not HOST:
+                    if buffer is None or (buffer.space is not space and data):
                         break
+                    space = buffer.space
                     key.append(a._node.spec)
                     data.append(buffer.data)
-                elif type(a) is float:
+                elif type(a) is float and space is HOST:
                     key.append(_WEAK[float])
                     data.append(np.float64(a))
                 else:
                     break
             else:
                 replay = self._replays.get(tuple(key))
+                if replay is not None and (space is not HOST or replay.kernel is None):
+                    made = replay.on_device(space, data, args)
+                    return self._call(args, kwargs) if made is None else made
                 if replay is not None and replay.kernel is not None and held() is None:
                     try:
                         made = replay.kernel(*data)
-                    except DeviceFailure:
-                        replay.kernel = None
+                    except OutOfMemory:
                         return self._call(args, kwargs)  # the long way has other devices
                     if replay.form is Tensor:
                         return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
@@ -173,8 +195,6 @@ class Jitted(Generic[P, R]):
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
-        if replay.kernel is None and replay.is_plain:
-            replay.kernel = replay.plan.host_kernel or replay.plan.proven_kernel()
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
@@ -197,9 +217,12 @@ class Jitted(Generic[P, R]):
         if all(is_output):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        made = _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form)
-        made.kernel = plan.host_kernel if made.is_plain else None
-        return made
+        kernel = plan.host_kernel if form is not None and not trace.feeds else None
+        fed = [node for node, _ in trace.feeds]
+        specs = tuple(n.spec for n in (*given, *fed))
+        outputs = tuple(c.spec for c in calls)
+        history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
+        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form, history)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

@@ -500,7 +500,7 @@ def test_a_replay_that_is_one_model_is_called_directly(monkeypatch: pytest.Monke
     with ys.options(device=DEVICE.name):
         first = f(x).numpy()
         (replay,) = f._replays.values()
-        assert replay.kernel is replay.plan.steps[0].kernels[DEVICE.name]
+        assert set(replay.plan.sole_step.kernels) == {DEVICE.name}
         ran = len(trace.records)
         np.testing.assert_array_equal(f(x).numpy(), first)
         assert len(trace.records) == ran
@@ -508,11 +508,26 @@ def test_a_replay_that_is_one_model_is_called_directly(monkeypatch: pytest.Monke
         def fails(*data: Any) -> Any:
             raise RuntimeError("Check failed")
 
-        monkeypatch.setattr(replay.kernel, "_request", fails)
+        monkeypatch.setattr(replay.plan.sole_step.kernels[DEVICE.name], "_request", fails)
         np.testing.assert_allclose(f(x).numpy(), first, rtol=1e-5)
         assert (trace.records[-1].device, trace.records[-1].failures[0].kind) == ("cpu", "LaunchFailure")
-        assert replay.kernel is None  # until it has run there again
+        np.testing.assert_allclose(f(x).numpy(), first, rtol=1e-5)
+        assert trace.records[-1].failures[0].kind == "quarantined"
     health.clear()
+
+
+@needed
+def test_a_replay_of_several_results_beside_a_number_is_called_directly() -> None:
+    w = ys.asarray(numbers(16, 16))
+    f = ys.jit(lambda x, unused: (ys.tanh(x @ w), x - 1))
+    x = ys.asarray(numbers(8, 16))
+    with ys.options(device=DEVICE.name):
+        f(x, 2.0)
+        ran = len(trace.records)
+        product, rest = f(x, 3.0)
+        assert len(trace.records) == ran
+    np.testing.assert_allclose(product.numpy(), np.tanh(x.numpy() @ w.numpy()), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(rest.numpy(), x.numpy() - 1)
 
 
 FORKED = """

@@ -20,7 +20,7 @@ _SPREADS = ("var", "std")
 
 def expanded(region: Region) -> Region:
     """The region with its variances written out; the region itself if it has none that can be."""
-    return _rewritten(region, _expands, lambda program, call, args: _spread(program, call, args[0]))
+    return _rewritten(region, expands, lambda program, call, args: _spread(program, call, args[0]))
 
 
 def in_parts(region: Region) -> Region:
@@ -83,7 +83,8 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(e for e in entries if e in needed and (e in outputs or not is_constant(graph, e)))
 
 
-def _expands(call: Call) -> bool:
+def expands(call: Call) -> bool:
+    """Whether it is short for ops that can be part of a group."""
     if call.op.name not in _SPREADS or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
         return False
     n = prod(call.inputs[0].shape[a] for a in call.attrs["axis"])
