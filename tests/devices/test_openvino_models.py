@@ -80,6 +80,21 @@ def test_a_residual_block_is_one_partition() -> None:
     check(residual, residual_directly, numbers(2, CHANNELS, 12, 12))
 
 
+def test_a_norm_goes_into_the_kernel_of_the_convolution() -> None:
+    """What is constant is folded: of the two nothing is left to run but a convolution, and what it is laid out by."""
+    kernel, norm = ys.asarray(KERNELS[0]), tuple(map(ys.asarray, NORMS[0]))
+    _, plan = planned(
+        lambda x: ys.nn.batch_norm(ys.nn.conv2d(x, kernel, padding=1), *norm),
+        numbers(2, CHANNELS, 12, 12),
+        device=DEVICE.name,
+    )
+    assert plan.sole_step is not None
+    compiled: Any = plan.sole_step.kernels[DEVICE.name]
+    nodes = compiled._request.request.get_compiled_model().get_runtime_model().get_ordered_ops()
+    run = [node.get_rt_info()["layerType"].astype(str) for node in nodes]
+    assert [kind for kind in run if kind not in ("Input", "Const", "Reshape", "Reorder", "Output")] == ["Convolution"]
+
+
 def test_a_whole_small_network_is_one_partition() -> None:
     first, last = numbers(CHANNELS, 3, 7, 7, scale=0.1), numbers(10, CHANNELS)
 

@@ -79,6 +79,26 @@ def test_a_precision_that_did_not_come_through_its_trial_is_refused() -> None:
     assert device.description == "CPU: a processor; no bf16: no gain: 0.5 of float32's speed"
 
 
+def test_a_precision_is_used_only_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not survives("bf16"):
+        pytest.skip("bf16 ends the process on this machine")
+    here: Any = next(d for d in ys.devices() if d.name == DEVICE.name)
+    limits = replace(here.limits, precisions=frozenset({Precision.BF16}))  # as if it had gained by it
+    monkeypatch.setattr(here, "limits", limits)
+    x, w = (RNG.normal(size=(64, 64)).astype(np.float32) for _ in range(2))
+    f = ys.jit(lambda x: ys.exp(x) @ ys.asarray(w))
+    exact = np.exp(x.astype(np.float64)) @ w
+    errors = {}
+    for precision in ("f32", "f16"):
+        with ys.options(device=DEVICE.name, precision=precision):
+            errors[precision] = np.max(np.abs(f(ys.asarray(x)).numpy() - exact)) / np.max(np.abs(exact))
+    plans = [replay.plan.explain().to_json()["steps"] for replay in f._replays.values()]
+    assert [step["precision"] for (step,) in plans] == ["full", "bf16"]
+    assert [step["actual"]["device"] for (step,) in plans] == [DEVICE.name] * 2
+    assert errors["f32"] < 1e-6
+    assert errors["f16"] < 0.02
+
+
 # The trial
 
 
@@ -94,6 +114,19 @@ def test_each_precision_is_tried_in_a_process_of_its_own(monkeypatch: pytest.Mon
         (device,) = openvino.discover()
         assert device.limits.precisions == {Precision.F16}
         assert "no bf16: a trial in a child process failed: it ended the process with SIGILL" in device.description
+
+
+def test_a_precision_that_ends_its_process_takes_nothing_else_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(probe, "_PRECISIONS", "openvino_crashes")
+    device = next(iter(openvino.discover()))
+    assert device.limits.precisions == frozenset()
+    region, data = product()
+    reason = "no bf16: a trial in a child process failed: it ended the process with SIGILL"
+    assert device.supports(replace(region, precision=Precision.BF16)) == reason
+    np.testing.assert_allclose(device.compile(region)(*data)[0], data[0] @ data[1], rtol=1e-4, atol=1e-4)
 
 
 def test_the_command_line_shows_the_reasons(

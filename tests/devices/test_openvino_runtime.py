@@ -68,6 +68,20 @@ def test_memory_that_may_only_be_read_is_read_where_it_lies() -> None:
     assert model._request.request.get_input_tensor(0).data.ctypes.data == a.ctypes.data
 
 
+@needed
+def test_a_jitted_function_works_on_the_users_memory() -> None:
+    a, w = numbers(2, 8, 12, 12), ys.asarray(numbers(8, 8, 3, 3))
+    f = ys.jit(lambda x: ys.nn.conv2d(x, w, padding=1))
+    x = ys.asarray(a, copy=False)
+    with ys.options(device=DEVICE.name):
+        for _ in range(3):
+            result = np.asarray(f(x))
+            (replay,) = f._replays.values()
+            request = replay.plan.sole_step.kernels[DEVICE.name]._request.request
+            assert request.get_input_tensor(0).data.ctypes.data == a.ctypes.data
+            assert request.get_output_tensor(0).data.ctypes.data == result.ctypes.data
+
+
 class Counted:
     """A request that counts how often its tensors are set."""
 
