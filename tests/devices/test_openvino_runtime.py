@@ -181,6 +181,7 @@ def test_constants_are_part_of_the_model() -> None:
 @needed
 def test_a_limit_on_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     real: Any = next(d for d in ys.devices() if d.name == DEVICE.name)
+    real.trim()  # what other tests have left there
     monkeypatch.setattr(real.models.pool, "limit", 10_000)
     with ys.options(device=DEVICE.name):
         np.testing.assert_allclose((ys.asarray(np.ones((100, 100), np.float32)) * 2).numpy(), 2)
