@@ -126,6 +126,12 @@ def _mixed(x):
         (lambda: ys.zeros((7, 3, 4)) @ ys.zeros((4,)), Task.PRODUCTS, 2 * 7 * 3 * 4),
         (lambda: ys.einsum("bij,bjk->ik", ys.zeros((2, 3, 4)), ys.zeros((1, 4, 5))), Task.PRODUCTS, 2 * 2 * 3 * 4 * 5),
         (lambda: ys.nn.conv2d(ys.zeros((1, 3, 8, 8)), ys.zeros((5, 3, 3, 3))), Task.CONVOLUTIONS, 2 * 5 * 36 * 27),
+        (
+            lambda: ys.nn.conv2d(ys.zeros((2, 6, 9, 9)), ys.zeros((8, 3, 3, 3)), groups=2),
+            Task.CONVOLUTIONS,
+            2 * (2 * 8 * 7 * 7) * 3 * 9,
+        ),
+        (lambda: ys.nn.linear(ys.zeros((5, 3)), ys.zeros((4, 3))), Task.PRODUCTS, 2 * 5 * 3 * 4 + 12),
         (lambda: ys.sum(ys.zeros((10, 10))), Task.REDUCTIONS, 100),
         (lambda: ys.exp(ys.zeros((10, 10))), Task.LOOPS, 800),
         (lambda: ys.sort(ys.zeros((10, 10))), Task.OTHER, 100),

@@ -13,7 +13,7 @@ from .background import background
 from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
-from .expand import expand
+from .expand import expand, is_whole_in_vain
 from .explain import Explanation
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
@@ -98,21 +98,29 @@ def plan_for(key: Key) -> Plan:
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
     options = current()
-    policy, chain = options.policy, chain_named(options.device)
-    expanded = expand(graph, chain)
+    chain = chain_named(options.device)
+    plan = _placed(graph, chain, chain, repeats)
+    if is_whole_in_vain(plan):
+        plan = _placed(graph, (), chain, repeats)
+    if options.device != "auto":
+        check_fallback(plan, chain[0])
+    return plan
+
+
+def _placed(graph: Graph, takers: Sequence[Device], chain: tuple[Device, ...], repeats: bool) -> Plan:
+    """The graph over a chain, with the composites whole that one of the `takers` has."""
+    options = current()
+    expanded = expand(graph, takers)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
             check(stage)
-    is_named = options.device != "auto"
+    policy, is_named = options.policy, options.device != "auto"
     if options.deterministic:
-        plan = place(smaller, chain, policy, is_named=True, repeats=True)
-    else:
-        plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
-    if is_named:
-        check_fallback(plan, chain[0])
+        return place(smaller, chain, policy, is_named=True, repeats=True)
+    plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     is_open = len(chain) > 1 or bool(policy.precisions)
-    if plan.host_kernel is None and is_open and is_measuring() and not options.deterministic:
+    if plan.host_kernel is None and is_open and is_measuring():
         again = None if is_named else partial(_placed_again, smaller, chain, policy, repeats)
         plan.watch = Watch(plan, again)
     return plan

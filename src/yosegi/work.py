@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .fuse import Region, RegionKind, is_constant
+from .composite import decomposed
+from .fuse import Region, RegionKind, is_constant, multiplies
 from .graph import Graph
 from .node import Call
 from .op import OpKind
@@ -74,12 +75,31 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
             return Work(Task.CONVOLUTIONS, _operations_of_product(call), region.nbytes, dtype, operands)
         task = Task.WEIGHTED if any(fixed[a] for a in graph.args[last]) else Task.PRODUCTS
         return Work(task, _operations_of_product(call), region.nbytes, dtype, operands)
+    if region.kind is RegionKind.OPAQUE and call.op.decomposition is not None:
+        task, operations = _parts(call)
+        return Work(task, operations, region.nbytes, dtype)
     if region.kind is RegionKind.OPAQUE:
         task = Task.MOVEMENT if call.op.kind in (OpKind.MOVEMENT, OpKind.SOURCE) else Task.OTHER
         return Work(task, _largest(call), region.nbytes, dtype)
     task = Task.REDUCTIONS if region.kind is RegionKind.REDUCTION else Task.LOOPS
     operations = sum(_largest(graph.calls[n]) * (_FUNCTION if graph.calls[n].op.inexact else 1) for n in region.nodes)
     return Work(task, operations, region.nbytes, dtype)
+
+
+def _parts(call: Call) -> tuple[Task, float]:
+    """What a composite that is taken whole comes to: products if it has any, and all that is beside them."""
+    task, operations = Task.LOOPS, 0.0
+    for inner, _ in decomposed(call).steps:
+        if inner.op.decomposition is not None:
+            kind, more = _parts(inner)
+        elif multiplies(inner):
+            kind = Task.CONVOLUTIONS if inner.op.kind is OpKind.CONVOLUTION else Task.PRODUCTS
+            more = _operations_of_product(inner)
+        else:
+            kind, more = Task.LOOPS, float(_largest(inner) * (_FUNCTION if inner.op.inexact else 1))
+        task = kind if kind is not Task.LOOPS else task
+        operations += more
+    return task, operations
 
 
 def _largest(call: Call) -> int:
