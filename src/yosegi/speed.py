@@ -154,10 +154,12 @@ DEVICE_PRIOR: Final = Speed(
 
 
 def compiler_prior(launch: float, weighted: float) -> Speed:
-    """The prior of a device that compiles subgraphs in the host's memory: a call costs `launch`, products by constants
-    are `weighted` times as fast as on the host, other products half as fast, and nothing else gains or loses."""
+    """The prior of a device that compiles subgraphs in the host's memory: a call costs `launch`, convolutions and
+    products by constants are `weighted` times as fast as on the host, other products half as fast, and nothing else
+    gains or loses."""
     rates = _PRIOR_RATES | {
         (Task.WEIGHTED, _MEASURED_IN): weighted * _PRODUCT,
+        (Task.CONVOLUTIONS, _MEASURED_IN): weighted * _PRODUCT,
         (Task.PRODUCTS, _MEASURED_IN): _PRODUCT / 2,
     }
     return replace(HOST_PRIOR, launch=launch, rates=rates, compiling=0.1)
