@@ -120,7 +120,7 @@ def _placed(graph: Graph, takers: Sequence[Device], chain: tuple[Device, ...], r
         return place(smaller, chain, policy, is_named=True, repeats=True)
     plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     is_open = len(chain) > 1 or bool(policy.precisions)
-    if plan.host_kernel is None and is_open and is_measuring():
+    if (plan.is_open or plan.host_kernel is None) and is_open and is_measuring():
         again = None if is_named else partial(_placed_again, smaller, chain, policy, repeats)
         plan.watch = Watch(plan, again)
     return plan
@@ -155,7 +155,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 
 def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
-    if plan.host_kernel is not None:
+    if plan.host_kernel is not None and (plan.watch is None or plan.watch.passes()):
         try:
             return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
         except OutOfMemory:

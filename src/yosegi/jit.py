@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import update_wrapper
 from inspect import Parameter, signature
@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from .device import Kernel
 from .dtype import DType, as_dtype, number_type
 from .errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
 from .evaluate import plan_of, settle
@@ -76,12 +75,11 @@ class _Replay:
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
     history: Call | None
     """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
-    kernel: Kernel | None = None
-    """The whole replay on host arrays, where `as_kernel` has one."""
 
-    def as_kernel(self) -> Kernel | None:
-        """The plan as one call, for the common cases: no feeds, nothing returned but a tensor or some."""
-        return self.plan.host_kernel if self.form is not None and not self.feeds else None
+    @property
+    def is_plain(self) -> bool:
+        """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
+        return self.form is not None and not self.feeds
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -107,10 +105,8 @@ class _Replay:
 
         `None` also after a failure: the long way knows what follows.
         """
-        step, watch = self.plan.sole_step, self.plan.watch
-        if step is None or step.device.space != space or self.form is None or self.feeds or held() is not None:
-            return None
-        if watch is not None and not watch.is_settled:
+        step = self.plan.sole_step
+        if step is None or step.device.space != space:
             return None
         kernel = step.kernels.get(step.candidate)
         if kernel is None or health.reason_against(step.device.name, step.region) is not None:
@@ -174,18 +170,22 @@ class Jitted(Generic[P, R]):
                     break
             else:
                 replay = self._replays.get(tuple(key))
-                if replay is not None and (space is not HOST or replay.kernel is None):
+                if replay is None or not replay.is_plain or held() is not None:
+                    return self._call(args, kwargs)
+                watch, kernel = replay.plan.watch, replay.plan.host_kernel
+                if watch is not None and not watch.passes():
+                    return self._call(args, kwargs)
+                if space is not HOST or kernel is None:
                     made = replay.on_device(space, data, args)
                     return self._call(args, kwargs) if made is None else made
-                if replay is not None and replay.kernel is not None and held() is None:
-                    try:
-                        made = replay.kernel(*data)
-                    except OutOfMemory:
-                        return self._call(args, kwargs)  # the long way has other devices
-                    if replay.form is Tensor:
-                        return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
-                    nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
-                    return replay.rebuilt(nodes)  # type: ignore[no-any-return]
+                try:
+                    made = kernel(*data)
+                except OutOfMemory:
+                    return self._call(args, kwargs)  # the long way has other devices
+                if replay.form is Tensor:
+                    return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
+                nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
+                return replay.rebuilt(nodes)  # type: ignore[no-any-return]
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -206,8 +206,6 @@ class Jitted(Generic[P, R]):
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
-        if replay.kernel is None and replay.as_kernel() is not None:  # nothing is left to find out about the plan
-            self._replays[key] = replace(replay, kernel=replay.as_kernel())
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _marked(self, name: str, value: Any) -> Any:
@@ -234,8 +232,7 @@ class Jitted(Generic[P, R]):
         specs = tuple(n.spec for n in (*given, *fed))
         outputs = tuple(c.spec for c in calls)
         history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
-        replay = _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form, history)
-        return replace(replay, kernel=replay.as_kernel())
+        return _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form, history)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

@@ -87,6 +87,13 @@ class Watch:
         self._inputs: list[int] = []
         self._steady: frozenset[int] = frozenset()
 
+    def passes(self) -> bool:
+        """Whether a run may go the short way. It is counted then; else it is one to look at."""
+        if self.runs + 1 >= self.due:
+            return False
+        self.runs += 1
+        return True
+
     @property
     def milliseconds(self) -> float | None:
         """What the plan takes, at best of the runs that were timed lately."""
@@ -108,8 +115,10 @@ class Watch:
         if not self._parts:
             parts: list[float] = []
             timed = _timed_steps(plan.steps, run_step, parts)
-            is_first = not self._totals
+            is_first, before = not self._totals, _signature(plan.steps)
             outputs = run_steps(plan, plan.steps, inputs, _with_precisions(timed, parts) if is_first else timed)
+            if _signature(plan.steps) != before:
+                plan.become(plan.steps)  # with other kernels
             self._parts = parts if _ran_as_planned(plan) else []
             self.due = self.runs + 1 + (0 if self._parts else self.runs // 4)
             return outputs
@@ -126,10 +135,8 @@ class Watch:
             self.due = self.runs + 1 if is_doubtful else 2 * self.runs
             if self._again is not None:
                 self._review(plan, inputs, outputs)
-            if not self._rivals and min(self._totals) < _SHORT:
-                plan.settle()
-                if plan.host_kernel is not None:
-                    plan.watch = None
+            if not self._rivals and min(self._totals) < _SHORT and plan.host_kernel is not None:
+                plan.watch = None
         return outputs
 
     def _look_at(self, plan: Plan, inputs: Sequence[Buffer]) -> None:

@@ -28,7 +28,7 @@ from .work import works_of
 
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for, or watching
 _NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
-_FAR: Final = 30.0  # times the best: lines are not that wrong, even if the machine was busy when they were measured
+_FAR: Final = 300.0  # times the best: lines are not that wrong, even about what is like nothing that was measured
 
 
 def place(

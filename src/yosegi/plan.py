@@ -157,7 +157,7 @@ class Plan:
     one of them.
     """
 
-    __slots__ = ("graph", "host_kernel", "inputs", "rivals", "sole_step", "steps", "watch")
+    __slots__ = ("graph", "host_kernel", "inputs", "is_open", "rivals", "sole_step", "steps", "watch")
 
     def __init__(
         self,
@@ -169,22 +169,11 @@ class Plan:
     ) -> None:
         self.graph = graph
         self.inputs = graph.inputs
-        self._set(steps)
         self.rivals = tuple(rivals)
+        self.is_open = is_open
         self.watch: Watch | None = None
         """Who times its runs now and then, and may change it."""
-        self.host_kernel: Kernel | None = None
-        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
-        if not is_open:
-            self.settle()
-
-    def settle(self) -> None:
-        """Nothing will change any more: a plan that is one step on the host becomes one call."""
-        step = self.sole_step
-        if step is None or step.device is not host_device() or step.tolerance is not None:
-            return
-        if all("space" not in self.graph.calls[i].attrs for i in self.inputs):
-            self.host_kernel = step.kernel_on(step.candidate)
+        self._set(steps)
 
     def become(self, steps: Sequence[Step]) -> None:
         """Compute the same in these steps from the next run on."""
@@ -194,12 +183,21 @@ class Plan:
         self.steps = tuple(steps)
         self.sole_step = self._sole_step()
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
+        self.host_kernel = self._host_kernel()
+        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
     def _sole_step(self) -> Step | None:
         if len(self.steps) != 1:
             return None
         region = self.steps[0].region
         return self.steps[0] if (region.inputs, region.outputs) == (self.inputs, self.graph.outputs) else None
+
+    def _host_kernel(self) -> Kernel | None:
+        step = self.sole_step
+        if step is None or step.device is not host_device() or step.tolerance is not None:
+            return None
+        on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
+        return step.kernel_on(step.candidate) if on_host else None
 
     @property
     def nbytes(self) -> int:
@@ -244,8 +242,7 @@ class Plan:
                 step.region = replace(step.region, repeats=True)
                 step.kernels.clear()
             step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
-        if self.host_kernel is not None:
-            self.settle()
+        self.become(self.steps)
         users = {step.device.name: step.device.identity for step in self.steps}
         PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, decisions()).write(path)
 

@@ -37,6 +37,13 @@ class Task(Enum):
     __hash__ = object.__hash__  # by identity: a member is looked up for every region of every plan
 
 
+_ALONE: Final = {
+    OpKind.MOVEMENT: Task.MOVEMENT, OpKind.SOURCE: Task.MOVEMENT,
+    OpKind.REDUCTION: Task.REDUCTIONS,  # running totals, positions of the largest
+}  # fmt: skip
+"""The classes of ops that are regions of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one region of a graph comes to."""
@@ -79,8 +86,7 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
         task, operations = _parts(call)
         return Work(task, operations, region.nbytes, dtype)
     if region.kind is RegionKind.OPAQUE:
-        task = Task.MOVEMENT if call.op.kind in (OpKind.MOVEMENT, OpKind.SOURCE) else Task.OTHER
-        return Work(task, _largest(call), region.nbytes, dtype)
+        return Work(_ALONE.get(call.op.kind, Task.OTHER), _largest(call), region.nbytes, dtype)
     task = Task.REDUCTIONS if region.kind is RegionKind.REDUCTION else Task.LOOPS
     operations = sum(_largest(graph.calls[n]) * (_FUNCTION if graph.calls[n].op.inexact else 1) for n in region.nodes)
     return Work(task, operations, region.nbytes, dtype)
