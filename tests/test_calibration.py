@@ -87,7 +87,7 @@ def test_precisions_below_the_inputs_own_are_measured():
     fake = Reduced()
     fake.limits = type(fake.limits)(fake.limits.dtypes, fake.limits.kinds, precisions=frozenset({Precision.BF16}))
     with installed(fake, alone=True):
-        found = ys.calibrate([fake], seconds=0.5)[fake.name]
+        found = ys.calibrate([fake], seconds=3)[fake.name]
     assert found.rates[Task.PRODUCTS, "bf16"] > 2 * found.rates[Task.PRODUCTS, "float32"]
     assert found.conversion > 0
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ unsigned short leading_part(float x) {
 
 def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that takes floats apart: each part is the rest before it, rounded to a 16-bit float."""
-    rounded = "half_bits" if dtype is float16 else "leading_part"
+    rounded, needed = ("half_bits", "") if dtype is float16 else ("leading_part", _ROUND)
     sizes = Sizes(size, dialect)
     n, ctype = sizes(size), sizes.ctype
     pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
@@ -46,5 +46,5 @@ def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: 
             f"rest = rest - rest == 0.0f ? rest - bits_as<float>((unsigned int)p{i} << 16) : 0.0f;",
         ]
     head = f"{dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
-    source = "\n".join([dialect.header + _ROUND, head, "{", *lines, "}", ""])
+    source = "\n".join([dialect.header + needed, head, "{", *lines, "}", ""])
     return Kernel(source, tuple(sizes.values.values()), sizes.is_long, size, target.group)
