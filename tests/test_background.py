@@ -13,6 +13,7 @@ import pytest
 
 import yosegi as ys
 from fakes import SlowCompiler, installed
+from forks import holds_in_a_fork
 from yosegi.background import Background, Job, background
 from yosegi.errors import CompileFailure, FallbackWarning, NotReady
 from yosegi.trace import trace
@@ -225,13 +226,14 @@ def test_a_forked_child_has_a_line_of_its_own():
     job = Job(lambda: go_on.wait(30))
     asked_for(job)
     asked_for(job)  # the thread is at work
-    child = os.fork()
-    if child == 0:
+
+    def works():
         mine = Job(lambda: 5)
         for _ in range(2):
             with suppress(NotReady):
                 mine.result_if_ready()
         background.wait()
-        os._exit(0 if mine.result_if_ready() == 5 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return mine.result_if_ready() == 5
+
+    assert holds_in_a_fork(works)
     go_on.set()

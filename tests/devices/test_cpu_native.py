@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always_native, both, groups_of, needs_llvm, region_of
 from samples import SAMPLES, calls
 from yosegi import store
@@ -274,19 +275,18 @@ def test_other_threads_run_meanwhile() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own() -> None:
     x = np.linspace(-1, 1, N, dtype=np.float32)
     kernel = compiled(NATIVES, program(ys.asarray(x)))
     given = region_of(program(ys.asarray(x)))[1]
     kernel(*given)
-    child = os.fork()
-    if child == 0:
+
+    def works() -> bool:
         right = all(np.array_equal(kernel(*given)[0], expected(x)) for _ in range(20))
         again = compiled(NATIVES, program(ys.asarray(x)) * 3.0)  # it can compile, too
-        right = right and len(again(*region_of(program(ys.asarray(x)) * 3.0)[1])) == 1
-        os._exit(0 if right else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        return right and len(again(*region_of(program(ys.asarray(x)) * 3.0)[1])) == 1
+
+    assert holds_in_a_fork(works)
     np.testing.assert_array_equal(kernel(*given)[0], expected(x))
 
 
