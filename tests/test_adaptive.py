@@ -56,6 +56,8 @@ def test_a_miss_raises_the_precision_for_good_and_is_told() -> None:
         told = str(f.plans[0].explain())
         assert f"{name} in f64" in told
         assert "bf16: an error of" in told
+        chosen, *others = f.plans[0].explain().to_json()["steps"][0]["candidates"]
+        assert chosen["error"] < 1e-2 < min(c["error"] for c in others if c["error"] is not None)
         again = f(x, y).numpy()  # warnings are errors here
     assert device.ran == [*wide, Precision.FULL]
     truth = CANCELLING[0].astype(float) @ CANCELLING[1].astype(float)

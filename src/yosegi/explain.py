@@ -78,13 +78,15 @@ def _shown(ops: list[str], composites: list[str]) -> str:
 def _times(step: dict[str, Any]) -> list[str]:
     """What the step takes where it is planned, if that is more than a prior."""
     chosen = step["candidates"][0]
-    return [] if chosen["is_prior"] and chosen["measured_ms"] is None else [_told(chosen)]
+    is_known = not chosen["is_prior"] or chosen["measured_ms"] is not None or chosen["error"] is not None
+    return [_told(chosen)] if is_known else []
 
 
 def _told(candidate: dict[str, Any]) -> str:
     prior = ", a prior" if candidate["is_prior"] else ""
     measured = "" if candidate["measured_ms"] is None else f", measured {candidate['measured_ms']:.3f} ms"
-    return f"predicted {candidate['predicted_ms']:.3f} ms{prior}{measured}"
+    error = "" if candidate["error"] is None else f", error {candidate['error']:.1e}"
+    return f"predicted {candidate['predicted_ms']:.3f} ms{prior}{measured}{error}"
 
 
 def _rejected(step: dict[str, Any]) -> list[str]:

@@ -100,6 +100,11 @@ class Step:
         """How far off its results may be, if that is looked at."""
         return self.policy.tolerance if is_checked(self.region) else None
 
+    def error_on(self, candidate: Candidate) -> float | None:
+        """How far off a candidate's result was when it was last looked at."""
+        kernel = self.kernels.get(candidate)
+        return kernel.error if isinstance(kernel, Guarded) else None
+
     def region_on(self, candidate: Candidate) -> Region:
         """The region in a candidate's precision."""
         if self.region.precision is candidate.precision:
@@ -307,6 +312,7 @@ def _told_of(step: Step, candidate: Candidate) -> dict[str, Any]:
         "precision": candidate.precision.value,
         "predicted_ms": costs.line(step.works, candidate).total * 1e3,
         "measured_ms": None if measured is None else measured * 1e3,
+        "error": step.error_on(candidate),
         "is_prior": not costs.speed(candidate.device).is_measured,
         "reason": "" if candidate == step.candidate else _why_not(step, candidate),
     }

@@ -66,6 +66,7 @@ def run_steps(
 def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     """A step on the first of its candidates that can."""
     failures: list[Failure] = []
+    missed: list[tuple[Candidate, tuple[Any, ...]]] = []
     candidates = step.candidates
     for candidate in candidates:
         device = candidate.device
@@ -88,9 +89,12 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             except ToleranceMissed as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
+                missed.append((candidate, failure.made))
                 if not is_last:
                     break
-                made, moved = [Buffer(d, device.space) for d in failure.made], 0  # there is no better one
+                candidate, data = min(missed, key=lambda m: m[0].precision.typical)  # there is no better one
+                device = candidate.device
+                made, moved = [Buffer(d, device.space) for d in data], 0
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
