@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, Final, final
-from weakref import WeakKeyDictionary
 
 from .background import background
 from .costs import costs, is_measuring
@@ -206,9 +205,13 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
 
     Until then the history is kept: the device may be lost, or may yet say that the work has failed.
     """
-    depth = 1 + max([_depths.get(leaf, 0) for leaf in leaves], default=0)
-    if depth < _history_limit(buffer.space, node.spec.nbytes):
-        _depths[node] = depth
+    depth = 0
+    for leaf in leaves:
+        read = leaf.buffer  # once: another thread may find it lost
+        if read is not None and read.depth > depth:
+            depth = read.depth
+    if depth + 1 < _history_limit(buffer.space, node.spec.nbytes):
+        buffer.depth = depth + 1
         return False
     to_host(buffer)
     return True
@@ -222,10 +225,6 @@ def _history_limit(space: str, nbytes: int) -> int:
     if device is None or not device.is_volatile:
         return _SHORT_HISTORY
     return max(2, min(_LONG_HISTORY, device.memory()[1] // 8 // max(1, nbytes)))
-
-
-_depths: Final[WeakKeyDictionary[Node, int]] = WeakKeyDictionary()
-"""For values that only a device has: how many evaluations it takes to make them again."""
 
 
 def _forget(leaves: Sequence[Node], space: str) -> None:

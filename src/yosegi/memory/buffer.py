@@ -16,12 +16,14 @@ class Buffer:
     A buffer is pinned if the user has put it, or what it was made of, into a device's memory: work follows it there.
     """
 
-    __slots__ = ("_replicas", "data", "is_pinned", "space")
+    __slots__ = ("_replicas", "data", "depth", "is_pinned", "space")
 
     def __init__(self, data: Any, space: str = HOST, is_pinned: bool = False) -> None:
         self.data = data
         self.space = space
         self.is_pinned = is_pinned
+        self.depth = 0
+        """For values that only a device has: how many evaluations it takes to make them again."""
         self._replicas: dict[str, Any] | None = None  # most buffers never have one
 
     def on(self, space: str) -> Any:
