@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .products import PADDING, Product
+from .product import Product
+from .products import PADDING
 from .tiles import LINE, TileShape
 
-_FILLED: Final = 0.9
-"""How much of the first cache the two panels take that a tile reads."""
-_PAGE: Final = 4096
-_SINGLE: Final = 1 << 18
-"""Products of elements up to which one thread is faster than two: 64 * 64 * 64."""
+_LINES: Final = 0.4
+"""How much of the first cache the rows may take that a tile reads."""
+_PANELS: Final = 0.48
+"""How much of the second cache a unit's part of the right operand takes."""
+_FEW: Final = 0.25
+"""How much of the second cache a right operand may take that is read where it lies, without being copied."""
+_SINGLE: Final = 1 << 17
+"""Products of elements up to which one thread is faster than two."""
+_FEW_PANELS: Final = 8
+"""Row panels for which it is worth copying what they are multiplied with once more."""
+_UNITS: Final = 3
+"""Units for each thread, so that one that comes late takes fewer."""
+_SHARES: Final = 4
+"""Chunks of a stack for each thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,87 +47,89 @@ class Sizes:
     b_k: int
     b_n: int
 
+    @property
+    def work(self) -> int:
+        """Products of elements, for one matrix."""
+        return self.m * self.n * self.k
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """How the work is cut."""
 
-    depth: int
-    """Steps of the sum in a block."""
-    band: int
-    """Rows for which the left operand is copied at once."""
-    tall: int
-    wide: int
-    """Tiles of a unit of work, down and across."""
-    copies_a: bool
-    copies_b: bool
     threads: int
     by_batch: int
     """Matrices of a stack that a thread takes at once, each alone; if zero, all threads work on each."""
+    depth: int
+    """Steps of the sum in a block."""
+    blocks: int
+    down: int
+    across: int
+    """Units of work: groups of row panels, and of column panels."""
+    copies_a: bool
+    in_panels: bool
+    """Whether the left operand is copied panel by panel: it lies column by column."""
+    copies_b: bool
+    slots: int
+    """Threads that copy the right operand at a time."""
     room: int
-    """Bytes for copies of the right operand; those of the left come behind."""
+    """Bytes for what one of them copies."""
     slot: int
-    """Bytes for all copies of a product."""
+    """Bytes for all copies of a matrix of the stack."""
 
     @property
     def workspace(self) -> int:
         """Bytes that the kernel needs."""
-        return self.slot * max(1, self.threads * _SHARES if self.by_batch else 1)
-
-
-_SHARES: Final = 4
-"""Chunks of a stack for each thread."""
+        return LINE + self.slot * (self.threads * _SHARES if self.by_batch else 1)
 
 
 def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, threads: int, *, kept: bool = False) -> Cut:
     """The cut for a product. `kept` says that the right operand is copied already."""
     item = product.dtype.itemsize
-    depth = max(1, sizes.k)
-    if product.result is product.dtype:
-        blocks = max(1, round(depth * (shape.columns + shape.rows) * item / (caches.first * _FILLED)))
-        depth = -(-depth // blocks)
-    work = sizes.m * sizes.n * sizes.k
-    whole = work * sizes.batches
-    threads = 1 if whole <= _SINGLE else threads
+    threads = 1 if sizes.work * sizes.batches <= _SINGLE else threads
     by_batch = 0
-    if sizes.batches > 1 and (sizes.batches >= 2 * threads or work <= _SINGLE):
-        by_batch = -(-sizes.batches // (threads * _SHARES))
-    alone = 1 if by_batch else threads
+    if sizes.batches > 1 and (sizes.batches >= 2 * threads or sizes.work <= _SINGLE):
+        by_batch = _parts(sizes.batches, threads * _SHARES)
+    slots = 1 if by_batch else threads
+    blocks, depth = 1, max(1, sizes.k)
+    if product.holder is not None:
+        longest = max(64, int(caches.first * _LINES) // (shape.rows * item))
+        depth = _parts(depth, _parts(depth, longest))
+        blocks = max(1, _parts(sizes.k, depth))
     # Copying a right operand pays as soon as several rows of tiles read it.
-    in_place = sizes.b_n == item and (depth * sizes.n * item <= caches.first // 2 or sizes.m <= 2 * shape.rows)
-    copies_b = kept or not in_place
-    # Rows a page apart fall into the same few places of the first cache.
-    crowded = sizes.a_m % _PAGE == 0 and sizes.m > shape.rows
-    copies_a = product.prologue is not None or sizes.a_k != item or crowded
-    if sizes.m <= shape.rows and product.prologue is None:
-        copies_a = False
-    panels, right = -(-sizes.m // shape.rows), -(-sizes.n // shape.columns)
-    tall, wide = _unit(panels, right, shape, depth * item, caches, alone)
-    band = sizes.m
+    is_small = sizes.k * sizes.n * item <= caches.second * _FEW or sizes.m <= 2 * shape.rows
+    copies_b = kept or sizes.b_n != item or not is_small
+    copies_a = product.before is not None or (sizes.a_k != item and sizes.m > shape.rows)
+    in_panels = copies_a and product.before is None and sizes.a_m == item
+    panels, right = _parts(sizes.m, shape.rows), _parts(_parts(sizes.n, shape.lanes), shape.vectors)
+    widest = max(1, int(caches.second * _PANELS) // (depth * shape.columns * item))
+    down, across = _units(panels, right, widest, slots, copies=copies_b and not kept)
+    room = 0
+    if not kept and (copies_b or sizes.n % shape.lanes):
+        room = _lines(depth * _parts(right, across) * shape.columns * item)
+    slot = slots * (LINE + room)
     if copies_a:
-        lines = max(tall * shape.rows, (8 << 20) // max(1, depth * item))
-        band = min(sizes.m, lines // (tall * shape.rows) * (tall * shape.rows))
-    copied = right if copies_b else int(sizes.n % shape.columns > 0)
-    room = 0 if kept else _lines(depth * shape.columns * item * copied)
-    slot = room
-    if copies_a:
-        groups = -(-band // (shape.rows * tall)) + 1
-        slot += _lines(groups * tall * shape.rows * (depth * item + PADDING))
-    return Cut(depth, max(1, band), tall, wide, copies_a, copies_b, threads, by_batch, room, slot)
+        slot += _lines(panels * shape.rows * (sizes.k * item + PADDING))
+    return Cut(threads, by_batch, depth, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot)
 
 
-def _unit(panels: int, right: int, shape: TileShape, line: int, caches: Caches, threads: int) -> tuple[int, int]:
-    """Tiles of a unit, down and across: what they read of the left operand stays in the core's own cache."""
-    tall = max(1, min(panels, caches.second // 8 // (shape.rows * max(1, line))))
+def _units(panels: int, right: int, widest: int, threads: int, *, copies: bool) -> tuple[int, int]:
+    """How many groups of row panels, and of column panels: columns as few as the core's cache allows, and units enough
+    for all threads."""
+    across = _parts(right, widest)
     if threads == 1:
-        return tall, max(1, right)
-    # Each thread gets several units, all about the same.
-    wanted = 4 * threads
-    down = -(-panels // tall)
-    if down < wanted:
-        down = min(panels, -(-wanted // max(1, min(right, 2))))
-    across = max(1, min(right, -(-wanted // max(1, down))))
-    return -(-panels // down), -(-right // across)
+        return 1, across
+    wanted = threads * _UNITS
+    if not copies and panels >= wanted:
+        return wanted, 1
+    # Rather more columns of units than rows: what one copies for few rows is used little.
+    across = min(right, _parts(max(across, wanted), threads) * threads)
+    return min(max(1, panels // _FEW_PANELS), _parts(wanted, across)), across
+
+
+def _parts(whole: int, size: int) -> int:
+    """How many parts of a size a whole has, the last one perhaps not full."""
+    return -(-whole // size)
 
 
 def _lines(size: int) -> int:

@@ -1,104 +1,112 @@
-"""Operands of a product, copied to where its tiles read them fast.
-
-The right one in panels as wide as a tile, row behind row, so that a tile reads one line after another. The left one as
-it lies, row by row or column by column, but close together: tiles take single elements of it. On its way each element
-can go through a function.
-"""
+"""Right operands of products, copied to where tiles read them fast: in panels as wide as a tile, row behind row, so
+that a tile reads one line after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import Enum
+from typing import Final
 
 from ...dtype import DType
 from ..value import Value
 from .builder import LlvmBuilder
-from .integers import add, least, most, mul, shifted, sub
-from .ir import Function
+from .integers import add, least, mul, shifted, sub
+from .ir import Function, Module
 from .lanes import shuffled
 from .memory import lanes_below, load, store
-from .tiles import TileShape
+from .nest import Target
+from .tiles import tile_shape
 
-Elementwise = Callable[..., Value]
-"""Takes a builder and values, gives one."""
-
-
-def write_panel(
-    code: Function, dtype: DType, shape: TileShape, source: str, steps: tuple[str, str], size: tuple[str, str], to: str
-) -> None:
-    """Copy a panel of the right operand: `size` rows and columns of it, `steps` bytes apart.
-
-    Columns of the panel that are not there get any numbers: what comes of them is not stored.
-    """
-    item = str(dtype.itemsize)
-    full = code.let(f"icmp eq i64 {size[1]}, {shape.columns}")
-    in_rows = code.let(f"icmp eq i64 {steps[1]}, {item}")
-    for condition, masked in ((f"and i1 {in_rows}, {full}", False), (f"icmp ugt i1 {in_rows}, {full}", True)):
-        with code.when(code.let(condition)):
-            _copied_rows(code, dtype, shape, source, steps[0], size, to, masked=masked)
-    in_columns = code.let(f"icmp eq i64 {steps[0]}, {item}")
-    long = code.let(f"icmp sge i64 {size[0]}, {shape.lanes}")
-    turned = code.let(f"and i1 {in_columns}, {long}")
-    turned = code.let(f"icmp ugt i1 {turned}, {in_rows}")
-    with code.when(turned):
-        _turned_columns(code, dtype, shape, source, steps[1], size, to)
-    rest = code.let(f"or i1 {in_rows}, {turned}")
-    with code.when(code.let(f"xor i1 {rest}, true")):
-        _single_elements(code, dtype, shape, source, steps, size, to)
+PARAMETERS: Final = (
+    ("ptr", "from"), ("i64", "across"), ("i64", "along"), ("i64", "rows"), ("i64", "columns"), ("ptr", "to"),
+    ("i64", "width"),
+)  # fmt: skip
 
 
-def _copied_rows(
-    code: Function, dtype: DType, shape: TileShape, source: str, step: str, size: tuple[str, str], to: str, *,
-    masked: bool,
-) -> None:  # fmt: skip
-    """From rows whose elements lie side by side."""
+class Lie(Enum):
+    """How an operand lies."""
+
+    ROWS = "rows"
+    """The elements of a row side by side."""
+    COLUMNS = "columns"
+    """Those of a column."""
+    APART = "apart"
+    """Neither."""
+
+
+def lie_of(across: int, along: int, rows: int, lanes: int, item: int) -> Lie:
+    """How an operand with so many bytes from one row to the next, and along a row, lies."""
+    if along == item:
+        return Lie.ROWS
+    return Lie.COLUMNS if across == item and rows >= lanes else Lie.APART
+
+
+def panel_source(target: Target, dtype: DType, lie: Lie) -> str:
+    """The module of `panel(from, across, along, rows, columns, to, width)`: a panel, to rows of `width` elements, which
+    are whole vectors. Columns that are not there get any numbers: what comes of them is not stored."""
+    module = Module()
+    code = module.function("panel", PARAMETERS)
+    if lie is Lie.ROWS:
+        _copied_rows(code, dtype, target)
+    elif lie is Lie.COLUMNS:
+        _turned_columns(code, dtype, target)
+    else:
+        _single_elements(code, dtype)
+    code.ret()
+    return module.text(target.attributes)
+
+
+def _copied_rows(code: Function, dtype: DType, target: Target) -> None:
+    shape = tile_shape(target, dtype)
     k = LlvmBuilder(code, shape.lanes)
-    wide = shape.lanes * dtype.itemsize
-    masks: list[str | None] = [None] * shape.vectors
-    if masked:
-        left = [sub(code, size[1], str(v * shape.lanes)) for v in range(shape.vectors)]
-        masks = [lanes_below(k, most(code, count, 0)) for count in left]
-    with code.loop(0, size[0], carried=[("ptr", source), ("ptr", to)]) as loop:
-        here, there = loop.values
-        for v, mask in enumerate(masks):
-            offset = str(v * wide)
+    full = code.let(f"icmp eq i64 %columns, {shape.columns}")
+    offsets = [str(v * target.vector_bytes) for v in range(shape.vectors)]
+    with code.when(full), code.loop(0, "%rows", carried=[("ptr", "%from"), ("ptr", "%to")]) as row:
+        here, there = row.values
+        for offset in offsets:
+            store(k, load(k, dtype, shifted(code, here, offset)), shifted(code, there, offset))
+        row.carry(shifted(code, here, "%across"), shifted(code, there, str(shape.columns * dtype.itemsize)))
+    part = code.let(f"xor i1 {full}, true")
+    with code.when(part), code.loop(0, "%rows", carried=[("ptr", "%from"), ("ptr", "%to")]) as row:
+        here, there = row.values
+        with code.loop(0, "%width", shape.lanes) as loop:
+            offset = mul(code, loop.index, dtype.itemsize)
+            mask = lanes_below(k, sub(code, "%columns", loop.index))
             store(k, load(k, dtype, shifted(code, here, offset), mask), shifted(code, there, offset))
-        loop.carry(shifted(code, here, step), shifted(code, there, str(shape.vectors * wide)))
+            loop.carry()
+        row.carry(shifted(code, here, "%across"), shifted(code, there, mul(code, "%width", dtype.itemsize)))
 
 
-def _turned_columns(
-    code: Function, dtype: DType, shape: TileShape, source: str, step: str, size: tuple[str, str], to: str
-) -> None:
-    """From columns whose elements lie side by side: square blocks, turned in registers; the last begins early."""
-    k = LlvmBuilder(code, shape.lanes)
-    n, item = shape.lanes, dtype.itemsize
-    last_column, last_block = sub(code, size[1], "1"), sub(code, size[0], str(n))
-    with code.loop(0, shape.columns, n) as group:
-        columns = [least(code, add(code, group.index, str(i)), last_column) for i in range(n)]
-        starts = [shifted(code, source, mul(code, c, step)) for c in columns]
-        target = shifted(code, to, mul(code, group.index, item))
-        with code.loop(0, size[0], n) as loop:
+def _turned_columns(code: Function, dtype: DType, target: Target) -> None:
+    """Square blocks, turned in registers; the last begins early."""
+    lanes, item = target.vector_bytes // dtype.itemsize, dtype.itemsize
+    k = LlvmBuilder(code, lanes)
+    line = mul(code, "%width", item)
+    last_column, last_block = sub(code, "%columns", "1"), sub(code, "%rows", str(lanes))
+    with code.loop(0, "%width", lanes) as group:
+        columns = [least(code, add(code, group.index, str(i)), last_column) for i in range(lanes)]
+        starts = [shifted(code, "%from", mul(code, c, "%along")) for c in columns]
+        target_line = shifted(code, "%to", mul(code, group.index, item))
+        with code.loop(0, "%rows", lanes) as loop:
             first = least(code, loop.index, last_block)
             offset = mul(code, first, item)
             vectors = [load(k, dtype, shifted(code, s, offset)) for s in starts]
-            line = shifted(code, target, mul(code, first, shape.columns * item))
+            there = shifted(code, target_line, mul(code, first, line))
             for i, vector in enumerate(turned(k, vectors)):
-                store(k, vector, shifted(code, line, str(i * shape.columns * item)))
+                store(k, vector, shifted(code, there, mul(code, line, i)))
             loop.carry()
         group.carry()
 
 
-def _single_elements(
-    code: Function, dtype: DType, shape: TileShape, source: str, steps: tuple[str, str], size: tuple[str, str], to: str
-) -> None:
-    """From anywhere."""
+def _single_elements(code: Function, dtype: DType) -> None:
     k, item = LlvmBuilder(code, 1), dtype.itemsize
-    with code.loop(0, size[1]) as column:
-        here = shifted(code, source, mul(code, column.index, steps[1]))
-        there = shifted(code, to, mul(code, column.index, item))
-        with code.loop(0, size[0], carried=[("ptr", here), ("ptr", there)]) as loop:
-            store(k, load(k, dtype, loop.values[0]), loop.values[1])
+    line = mul(code, "%width", item)
+    with code.loop(0, "%columns") as column:
+        here = shifted(code, "%from", mul(code, column.index, "%along"))
+        there = shifted(code, "%to", mul(code, column.index, item))
+        with code.loop(0, "%rows", carried=[("ptr", here), ("ptr", there)]) as loop:
             here, there = loop.values
-            loop.carry(shifted(code, here, steps[0]), shifted(code, there, str(shape.columns * item)))
+            store(k, load(k, dtype, here), there)
+            loop.carry(shifted(code, here, "%across"), shifted(code, there, line))
         column.carry()
 
 
@@ -116,22 +124,3 @@ def turned(k: LlvmBuilder, rows: list[Value]) -> list[Value]:
                 made[i], made[i | distance] = shuffled(k, a, low, b), shuffled(k, a, high, b)
         rows, distance = made, distance // 2
     return rows
-
-
-def write_lines(
-    code: Function, dtype: DType, lanes: int, source: str, steps: tuple[str, str], size: tuple[str, str], to: str,
-    apart: str, function: Elementwise,
-) -> None:  # fmt: skip
-    """Copy lines of the left operand: `size` lines and elements of each, `steps` bytes apart, to lines `apart`."""
-    item = str(dtype.itemsize)
-    beside = code.let(f"icmp eq i64 {steps[1]}, {item}")
-    for width, condition in ((lanes, beside), (1, code.let(f"xor i1 {beside}, true"))):
-        k = LlvmBuilder(code, width)
-        with code.when(condition), code.loop(0, size[0], carried=[("ptr", source), ("ptr", to)]) as line:
-            here, there = line.values
-            with code.loop(0, size[1], width) as loop:
-                mask = lanes_below(k, sub(code, size[1], loop.index)) if width > 1 else None
-                value = load(k, dtype, shifted(code, here, mul(code, loop.index, steps[1])), mask)
-                store(k, function(k, value), shifted(code, there, mul(code, loop.index, item)), mask)
-                loop.carry()
-            line.carry(shifted(code, here, steps[0]), shifted(code, there, apart))

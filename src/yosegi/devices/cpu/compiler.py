@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ...codegen.llvm.nest import Target
 from ...errors import CompileFailure
 from ...store import Programs
 
@@ -84,6 +85,12 @@ class Machine:
     def attributes(self) -> str:
         """The attributes of every function that is made for it."""
         return f'nounwind "prefer-vector-width"="{8 * self.vector_bytes}" "no-trapping-math"="true"'
+
+    @property
+    def target(self) -> Target:
+        """What a writer of code has to know."""
+        registers = 32 if self.vector_bytes == 64 or not self._is_x86 else 16
+        return Target(self.vector_bytes, self.attributes, self.converts_halves, registers)
 
     def __str__(self) -> str:
         return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
@@ -155,9 +162,14 @@ class Compiler:
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
         """The code of a module, with the addresses of some of its functions. Raises `CompileFailure`."""
-        name = self.name(source)
+        return self.load_by(source, lambda: source, functions)
+
+    def load_by(self, words: str, write: Callable[[], str], functions: Sequence[str]) -> Code:
+        """The same for a module that is told by words; it is written only if its object is not known."""
+        name = self.name(words)
         code = self.known(name, functions)
         if code is None:
+            source = write()
             with self._lock:
                 start = perf_counter()
                 made = self.emit(source)

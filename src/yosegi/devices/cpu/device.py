@@ -16,6 +16,7 @@ from .limit import Account
 from .natives import Natives
 from .results import Results
 from .stages import compile_region
+from .ways import Ways
 
 
 class Cpu:
@@ -34,6 +35,7 @@ class Cpu:
         self.account = None if limit is None else Account(limit, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind))
         self.natives = Natives()
+        self._ways = Ways(self.natives, self.results)
 
     @property
     def description(self) -> str:
@@ -46,7 +48,7 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        kernel = compile_region(region, self.natives, self.results)
+        kernel = compile_region(region, self._ways)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:
