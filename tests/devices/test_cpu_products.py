@@ -1,87 +1,34 @@
 """Products on the CPU, by every way there is, against NumPy in double precision: sizes, layouts, stacks, what is fused
-with them, constants, threads, lesser processors, and candidates that fail."""
+with them, special values, lesser processors."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite")
 
 import yosegi as ys
-from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
+from native_code import always, needs_llvm, region_of
+from product_code import EACH_WAY, check, exact, numbers, run, ways
 from values import Array
-from yosegi.devices.cpu import ways as ways_module
-from yosegi.devices.cpu.blas import numpy_blas
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.kernel import numpy_function
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.stages import compile_region, native_function
-from yosegi.devices.cpu.ways import APART, GENERATED, LIBRARY, Ways
+from yosegi.devices.cpu.compiler import Machine
+from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.ways import APART, GENERATED, LIBRARY
 from yosegi.dtype import DType, float32, float64
-from yosegi.errors import CompileFailure
-from yosegi.trace import trace
 
 pytestmark = needs_llvm
-WAYS = pytest.mark.parametrize("way", [
-    GENERATED, *[pytest.param(w, marks=pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS"))
-                 for w in (LIBRARY, APART)],
-])  # fmt: skip
-
-
-@cache
-def ways(model: str = "", threads: int = 2) -> Ways:
-    host = Machine.host()
-    machine = Machine(host.triple, model, "", host.version) if model else host
-    return Ways(Natives(machine, Runtime(Compiler(machine), threads)), RESULTS)
-
-
-def numbers(shape: tuple[int, ...], dtype: DType = float32, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(dtype.numpy)
-
-
-def run(way: str, *tensors: ys.Tensor, arrays: list[Array] | None = None, by: Ways | None = None) -> list[Array]:
-    """Results by one of the ways. It is an error if nothing becomes native."""
-    region, given_ = region_of(*tensors)
-    failures = len(trace.records)
-    with always(way):
-        kernel = native_function(region, by or ways())
-    assert any(name.startswith("xn") for name in kernel.__globals__), "nothing became native"
-    assert len(trace.records) == failures, trace.records[-1]
-    made: tuple[Array, ...] = kernel(*(given_ if arrays is None else arrays))
-    return list(made)
-
-
-def check(got: Array, expected: Array, terms: int) -> None:
-    """Within the error of a sum of so many products of numbers up to one, and of what a few functions make of it.
-
-    Partial sums grow like the root of their length, and so does the number of roundings that add up: their product is
-    the number of terms. One of them left out is a thousand times more.
-    """
-    eps = float(np.finfo(got.dtype).eps)
-    assert got.shape == expected.shape
-    np.testing.assert_allclose(got, expected, rtol=16 * eps, atol=4 * eps * (terms + 16))
-
-
-def exact(a: Array, b: Array) -> Array:
-    return np.matmul(a.astype(np.float64), b.astype(np.float64))
-
 
 LENGTHS = (1, 7, 16, 31, 64, 127, 129)
 SIZES = [(1000, 3, 513), (3, 1000, 513), (1, 1, 1), (129, 127, 7), (64, 48, 1030), (10, 500, 2100)]
 
 
-@WAYS
+@EACH_WAY
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_sizes(way: str, dtype: DType, sizes: tuple[int, int, int]) -> None:
@@ -287,7 +234,7 @@ def test_what_is_fused(name: str, way: str, m: int, n: int, k: int, dtype: DType
     check(got, reference(exact, *[a.astype(np.float64) for a in (x, w, b, s, r)]), 4 * k)
 
 
-@WAYS
+@EACH_WAY
 def test_several_results(way: str) -> None:
     x, w, b = numbers((70, 80)), numbers((80, 50), seed=1), numbers((50,), seed=2)
     plain = ys.asarray(x) @ ys.asarray(w)
@@ -302,7 +249,7 @@ def test_several_results(way: str) -> None:
     assert np.array_equal(made[4], made[1].astype(np.float64))
 
 
-@WAYS
+@EACH_WAY
 @pytest.mark.parametrize("target", [ys.float16, ys.bfloat16, ys.float64, ys.int32], ids=str)
 def test_results_of_another_dtype(way: str, target: Any) -> None:
     x, w = numbers((33, 2000)), numbers((2000, 70), seed=1)
@@ -311,7 +258,7 @@ def test_results_of_another_dtype(way: str, target: Any) -> None:
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=2**-7, atol=1 if target is ys.int32 else 1e-2)
 
 
-@WAYS
+@EACH_WAY
 def test_operands_of_another_dtype(way: str) -> None:
     x = np.random.default_rng(0).integers(-5, 6, (40, 60)).astype(np.int16)
     w = numbers((60, 50), seed=1)
@@ -350,7 +297,7 @@ def test_a_chain_of_products() -> None:
     check(got, exact(x, w[0]) / (1 + np.exp(-exact(x, w[1]))), 60)
 
 
-@WAYS
+@EACH_WAY
 def test_special_values_go_where_they_belong(way: str) -> None:
     a, b = numbers((70, 90)), numbers((90, 75), seed=1)
     a[3, 4], a[20, 0], b[7, 74], b[8, 0] = np.nan, np.inf, -np.inf, np.nan
@@ -363,98 +310,6 @@ def test_special_values_go_where_they_belong(way: str) -> None:
     check(got[np.isfinite(expected)], expected[np.isfinite(expected)], 90)
 
 
-# Constants
-
-
-@pytest.mark.parametrize("view", ["plain", "transposed", "reversed", "sliced"])
-def test_a_constant_right_operand_is_packed_once(view: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed: list[Any] = []
-    made = ways_module.Products.packed
-    monkeypatch.setattr(ways_module.Products, "packed", lambda *a: packed.append(a) or made(*a))  # type: ignore[func-returns-value]
-    base = numbers(VIEWS[view][1]((50, 60)))
-    weights, bias = ys.asarray(base), ys.asarray(numbers((60,), seed=2))
-    with always(GENERATED):
-        function = ys.jit(lambda x: ys.nn.relu(x @ VIEWS[view][0](weights) + bias))
-        for seed in range(3):
-            x = numbers((40, 50), seed=seed)
-            got = function(ys.asarray(x)).numpy()
-            check(got, np.maximum(exact(x, VIEWS[view][0](base)) + bias.numpy(), 0), 50)
-        turned = numbers((50, 40), seed=9)
-        check(
-            function(ys.asarray(turned).T).numpy(),
-            np.maximum(exact(turned.T, VIEWS[view][0](base)) + bias.numpy(), 0),
-            50,
-        )
-    assert len(packed) == 1
-
-
-# Threads, forks, processors
-
-
-def test_several_python_threads_at_once() -> None:
-    a, b = numbers((150, 160)), numbers((160, 170), seed=1)
-    expected = np.maximum(exact(np.tanh(a), b) + 1, 0)
-    for way in (GENERATED, LIBRARY):
-        region, arrays = region_of(ys.nn.relu(ys.tanh(ys.asarray(a)) @ ys.asarray(b) + 1))
-        with always(way):
-            kernel = native_function(region, ways())
-        wrong: list[Exception] = []
-
-        def work(kernel: Any = kernel, arrays: Any = arrays, wrong: Any = wrong) -> None:
-            try:
-                for _ in range(20):
-                    check(kernel(*arrays)[0], expected, 160)
-            except AssertionError as error:
-                wrong.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong, wrong[0]
-
-
-@pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS")
-def test_the_library_gets_its_threads_back() -> None:
-    blas = numpy_blas()
-    assert blas is not None
-    import ctypes
-
-    count = ctypes.CFUNCTYPE(ctypes.c_int)(blas.get_threads)
-    set_count = ctypes.CFUNCTYPE(None, ctypes.c_int)(blas.set_threads)
-    before = count()
-    a, b = numbers((200, 200)), numbers((200, 200), seed=1)
-    region, arrays = region_of(ys.asarray(a) @ ys.asarray(b))
-    with always(LIBRARY):
-        kernel = native_function(region, ways())
-    try:
-        for threads in (3, 1, before):
-            set_count(threads)
-            workers = [threading.Thread(target=lambda: [kernel(*arrays) for _ in range(20)]) for _ in range(3)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-            assert count() == threads
-    finally:
-        set_count(before)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@WAYS
-def test_a_forked_child_multiplies(way: str) -> None:
-    a, b = numbers((150, 160)), numbers((160, 170), seed=1)
-    region, arrays = region_of(ys.asarray(a) @ ys.asarray(b))
-    with always(way):
-        kernel = native_function(region, ways())
-    expected = kernel(*arrays)[0]
-    child = os.fork()
-    if not child:
-        os._exit(0 if np.array_equal(kernel(*arrays)[0], expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 @pytest.mark.skipif(not Machine.host().triple.startswith("x86_64"), reason="names processors of another architecture")
 @pytest.mark.parametrize("model", ["x86-64-v3", "x86-64"])
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
@@ -465,128 +320,3 @@ def test_lesser_processors(dtype: DType, model: str) -> None:
         for way in (GENERATED, LIBRARY):
             (got,) = run(way, program, by=ways(model))
             check(got, np.maximum(exact(np.tanh(x.astype(np.float64)), w) + b, 0), k)
-
-
-@WAYS
-def test_one_thread(way: str) -> None:
-    x, w = numbers((300, 310)), numbers((310, 320), seed=1)
-    (got,) = run(way, ys.nn.relu(ys.asarray(x) @ ys.asarray(w)), by=ways(threads=1))
-    check(got, np.maximum(exact(x, w), 0), 310)
-
-
-def test_without_llvm_numpy_multiplies() -> None:
-    absent = Natives()
-    absent.reason = "not installed"
-    x, w = numbers((60, 70)), numbers((70, 80), seed=1)
-    region, arrays = region_of(ys.nn.relu(ys.asarray(x) @ ys.asarray(w)))
-    (got,) = compile_region(region, Ways(absent, RESULTS))(*arrays)
-    check(got, np.maximum(exact(x, w), 0), 70)
-
-
-# Choosing
-
-
-@contextmanager
-def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Ways]:
-    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(folder))
-    trace.clear()
-    yield Ways(NATIVES, RESULTS)
-    trace.clear()
-
-
-def product(size: int = 96) -> tuple[Any, list[Array], Array]:
-    x, w, b = numbers((size, size)), numbers((size, size), seed=1), numbers((size,), seed=2)
-    region, arrays = region_of(ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)))
-    return region, arrays, np.maximum(exact(x, w) + b, 0)
-
-
-def test_the_choice_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    region, arrays, expected = product()
-    with fresh(monkeypatch, tmp_path) as first:
-        check(native_function(region, first)(*arrays)[0], expected, 96)
-        monkeypatch.setattr(ways_module, "samples", lambda *a: pytest.fail("measured again"))
-        check(native_function(region, first)(*arrays)[0], expected, 96)
-        check(native_function(region, Ways(NATIVES, RESULTS))(*arrays)[0], expected, 96)
-        assert not trace.records
-
-
-def test_a_compiler_that_fails_is_told_and_something_else_serves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    def fails(*args: Any, **more: Any) -> Any:
-        raise CompileFailure("LLVM: out of luck")
-
-    region, arrays, expected = product()
-    with fresh(monkeypatch, tmp_path) as made:
-        monkeypatch.setattr(ways_module.Products, "bound", fails)
-        check(native_function(region, made)(*arrays)[0], expected, 96)
-        assert any("out of luck" in f.message for r in trace.records for f in r.failures)
-        monkeypatch.setattr(ways_module.Library, "bound", fails)
-        trace.clear()
-        check(native_function(product(40)[0], made)(*product(40)[1])[0], product(40)[2], 40)
-        assert any("out of luck" in f.message for r in trace.records for f in r.failures)
-
-
-def test_a_kernel_that_is_wrong_is_never_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """One that leaves its output as it is, which is faster than any product."""
-    made = ways_module.fused
-
-    def idle(cluster: Any, binder: Any, keep: Any = None) -> Any:
-        native = made(cluster, binder, keep)
-        return type(native)(lambda *arrays: None, native.reads, native.outputs, native.workspace)
-
-    region, arrays, expected = product()
-    with fresh(monkeypatch, tmp_path) as found:
-        monkeypatch.setattr(ways_module, "fused", idle)
-        check(native_function(region, found)(*arrays)[0], expected, 96)
-        assert any("wrong" in f.message for r in trace.records for f in r.failures)
-
-
-def test_less_than_the_operands_precision_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """One that computes in bfloat16, or in the 11 bits of TensorFloat."""
-    made = ways_module.fused
-    region, arrays, expected = product()
-    for bits in (16, 13):
-
-        def rough(cluster: Any, binder: Any, keep: Any = None, bits: int = bits) -> Any:
-            native = made(cluster, binder, keep)
-
-            def call(a: Array, b: Array, *rest: Array) -> None:
-                native.call(*[(x.view(np.uint32) >> bits << bits).view(np.float32) for x in (a, b)], *rest)
-
-            return type(native)(call, native.reads, native.outputs, native.workspace)
-
-        with fresh(monkeypatch, tmp_path / str(bits)) as found:
-            monkeypatch.setattr(ways_module, "fused", rough)
-            check(native_function(region, found)(*arrays)[0], expected, 96)
-            assert any("wrong" in f.message for r in trace.records for f in r.failures)
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 400))
-def test_whatever_is_chosen_is_right(m: int, n: int, k: int) -> None:
-    x, w, b = numbers((m, k)), numbers((k, n), seed=1), numbers((n,), seed=2)
-    region, arrays = region_of(ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)))
-    (got,) = native_function(region, ways())(*arrays)
-    check(got, np.maximum(exact(x, w) + b, 0), k)
-    (plain,) = numpy_function(region)(*arrays)
-    check(got, plain, k)
-
-
-def test_seldom_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not known to come again is measured when it has come often."""
-    region, arrays, expected = product()
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        ways_module.Ways, "steps", lambda self, cluster: asked.append(cluster) or self.apart(cluster, [cluster.entry])
-    )  # type: ignore[func-returns-value]
-    kernel = compile_region(region, ways())
-    for _ in range(3):
-        check(kernel(*arrays)[0], expected, 96)
-    assert not asked
-    for _ in range(20000):
-        if asked:
-            break
-        kernel(*arrays)
-    assert asked
-    check(kernel(*arrays)[0], expected, 96)
