@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos native-ops bench bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos gpu native-ops bench bench-matrix bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -37,6 +37,11 @@ GRAPHS ?= 2000
 chaos: $(READY)
 	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
 
+# On a machine with an NVIDIA GPU, CuPy, and PyTorch to compare with: tests, random programs and times, into OUT.
+OUT ?= gpu-run
+gpu:
+	OUT=$(OUT) $(PYTHON) tests/gpu_run.py
+
 # The table of what each device of this machine runs itself.
 native-ops: $(READY)
 	$(BIN)/python -m pip install -q --editable ".[openvino]"
@@ -56,6 +61,11 @@ screenshots: $(READY)
 # Two runs of the suite, the second with one case made 15% slower on purpose: does the comparison find it, and nothing else?
 bench-twice: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/bench_twice.py
+
+# Products with bfloat16 inside, on a machine with AMX or AVX512-BF16: checked, then timed on two threads beside what is installed
+# of PyTorch and MKL. make bench-matrix [SWEEP=--sweep] [MKL=<path of libmkl_rt.so>]
+bench-matrix: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/matrix_units.py matrix.json $(SWEEP) $(if $(MKL),--mkl $(MKL))
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from fakes import DiesAfter, FakeDevice, installed
 from yosegi.errors import ArgumentError, TraceError
+from yosegi.trace import trace
 
 
 def counted(function):
@@ -186,3 +188,31 @@ def test_threads_share_a_jitted_function():
     for t in threads:
         t.join()
     assert results == {n: [n * (4.0 + i % 3) for i in range(60)] for n in range(8)}
+
+
+def test_a_plan_of_one_step_replays_on_the_device_that_has_the_inputs():
+    device = FakeDevice()
+    f = ys.jit(lambda x, y: ys.tanh(x * 2 + y) - y)
+    a, b = np.arange(6.0), np.ones(6)
+    with installed(device) as name, ys.options(device=name):
+        x, y = (ys.asarray(v).to_device(name) for v in (a, b))
+        f(x, y)
+        trace.clear()
+        for _ in range(3):
+            made = f(x, y)
+            assert made.device.name == name
+            np.testing.assert_allclose(made.numpy(), np.tanh(a * 2 + b) - b)
+        assert device.runs == 4
+        assert not trace.records  # the short way keeps none
+
+
+def test_a_replay_survives_the_loss_of_its_device():
+    device = DiesAfter(3)
+    f = ys.jit(lambda x: x * 2 + 1)
+    a = np.arange(6.0)
+    with installed(device) as name, ys.options(device=name):
+        x = ys.asarray(a).to_device(name)
+        for _ in range(6):
+            x = f(x)
+            a = a * 2 + 1
+        np.testing.assert_array_equal(x.numpy(), a)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -54,8 +54,9 @@ class Limits:
     """Whether another device should serve while it compiles."""
     partitions: Partitions | None = None
     """Which pieces of a graph it should get; `None` for a device that takes regions one by one."""
-    precisions: frozenset[Precision] = frozenset()
-    """The precisions below the inputs' own in which it can compute products, where that is faster there."""
+    precisions: Set[Precision] = frozenset()
+    """The precisions below the inputs' own in which it can compute products, where that is faster there. A device that
+    has to find out may do so when somebody looks."""
 
 
 class Device(Protocol):

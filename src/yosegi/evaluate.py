@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -91,7 +92,7 @@ def plan_for(key: Key) -> Plan:
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    wanted = current().device
+    wanted, strategy = current().device, current().precision
     chain = chain_named(wanted)
     expanded = expand(graph, chain)
     smaller = simplify(expanded)
@@ -99,9 +100,9 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
         for stage in (graph, expanded, smaller):
             check(stage)
     if wanted == "auto":
-        return place(smaller, chain, repeats=repeats)
+        return place(smaller, chain, repeats=repeats, strategy=strategy)
     # A device that was named is meant, however small the work.
-    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats)
+    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats, strategy=strategy)
     check_fallback(plan, chain[0])
     return plan
 
@@ -121,7 +122,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
             buffers = _results(plan, inputs)  # type: ignore[arg-type]
             if CHECKED:
                 check_results(wanted, buffers)
-            _settle(wanted, buffers, leaves)
+            settle(wanted, buffers, leaves)
         except ValuesLost as gone:
             _forget(leaves, gone.space)
             continue
@@ -152,13 +153,13 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
             made = nodes_for(buffers)
             if CHECKED:
                 check_results(made, buffers)
-            _settle(made, buffers, leaves)
+            settle(made, buffers, leaves)
             return made
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def _settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
     keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
@@ -188,6 +189,7 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
     return True
 
 
+@lru_cache(1024)  # a memory's size does not change; when it is lost, it gets a new name
 def _history_limit(space: str, nbytes: int) -> int:
     """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
     than an eighth of the device's memory."""
@@ -245,7 +247,10 @@ install_evaluator(evaluate, fetch)
 
 def eval(*tensors: Tensor) -> None:
     """Make these tensors real now, together, and leave them where they are."""
-    evaluate([t._node for t in tensors])
+    for tensor in tensors:
+        if tensor._node.buffer is None:
+            evaluate([t._node for t in tensors])
+            return
 
 
 def plan(*tensors: Tensor) -> Plan:

@@ -68,14 +68,19 @@ class Region:
         return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two regions the same work: the calls and their wiring."""
+        """What makes two regions the same work: the calls, their wiring, and the precision."""
         at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
         wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
-        return (*self.calls, *wiring, *[at[o] for o in self.outputs])
+        return (self.precision, *self.calls, *wiring, *[at[o] for o in self.outputs])
 
     def __str__(self) -> str:
         names = [call.op.name for call in self.calls]
         return "+".join(names) if len(names) <= 8 else "+".join(names[:7]) + f"+… ({len(names)} ops)"
+
+
+def multiplies(call: Call) -> bool:
+    """Whether the call is a product, of matrices or of windows."""
+    return call.op.name in _PRODUCTS
 
 
 def is_constant(graph: Graph, entry: int) -> bool:
@@ -130,7 +135,7 @@ def _kind(call: Call) -> RegionKind:
         return RegionKind.LOOP
     if call.op.name in _CLOSING:
         return RegionKind.REDUCTION
-    if call.op.name in _PRODUCTS:
+    if multiplies(call):
         return RegionKind.CONTRACTION
     return RegionKind.OPAQUE
 

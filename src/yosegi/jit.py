@@ -14,10 +14,11 @@ import numpy as np
 
 from .device import Kernel
 from .dtype import DType, as_dtype, number_type
-from .errors import ArgumentError, DTypeError, OutOfMemory
-from .evaluate import plan_of
+from .errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
+from .evaluate import plan_of, settle
 from .evaluate import replay as run_again
 from .graph import Graph, capture, graph_of
+from .health import health
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
 from .op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
@@ -75,6 +76,8 @@ class _Replay:
     structure: Structure
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
+    history: Call | None
+    """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -88,12 +91,32 @@ class _Replay:
         """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
         if all(b.space is HOST for b in buffers):
             return [Node(call, ()) for call in self.calls]
-        outputs = tuple(c.spec for c in self.calls)
-        call = Call(replayed, {"graph": self.plan.graph}, tuple(i.spec for i in inputs), outputs)
-        source = Node(call, tuple(inputs))
+        assert self.history is not None
+        source = Node(self.history, tuple(inputs))
+        outputs = self.history.outputs
         if len(outputs) == 1:
             return [source]
         return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
+
+    def on_device(self, space: str, data: Sequence[Any], tensors: Sequence[Any]) -> Any | None:
+        """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
+
+        `None` also after a failure: the long way knows what follows.
+        """
+        step = self.plan.sole_step
+        if step is None or step.device.space != space or self.form is None or self.feeds or held() is not None:
+            return None
+        kernel = step.kernels.get(step.device.name)
+        if kernel is None or health.reason_against(step.device.name, step.region) is not None:
+            return None
+        try:
+            buffers = [Buffer(m, space) for m in kernel(*data)]
+            leaves = [t._node for t in tensors]
+            nodes = self.outputs(leaves, buffers)
+            settle(nodes, buffers, leaves)
+        except (DeviceFailure, ValuesLost):
+            return None
+        return self.rebuilt(nodes)
 
 
 class Jitted(Generic[P, R]):
@@ -124,20 +147,25 @@ class Jitted(Generic[P, R]):
         if not kwargs and not self._static:
             key: list[Any] = [current()]
             data: list[Any] = []
+            space = HOST
             for a in args:
                 if type(a) is Tensor:
                     buffer = a._node.buffer
-                    if buffer is None or buffer.space is not HOST:
+                    if buffer is None or (buffer.space is not space and data):
                         break
+                    space = buffer.space
                     key.append(a._node.spec)
                     data.append(buffer.data)
-                elif type(a) is float:
+                elif type(a) is float and space is HOST:
                     key.append(_WEAK[float])
                     data.append(np.float64(a))
                 else:
                     break
             else:
                 replay = self._replays.get(tuple(key))
+                if space is not HOST:
+                    made = None if replay is None else replay.on_device(space, data, args)
+                    return self._call(args, kwargs) if made is None else made
                 if replay is not None and replay.kernel is not None and held() is None:
                     try:
                         made = replay.kernel(*data)
@@ -190,7 +218,11 @@ class Jitted(Generic[P, R]):
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
         kernel = plan.host_kernel if form is not None and not trace.feeds else None
-        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form)
+        fed = [node for node, _ in trace.feeds]
+        specs = tuple(n.spec for n in (*given, *fed))
+        outputs = tuple(c.spec for c in calls)
+        history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
+        return _Replay(plan, kernel, tuple(make for _, make in trace.feeds), calls, results, shape, form, history)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

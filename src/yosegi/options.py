@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from .errors import ArgumentError
+from .precision import STRATEGIES
 
 ON_FALLBACK: Final = ("silent", "warn", "error")
 
@@ -21,25 +22,33 @@ class Options:
 
     `device` names the device to use, "a:0+b:0" one with another that takes what it cannot do, "auto" the machine's
     chain. `on_fallback` says what happens when work does not run on the device it was meant for. `background` lets
-    another device serve while a slow compiler is at work; without it, every first run waits for its code.
+    another device serve while a slow compiler is at work; without it, every first run waits for its code. `precision`
+    says in which numbers products of float32 may be computed: "f32", or "f16" for half precision (16-bit floats, sums
+    in float32) where a device gains by it.
     """
 
     device: str
     on_fallback: str
     background: bool
+    precision: str
 
 
 @cache
-def _interned(device: str, on_fallback: str, background: bool) -> Options:
+def _interned(device: str, on_fallback: str, background: bool, precision: str) -> Options:
     # One object per distinct set: plans are kept by the identity of their options.
     if on_fallback not in ON_FALLBACK:
         raise ArgumentError(f"[options] expected on_fallback among {', '.join(ON_FALLBACK)}, got {on_fallback!r}")
-    return Options(device, on_fallback, background)
+    if precision == "adaptive":
+        raise ArgumentError('[options] expected precision "f32" or "f16", got "adaptive", which is not built yet')
+    if precision not in STRATEGIES:
+        raise ArgumentError(f"[options] expected precision among {', '.join(STRATEGIES)}, got {precision!r}")
+    return Options(device, on_fallback, background, precision)
 
 
 _DEFAULT: Final = _interned(
-    os.environ.get("YOSEGI_DEVICE", "auto"), "silent", os.environ.get("YOSEGI_BACKGROUND", "1") != "0"
-)
+    os.environ.get("YOSEGI_DEVICE", "auto"), "silent", os.environ.get("YOSEGI_BACKGROUND", "1") != "0",
+    os.environ.get("YOSEGI_PRECISION", "f32"),
+)  # fmt: skip
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
 DEVICE_CHECKS: Final[list[Callable[[str], Any]]] = []
@@ -50,7 +59,9 @@ current = _current.get
 
 
 @contextmanager
-def options(*, device: Any = None, on_fallback: str | None = None, background: bool | None = None) -> Iterator[Options]:
+def options(
+    *, device: Any = None, on_fallback: str | None = None, background: bool | None = None, precision: str | None = None
+) -> Iterator[Options]:
     """Evaluate what is evaluated inside this block under other options.
 
     >>> import yosegi as ys
@@ -66,6 +77,7 @@ def options(*, device: Any = None, on_fallback: str | None = None, background: b
         old.device if device is None else str(device),
         on_fallback or old.on_fallback,
         old.background if background is None else bool(background),
+        precision or old.precision,
     )
     token = _current.set(chosen)
     try:

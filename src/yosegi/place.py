@@ -7,22 +7,27 @@ from dataclasses import replace
 from typing import Final
 
 from .device import Device
-from .fuse import Region, fuse, join
+from .dtype import float32
+from .fuse import Region, fuse, join, multiplies
 from .graph import Graph
 from .memory import HOST
 from .partition import Choice, groups, not_worth_a_call, products_with_constants, together
 from .plan import Plan, Step
+from .precision import STRATEGIES, Precision
 from .trace import log
 
 _SMALL: Final = 1 << 20  # bytes; below, launches and transfers cost more than any device saves (a prior, not measured)
 
 
-def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SMALL, repeats: bool = False) -> Plan:
+def place(
+    graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SMALL, repeats: bool = False,
+    strategy: str = "f32",
+) -> Plan:  # fmt: skip
     """The plan that runs every region on the first device of the chain that can.
 
     A region of little data goes to the host first, unless its data is in another memory: then it stays there. Devices
     that compile subgraphs get pieces that are worth it; of such, a device that was named gets more. `repeats` says that
-    the plan will run many times.
+    the plan will run many times, `strategy` which precisions the user allows.
     """
     regions = fuse(graph)
     named = not prefer_host_below
@@ -53,6 +58,7 @@ def place(graph: Graph, chain: Sequence[Device], *, prefer_host_below: int = _SM
         candidates = group[0].candidates
         if len(group) > 1:  # what ran the parts one by one need not run them as one
             candidates = tuple(d for d in candidates if d is candidates[0] or refusal(d, unit) is None)
+        unit = replace(unit, precision=precision_on(candidates[0], unit, strategy))
         steps.append(Step(unit, candidates, refused, frees))
         log.info("%s on %s", str(unit), group[0].device.name)
         begin = end
@@ -97,6 +103,16 @@ def choose(
         elif not candidates:
             refused.append((device.name, reason))
     return Choice(region, tuple(candidates), tuple(refused))
+
+
+def precision_on(device: Device, region: Region, strategy: str) -> Precision:
+    """In which numbers a device computes the products of a region: the best reduced ones that the user allows and the
+    device has, if it has any."""
+    if STRATEGIES[strategy] and any(multiplies(c) and c.spec.dtype is float32 for c in region.calls):
+        for precision in STRATEGIES[strategy]:
+            if precision in device.limits.precisions and not device.supports(replace(region, precision=precision)):
+                return precision
+    return Precision.FULL
 
 
 def refusal(device: Device, region: Region) -> str | None:

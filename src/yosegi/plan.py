@@ -14,6 +14,7 @@ from .device import Device, Kernel, host_device
 from .errors import NotReady
 from .fuse import Region
 from .graph import Graph
+from .precision import Precision
 from .trace import Record
 
 _LINE: Final = 12  # ops that a line of an explanation shows
@@ -64,22 +65,29 @@ class Step:
 class Plan:
     """Steps in order, for the inputs and outputs of a graph."""
 
-    __slots__ = ("graph", "host_kernel", "inputs", "steps")
+    __slots__ = ("graph", "host_kernel", "inputs", "sole_step", "steps")
 
     def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.graph = graph
         self.inputs = graph.inputs
         self.steps = tuple(steps)
+        self.sole_step = self._sole_step()
+        """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
         self.host_kernel = self._host_kernel()
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
 
-    def _host_kernel(self) -> Kernel | None:
-        if len(self.steps) != 1 or self.steps[0].device is not host_device():
+    def _sole_step(self) -> Step | None:
+        if len(self.steps) != 1:
             return None
         region = self.steps[0].region
+        return self.steps[0] if (region.inputs, region.outputs) == (self.inputs, self.graph.outputs) else None
+
+    def _host_kernel(self) -> Kernel | None:
+        step = self.sole_step
+        if step is None or step.device is not host_device():
+            return None
         on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
-        whole = on_host and region.inputs == self.inputs and region.outputs == self.graph.outputs
-        return self.steps[0].kernel_on(self.steps[0].device) if whole else None
+        return step.kernel_on(step.device) if on_host else None
 
     @property
     def nbytes(self) -> int:
@@ -110,6 +118,7 @@ class Explanation:
                     "device": step.device.name,
                     "ops": [call.op.name for call in step.region.calls],
                     "composites": step.region.origins,
+                    "precision": step.region.precision.value,
                     "inputs": [repr(calls[n].spec) for n in step.region.inputs],
                     "outputs": [repr(calls[n].spec) for n in step.region.outputs],
                     "reads": sorted({made[n] for n in step.region.inputs if n in made}),
@@ -125,6 +134,8 @@ class Explanation:
         for i, step in enumerate(self.to_json()["steps"]):
             lines.append(f"step {i} on {step['device']}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
+            if step["precision"] != Precision.FULL.value:
+                lines.append(f"  products in {step['precision']}")
             lines += [f"  not on {r['device']}: {r['reason']}" for r in step["refused"]]
             if step["actual"] is not None:
                 lines += _actual_lines(step["actual"])
@@ -133,13 +144,15 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>step</th><th>device</th><th>ops</th><th>in → out</th><th>not on</th><th>ran</th></tr>"
+        names = ("step", "device", "ops", "in → out", "products", "not on", "ran")
+        head = f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
         rows = []
         for i, step in enumerate(self.to_json()["steps"]):
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             refused = "; ".join(f"{r['device']}: {r['reason']}" for r in step["refused"])
             ran = "" if step["actual"] is None else "; ".join(line.strip() for line in _actual_lines(step["actual"]))
-            cells = (str(i), step["device"], _shown(step["ops"], step["composites"]), flow, refused, ran)
+            ops = _shown(step["ops"], step["composites"])
+            cells = (str(i), step["device"], ops, flow, step["precision"], refused, ran)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         return f"<table>{head}{''.join(rows)}</table>"
 

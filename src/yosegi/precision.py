@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class Precision(Enum):
@@ -20,3 +21,7 @@ class Precision(Enum):
     """Operands as sums of two bfloat16 numbers, 16 bits in all: three products, the least significant left out."""
     BF16X3 = "bf16x3"
     """Operands as sums of three bfloat16 numbers, 24 bits in all: six products, the least significant left out."""
+
+
+STRATEGIES: Final[dict[str, tuple[Precision, ...]]] = {"f32": (), "f16": (Precision.F16, Precision.BF16)}
+"""What users ask for, and the precisions below the inputs' own that it allows, best first."""

@@ -74,7 +74,8 @@ class Trace:
         log.warning("%s on %s: %s: %s", ops, device, what.kind, what.message)
 
     def steps(self) -> dict[str, int]:
-        """How many steps have run where, leaving out plans that are a single step in host memory."""
+        """How many steps have run where, leaving out plans that are a single step in host memory, and replays by `jit`
+        of such as are one step on a device."""
         with self._lock:
             return dict(self._steps)
 

@@ -420,6 +420,15 @@ def test_a_large_one_at_its_first_run() -> None:
     assert "xn0" in kernel.__globals__
 
 
+def test_a_variance_alone_becomes_native() -> None:
+    stages = import_module("yosegi.devices.cpu.stages")
+    x = np.linspace(-1, 1, 20_000_000, dtype=np.float32).reshape(1000, 20_000)
+    region, given = region_of(ys.var(ys.asarray(x), axis=0))
+    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
+    np.testing.assert_allclose(kernel(*given)[0], np.var(x.astype(np.float64), axis=0), rtol=1e-5)
+    assert "xn0" in kernel.__globals__
+
+
 # Memory
 
 

@@ -139,7 +139,16 @@ def test_one_program_for_every_size_of_a_kind() -> None:
         (region,) = regions(ys.asarray(numbers(float32, n)) * 2)
         sources.add(loop(region, Inputs.of(region), OPENCL, DEVICE.queue.target).source)
     assert len(sources) == 1
-    assert re.search(r"vload(4|8|16)\(", sources.pop())
+    assert re.search(r"vload(4|8|16)\(|_x4", sources.pop())
+
+
+def test_loops_on_a_device_that_reads_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEVICE.queue, "target", TARGETS["coalescing"])
+    for first, second in SHAPES:
+        for dtype in (float32, float16, ys.complex64):
+            a, b = numbers(dtype, *first), numbers(dtype, *second)
+            x, y = ys.asarray(a), ys.asarray(b)
+            same(run((x + y) * x)[0], ((a + b) * a).astype(a.dtype), ulps=2)
 
 
 # Reductions ---------------------------------------------------------------------------------------------------------

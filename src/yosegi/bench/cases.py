@@ -21,6 +21,7 @@ LARGE_SIZES: Final = (10_000_000, 100_000_000)
 SQUARES: Final = (64, 128, 256, 512, 1024)
 LARGE_SQUARES: Final = (2048, 4096)
 PATTERN_SQUARES: Final = (128, 256, 512, 1024)
+ROWS: Final = ((128, 128), (4096, 1024))
 CHAIN_OPS: Final = 10
 
 
@@ -79,6 +80,9 @@ def cases(*, large: bool = False) -> Iterator[Case]:
             yield _elementwise("elementwise", name, program, arrays, flops, n, float32)
     for n in sizes:
         yield _sum("reduction", n, float32)
+    for rows, columns in ROWS:
+        yield _rows("softmax", softmax, rows, columns, "m", 5)
+        yield _rows("layer norm", layer_norm, rows, columns, "mvv", 8)
     for name, (pattern, kinds) in PATTERNS.items():
         for n in PATTERN_SQUARES:
             yield _pattern(name, pattern, kinds, n)
@@ -176,9 +180,9 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> A
     return rng.standard_normal(shape, np.float32).astype(dtype.numpy)
 
 
-def _pattern_inputs(kinds: str, n: int, rng: np.random.Generator) -> tuple[Any, ...]:
+def _pattern_inputs(kinds: str, n: int, rng: np.random.Generator, rows: int | None = None) -> tuple[Any, ...]:
     made: dict[str, Callable[[], Any]] = {
-        "m": lambda: _normal(rng, (n, n), float32),
+        "m": lambda: _normal(rng, (rows or n, n), float32),
         "v": lambda: rng.uniform(0.5, 1.5, n).astype(np.float32),
         "k": lambda: (rng.random((n, n)) < 0.8).astype(np.float32),
         "l": lambda: np.eye(n, dtype=np.float32)[rng.integers(n, size=n)],
@@ -220,6 +224,14 @@ def _sum(suite: str, n: int, dtype: DType) -> Case:
         suite, "sum", n, dtype, lambda f, x: f.sum(x, None),
         lambda rng: (rng.random(n, np.float32).astype(dtype.numpy),),
         float(n), n * dtype.itemsize, _tolerance(dtype, max(16, sqrt(n) / 4)),
+    )  # fmt: skip
+
+
+def _rows(name: str, program: Program, rows: int, columns: int, kinds: str, ops: int) -> Case:
+    elements = rows * columns
+    return Case(
+        "reduction", name, elements, float32, program, lambda rng: _pattern_inputs(kinds, columns, rng, rows),
+        float(ops * elements), 2 * 4 * elements, 1e-6 * sqrt(columns),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..dtype import DType, bfloat16, bool_, float16, real_of
+from ..dtype import DType, bfloat16, bool_, float16, real_of, uint32
 from ..node import Shape
 from .c import CBuilder
 from .value import Value
@@ -69,10 +69,9 @@ def _strides(shape: Shape) -> tuple[int, ...]:
 # Elements
 
 
-def parameter(k: CBuilder, dtype: DType, name: str, *, const: bool) -> str:
-    """A kernel's parameter that points to elements of this dtype (of complex ones, to their parts)."""
-    word = "const " if const else ""
-    return k.dialect.global_pointer.format(const=word, type=k.dialect.stored[dtype], name=name)
+def parameter(k: CBuilder, ctype: str, name: str, *, const: bool) -> str:
+    """A kernel's parameter that points to elements of this type."""
+    return k.dialect.global_pointer.format(const="const " if const else "", type=ctype, name=name)
 
 
 def _element(k: CBuilder, dtype: DType, pointer: str, at: str, true: str) -> tuple[str, str]:
@@ -82,7 +81,7 @@ def _element(k: CBuilder, dtype: DType, pointer: str, at: str, true: str) -> tup
     if dtype is float16:
         return (k.dialect.load_half.format(pointer=pointer, at=at), "")
     if dtype is bfloat16:
-        return (k.dialect.reinterpret.format(type="float", x=f"((uint){pointer}[{at}] << 16)"), "")
+        return (k.dialect.reinterpret.format(type="float", x=f"(({k.dialect.types[uint32]}){pointer}[{at}] << 16)"), "")
     if dtype.is_complex:
         return (f"{pointer}[2 * ({at})]", f"{pointer}[2 * ({at}) + 1]")
     return (f"{pointer}[{at}]", "")
@@ -121,7 +120,7 @@ def load(k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
         raw = k.let(stored, text)
         return k.truth(f"({raw} != {d.splat.format(type=stored, items='0')})", 8)
     if dtype is bfloat16:
-        wide = d.convert.format(type=d.vector_type("uint", n), x=k.let(stored, text))
+        wide = d.convert.format(type=d.vector_type(d.types[uint32], n), x=k.let(stored, text))
         return k.number(dtype, d.reinterpret.format(type=k.ctype(dtype), x=f"({wide} << 16)"))
     return k.number(dtype, text)
 
@@ -145,7 +144,7 @@ def store(k: CBuilder, value: Value, pointer: str, at: str) -> None:
         return
     stored = d.vector_type(d.stored[dtype], n)
     if dtype is bfloat16:
-        bits = d.reinterpret.format(type=d.vector_type("uint", n), x=text)
+        bits = d.reinterpret.format(type=d.vector_type(d.types[uint32], n), x=text)
         text = d.convert.format(type=stored, x=f"({bits} >> 16)")
     elif dtype is bool_ and n > 1:
         text = f"{d.convert.format(type=stored, x=text)} & {d.splat.format(type=stored, items='1')}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from ..dtype import DType, bool_, int8, int16, int32, int64, real_of
+from ..dtype import DType, bool_, float32, int8, int16, int32, int64, real_of, uint32, uint64
 from . import formulas
 from .dialect import Dialect
 from .primitives import Primitives
@@ -29,6 +29,8 @@ class CBuilder(Primitives):
         self.dialect = dialect
         self.width = width
         self.lines: list[str] = [] if lines is None else lines
+        self.declarations: dict[str, str] = {}
+        """Types that the program declares before its kernel, by name."""
         self._known: dict[tuple[str, str], str] = {}
 
     # Text
@@ -86,6 +88,12 @@ class CBuilder(Primitives):
     def bits(self, dtype: DType) -> int:
         """The bits in which a value of this dtype is computed with (each part, if complex)."""
         return 32 if dtype.is_half else real_of(dtype).bits
+
+    def rounded(self, x: Value) -> Value:
+        word = None if x.exact else self.dialect.rounded.get(x.dtype)
+        if word is None:
+            return super().rounded(x)
+        return Value(x.dtype, self.let(self.ctype(float32), word.format(x=x.text)))
 
     def number(self, dtype: DType, text: str) -> Value:
         """A value of a real dtype from an expression."""
@@ -166,7 +174,7 @@ class CBuilder(Primitives):
             return self._plain(sign, a, b)
         # Unsigned, because overflow of signed integers is not defined in C.
         if self.width == 1:
-            wide = "uint" if a.dtype.bits <= 32 else "ulong"
+            wide = self.dialect.types[uint32 if a.dtype.bits <= 32 else uint64]
             return self.number(a.dtype, f"({ctype})(({wide}){a.text} {sign} ({wide}){b.text})")
         unsigned = self.dialect.vector_type(self.dialect.unsigned[self.dialect.types[a.dtype]], self.width)
         x, y = (self.dialect.reinterpret.format(type=unsigned, x=v.text) for v in (a, b))

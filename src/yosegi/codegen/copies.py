@@ -57,7 +57,7 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     width = widest(dialect, target, (bits,), inner.size) if side_by_side and total > SMALL else 1
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
-    sizes = Sizes(max(total, reach, far))
+    sizes = Sizes(max(total, reach, far), dialect)
     k, ctype = CBuilder(dialect, width), sizes.ctype
     item = k.let(ctype, dialect.global_id)
     chunks = -(-inner.size // width)

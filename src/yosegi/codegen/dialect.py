@@ -2,7 +2,7 @@
 
 Kernels are written once, in `loops`, `reductions` and `copies`; a `Dialect` holds the words. Its rows live with the
 devices that speak them. A language without arithmetic on vectors has `widths == (1,)` there and still loads and
-stores several elements at once.
+stores several elements at once, as packets.
 """
 
 from __future__ import annotations
@@ -74,10 +74,30 @@ class Dialect:
     """Of two vectors, {a} where the vector {mask} is all ones, {b} where it is zero."""
     all_lanes: str
     """Whether a mask holds in every lane: {mask}."""
+
+    packed: Mapping[DType, str]
+    """What an element is in a packet (see `packets`). Of complex dtypes: each part."""
+    packet: str
+    """Declares the type of a packet of neighbours, aligned so that it is read and written at once: {name}, {type}, {n},
+    {align}."""
+    load_packet: str
+    """A packet from memory that is aligned to it: {name}, {pointer}, {at}."""
+    store_packet: str
+    """The same, to memory, with {value}."""
+    half_bits: str
+    """A float16 number, as an unsigned integer of 16 bits, from a float: {x}."""
+    from_half_bits: str
+    """The other way round: {x}."""
+    unrolled: str
+    """What stands before a loop that is to be written out: {n} turns at a time."""
+    unrolled_whole: str
+    """The same for all its turns."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
+    rounded: Mapping[DType, str] = field(default_factory=dict)
+    """The 16-bit floats that the language itself can round a float to and give back as a float: {x}."""
     bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Functions of a type that on vectors are only right below some magnitude; beyond, they are called per lane."""
 
@@ -96,7 +116,7 @@ class Target:
     """What of a device's build decides the shape of its kernels."""
 
     width: int
-    """How many 4-byte elements one work item computes with at once."""
+    """How many 4-byte elements one work item computes with at once, where vectors have arithmetic."""
     group: int
     """Work items in a group."""
     cooperating: int
@@ -104,4 +124,5 @@ class Target:
     units: int
     """Groups that run side by side."""
     blocked: bool
-    """Whether an item's elements are best next to each other (caches), or next to its neighbours' (coalescing)."""
+    """Whether an item's elements are best next to each other (caches), or next to its neighbours' (coalescing): GPUs
+    read packets, and reduce in teams."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType
+from ..dtype import DType, int32, int64
 from ..fuse import Region, is_constant
 from ..node import Shape
 from ..reference import bind
@@ -44,9 +44,9 @@ class Kernel:
 class Sizes:
     """The sizes that a kernel takes as parameters, by the names it gives them."""
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, dialect: Dialect) -> None:
         self.is_long = elements >= INT_LIMIT
-        self.ctype = "long" if self.is_long else "int"
+        self.ctype = dialect.types[int64 if self.is_long else int32]
         self.values: dict[str, int] = {}
 
     def __call__(self, value: int) -> str:
@@ -144,10 +144,17 @@ def decomposed(k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], s
 
 
 def assembled(
-    k: CBuilder, inputs: Sequence[DType], outputs: Sequence[DType], sizes: Sizes, prelude: Sequence[str] = ()
+    k: CBuilder,
+    inputs: Sequence[DType],
+    outputs: Sequence[DType],
+    sizes: Sizes,
+    prelude: Sequence[str] = (),
+    *,
+    packed: bool = False,
 ) -> str:
-    """The program, from the lines of the body."""
-    pointers = [parameter(k, d, f"a{n}", const=True) for n, d in enumerate(inputs)]
-    pointers += [parameter(k, d, f"b{n}", const=False) for n, d in enumerate(outputs)]
+    """The program, from the lines of the body. `packed`: it reads and writes packets, or elements as they have them."""
+    words = k.dialect.packed if packed else k.dialect.stored
+    pointers = [parameter(k, words[d], f"a{n}", const=True) for n, d in enumerate(inputs)]
+    pointers += [parameter(k, words[d], f"b{n}", const=False) for n, d in enumerate(outputs)]
     head = f"{k.dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
-    return "\n".join([k.dialect.header + head, "{", *prelude, *k.lines, "}", ""])
+    return "\n".join([k.dialect.header, *k.declarations.values(), head, "{", *prelude, *k.lines, "}", ""])

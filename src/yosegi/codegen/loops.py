@@ -1,8 +1,8 @@
 """Loop regions as kernels: elementwise work, each value through memory once.
 
-A work item computes one vector of neighbouring results. The last vector of a row begins early enough to fit, so that
-some elements are computed twice and none is left for scalar code. Where the innermost dimension is shorter than a
-vector, repeated inputs are gathered lane by lane.
+On GPUs, `coalesced` writes them. Elsewhere a work item computes one vector of neighbouring results. The last vector of
+a row begins early enough to fit, so that some elements are computed twice and none is left for scalar code. Where the
+innermost dimension is shorter than a vector, repeated inputs are gathered lane by lane.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import prod
 from ..fuse import Region
 from .access import Dimension, dimensions, gather, load, store
 from .c import CBuilder
+from .coalesced import coalesced_loop
 from .dialect import Dialect, Target
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
 from .value import Value
@@ -19,13 +20,15 @@ from .value import Value
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a loop region of at least one element."""
+    if not target.blocked:
+        return coalesced_loop(region, inputs, dialect, target)
     shape = region.graph.calls[region.nodes[0]].spec.shape
     total = prod(shape)
     dims = dimensions(shape, inputs.shapes) or [Dimension(1, (0,) * len(inputs.shapes), 1)]
     inner = dims[-1].size
     width = 1 if total <= SMALL else widest(dialect, target, dtypes_of(region), total)
     gathers = inner < width
-    sizes = Sizes(max(total, 1))
+    sizes = Sizes(max(total, 1), dialect)
     k = CBuilder(dialect, width)
     item = k.let(sizes.ctype, dialect.global_id)
     if width == 1 or gathers:

@@ -1,9 +1,10 @@
 """Reductions as trees, with the elementwise work before them.
 
-Each result is folded in slices. In a slice, vectors run along the innermost dimension: where that is reduced their
-lanes are folded in the end, and a group of items shares a slice and folds its parts in local memory; where it is kept
-every lane is a result of its own. Sums go through short blocks, whose totals are summed again: their error grows with
-the blocks' length, not with the array's. Slices, if there are several, are folded by a second stage or by the host.
+On GPUs, `trees` writes them. Elsewhere each result is folded in slices. In a slice, vectors run along the innermost
+dimension: where that is reduced their lanes are folded in the end, and a group of items shares a slice and folds its
+parts in local memory; where it is kept every lane is a result of its own. Sums go through short blocks, whose totals
+are summed again: their error grows with the blocks' length, not with the array's. Slices, if there are several, are
+folded by a second stage or by the host.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from .c import CBuilder
 from .dialect import Dialect, Target
 from .folds import Fold
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .trees import Body, TreeWriter
 from .value import Value
 
 _BLOCK = 64
 _MOST_SLICES = 256
-Body = Callable[[CBuilder, Callable[[int], Value]], tuple[Value, list[tuple[Value, str]]]]
-"""From a builder and a reader of inputs: the value to fold, and values to store, with the pointers to store them by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,15 @@ def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) 
         stored = [(values[e], f"b{n}") for n, e in enumerate(region.outputs) if e != last]
         return values[graph.args[last][0]], stored
 
-    writer = _Writer(dialect, target, shape, call.attrs["axis"], inputs.shapes, inputs.dtypes, dtypes_of(region))
     place = region.outputs.index(last)
     outputs = [graph.calls[e].spec.dtype for e in region.outputs]
+    axes = call.attrs["axis"]
+    writer: _Writer | TreeWriter
+    if target.blocked:
+        writer = _Writer(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, dtypes_of(region))
+    else:
+        shown = [dtype for n, dtype in enumerate(outputs) if n != place]
+        writer = TreeWriter(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, shown)
     if writer.slices > 1:
         outputs[place] = fold.accumulated
     kernel = writer.write(fold, body, outputs, f"b{place}", ends=writer.slices == 1)
@@ -63,7 +69,8 @@ def second_stage(of: Reduction, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that folds partial results, a row per slice, into the results."""
     dtype = of.fold.accumulated
     shape = (of.slices, of.results)
-    writer = _Writer(dialect, target, shape, (0,), (shape,), (dtype,), (dtype,), whole=True)
+    made = _Writer if target.blocked else TreeWriter
+    writer = made(dialect, target, shape, (0,), (shape,), (dtype,), (dtype,), whole=True)
     return writer.write(of.fold, lambda k, read: (read(0), []), [of.fold.result], "b0", ends=True)
 
 
@@ -96,7 +103,7 @@ class _Writer:
         self.results = prod(n for a, n in enumerate(shape) if a not in axes)
         self.units = prod(d.size for d in self.kept) * (self.chunks if self.across else 1)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
-        self.sizes = Sizes(total)
+        self.sizes = Sizes(total, dialect)
         team = target.cooperating
         self.team = team if self.along and self.units < 64 * target.units and self.steps >= 4 * team else 1
         wanted = 4 * target.units * (1 if self.team > 1 else target.group)
@@ -156,22 +163,16 @@ class _Writer:
         count = sizes(self.steps)
         first = k.let(ctype, f"{part} * {sizes(per_slice)}" if self.slices > 1 else "0")
         stop = k.let(ctype, f"min({first} + {sizes(per_slice)}, {count})" if self.slices > 1 else count)
-        step = 1
         if self.team > 1:
-            mine = k.let(ctype, d.local_id)
-            if self.target.blocked:
-                share = sizes(-(-per_slice // self.team))
-                first = k.let(ctype, f"{first} + {mine} * {share}")
-                stop = k.let(ctype, f"min({first} + {share}, {stop})")
-            else:
-                first, step = k.let(ctype, f"{first} + {mine}"), self.team
+            mine, share = k.let(ctype, d.local_id), sizes(-(-per_slice // self.team))
+            first = k.let(ctype, f"{first} + {mine} * {share}")
+            stop = k.let(ctype, f"min({first} + {share}, {stop})")
         start = k.literal(fold.start, fold.accumulated)
         total = k.variable(start)
-        hop = _BLOCK * step
-        with k.block(f"for ({ctype} block = {first}; block < {stop}; block += {hop})"):
+        with k.block(f"for ({ctype} block = {first}; block < {stop}; block += {_BLOCK})"):
             little = k.variable(start)
-            end = k.let(ctype, f"min(block + {hop}, {stop})")
-            with k.block(f"for ({ctype} step = block; step < {end}; step += {step})"):
+            end = k.let(ctype, f"min(block + {_BLOCK}, {stop})")
+            with k.block(f"for ({ctype} step = block; step < {end}; step++)"):
                 places, beyond = self._step(k, starts)
                 value, stored = body(k, lambda n: self._read(k, n, places[n]))
                 for extra, pointer in stored:

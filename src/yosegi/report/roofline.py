@@ -18,7 +18,7 @@ _HEIGHT: Final = 360
 _SUITES: Final = {
     "matmul": ("square", "products"),
     "elementwise": ("circle", "elementwise"),
-    "reduction": ("triangle-up", "sums"),
+    "reduction": ("triangle-up", "reductions"),
     "patterns": ("diamond", "fused patterns"),
     "precision": ("cross", "other precisions"),
 }

@@ -21,7 +21,7 @@ _SPREADS = ("var", "std")
 def expanded(region: Region) -> Region:
     """The region with such ops written out; the region itself if it has none that can be."""
     graph = region.graph
-    if not any(_expands(graph.calls[n]) for n in region.nodes):
+    if not any(expands(graph.calls[n]) for n in region.nodes):
         return region
     program = Program()
     new: dict[int, int] = {}
@@ -39,7 +39,7 @@ def expanded(region: Region) -> Region:
     first = len(program.calls)
     for entry in region.nodes:
         call = graph.calls[entry]
-        if _expands(call):
+        if expands(call):
             write = _spread if call.op.name in _SPREADS else _matrices
             new[entry] = write(program, call, *map(put, graph.args[entry]))
         else:
@@ -62,7 +62,8 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(e for e in entries if e in needed and (e in outputs or not is_constant(graph, e)))
 
 
-def _expands(call: Call) -> bool:
+def expands(call: Call) -> bool:
+    """Whether it is short for ops that can be part of a group, or for a product of matrices."""
     if call.op.name == "einsum":
         return _labels(call) is not None
     if call.op.name not in _SPREADS or not call.inputs[0].dtype.is_float or not call.inputs[0].size:

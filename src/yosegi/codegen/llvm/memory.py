@@ -8,10 +8,13 @@ neither read nor written; what is had of them is zero.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from ...dtype import DType, bfloat16, bool_, float16, float32, int64, real_of, uint8, uint16, uint32
 from ..value import Value
 from .builder import LlvmBuilder
+
+_LINE: Final = 64  # bytes of a cache line
 
 
 def lanes_below(k: LlvmBuilder, count: str) -> str:
@@ -206,6 +209,13 @@ def _places(k: LlvmBuilder, stride: str) -> str:
     """0, stride, 2 stride, …, one per lane."""
     lanes = ", ".join(f"i64 {n}" for n in range(k.width))
     return k.code.pure(f"mul {k.vector('i64')} {k.splat(int64, stride).text}, <{lanes}>")
+
+
+def prefetch(k: LlvmBuilder, dtype: DType, pointer: str, ahead: int) -> None:
+    """Ask for the cache lines so many bytes behind those that a vector's elements are in. There need be nothing."""
+    for line in range(0, k.width * dtype.itemsize, _LINE):
+        at = k.code.pure(f"getelementptr i8, ptr {pointer}, i64 {ahead + line}")
+        k.code.call("void", "llvm.prefetch.p0", ["ptr", "i32", "i32", "i32"], [at, "0", "3", "1"])
 
 
 # Instructions

@@ -14,7 +14,7 @@ from typing import Final
 from ...dtype import DType
 from ..value import Value
 from .builder import LlvmBuilder
-from .integers import mul, shifted
+from .integers import Multiples, mul, shifted
 from .ir import Function, Module
 from .memory import load, repeated, store
 from .nest import Target
@@ -69,8 +69,7 @@ def tile_source(target: Target, dtype: DType, rows: int, vectors: int) -> str:
     code = module.function("tile", PARAMETERS)
     k = LlvmBuilder(code, target.vector_bytes // dtype.itemsize)
     kind, size = k.type(dtype), target.vector_bytes
-    # Odd multiples are computed once; the even ones are part of the processor's addresses, if written in the loop.
-    odd = {n: _opaque(code, mul(code, "%a_row", n)) for n in range(1, rows, 2)}
+    offsets = Multiples(code, "%a_row", rows)
     places = [(row, str(v * size)) for row in range(rows) for v in range(vectors)]
     for row, place in places:
         _ask_for(code, shifted(code, _line(code, "out", row), place))
@@ -80,7 +79,7 @@ def tile_source(target: Target, dtype: DType, rows: int, vectors: int) -> str:
         columns = [load(k, dtype, shifted(code, b, str(v * size))) for v in range(vectors)]
         made = []
         for row in range(rows):
-            element = repeated(k, dtype, shifted(code, a, _multiple(code, odd, row)))
+            element = repeated(k, dtype, shifted(code, a, offsets[row]))
             for v, column in enumerate(columns):
                 made.append(k.muladd(element, column, Value(dtype, sums[row * vectors + v])).text)
         loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *made)
@@ -99,16 +98,3 @@ def _ask_for(code: Function, pointer: str) -> None:
 
 def _line(code: Function, name: str, row: int) -> str:
     return shifted(code, f"%{name}", mul(code, f"%{name}_row", row))
-
-
-def _opaque(code: Function, number: str) -> str:
-    """A number of which LLVM knows nothing. It would make each row's address from the one before, and such a chain of
-    sums takes longer than the tile's products."""
-    return code.let(f'call i64 asm "", "=r,0"(i64 {number})')
-
-
-def _multiple(code: Function, odd: dict[int, str], n: int) -> str:
-    if n == 0:
-        return "0"
-    twos = (n & -n).bit_length() - 1
-    return odd[n >> twos] if not twos else code.pure(f"shl i64 {odd[n >> twos]}, {twos}")

@@ -22,10 +22,12 @@ from .builder import LlvmBuilder
 from .folding import State, folded_to
 from .groups import Group
 from .lanes import counted, lanes_under, like, reversed_lanes, spread, texts, types
-from .memory import load, repeated, spaced, store, strided
+from .memory import load, prefetch, repeated, spaced, store, strided
 from .nest import Frame, Nest, Operand, Steps, Strides, operand_of
 from .passes import Passes
 
+_AHEAD: Final = 4096
+"""Bytes: a page, at whose end processors stop to look ahead by themselves."""
 _BLOCK: Final = 64
 """Steps after which a sum begins anew."""
 
@@ -140,6 +142,13 @@ class Walk:
             return reversed_lanes(k, load(k, dtype, first))
         return strided(k, dtype, pointer, self.ground.apart[place])
 
+    def ask_ahead(self, k: LlvmBuilder, at: Sequence[str]) -> None:
+        """Ask for elements that are read soon: where nothing is written, processors look ahead too little alone."""
+        nest = self.course.nest
+        for place, operand in enumerate(nest.operands):
+            if nest.along(place) == 1 and place not in self.course.places.values():
+                prefetch(k, operand.dtype, at[place], _AHEAD)
+
     def stored(self, k: LlvmBuilder, value: Value, place: int, at: Sequence[str], *, streams: bool = False) -> None:
         """A result's elements, to the address of the first lane's."""
         along = self.course.nest.along(place)
@@ -233,6 +242,8 @@ class Pass:
                 at = frame.min(index, frame.sub(end, str(k.width)))
                 had = lanes_under(k, frame.sub(index, at)) if self.foldings else None
             here = [walk.along(p, b, at) for p, b in enumerate(bases)]
+            if not last and trips > 2 * _BLOCK and not course.passes.stored[self.number]:
+                walk.ask_ahead(k, here)
             where = frame.add(place, at)
             return self._step(k, n, here, frame.add(scratch, at), where, given, fixed, had, streams=not last)
 

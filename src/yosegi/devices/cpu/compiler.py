@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from threading import Lock
@@ -56,6 +56,14 @@ class Machine:
     def identity(self) -> str:
         """What tells it from others: code is kept by this."""
         return "\n".join(self.fields)
+
+    def having(self, features: Sequence[str]) -> Machine:
+        """The same with some features, by LLVM's names, whether it says that it has them or not."""
+        return replace(self, features=",".join(filter(None, [self.features, *[f"+{f}" for f in features]])))
+
+    def has(self, feature: str) -> bool:
+        """Whether it says that it has a feature."""
+        return feature in self._has
 
     @property
     def vector_bytes(self) -> int:

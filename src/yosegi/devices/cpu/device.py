@@ -12,8 +12,10 @@ from ...fuse import Region
 from ...memory import HOST
 from ...memory.pool import memory_limit
 from ...op import OpKind
+from ...precision import Precision
 from .limit import Account
 from .natives import Natives
+from .reduced import Reduced
 from .results import Results
 from .stages import compile_region
 from .ways import Ways
@@ -33,22 +35,23 @@ class Cpu:
         limit = memory_limit(self.name)
         self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
-        self.limits = Limits(frozenset(ALL), frozenset(OpKind))
         self.natives = Natives()
+        self.reduced = Reduced(self.natives, self.results)
+        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
         self._ways = Ways(self.natives, self.results)
 
     @property
     def description(self) -> str:
         """What it is, and what its kernels are."""
-        return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}"
+        return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}, {self.reduced}"
 
     def supports(self, region: Region) -> str | None:
-        """Everything: reference bodies are defined for every op."""
-        return None
+        """Everything: reference bodies are defined for every op. Some products in a reduced precision, too."""
+        return None if region.precision is Precision.FULL else self.reduced.refusal(region)
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        kernel = compile_region(region, self._ways)
+        kernel = compile_region(region, self._ways, self.reduced.body)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:

@@ -28,21 +28,32 @@ from .natives import Native
 from .results import LARGE, Results
 
 Step = int | Native
-"""An entry by its reference body, or a group by native code."""
+"""An entry by its body, or a group by native code."""
+Body = Callable[[Region, int], Callable[..., Any]]
+"""Gives the function that computes an entry of a region by itself."""
 
 
-def numpy_function(region: Region, *, label: str = "", tick: Callable[[], None] | None = None) -> FunctionType:
-    """The region as a function of its inputs' arrays, by reference bodies alone.
+def reference_body(region: Region, entry: int) -> Callable[..., Any]:
+    """The one that every op has."""
+    return bind(region.graph.calls[entry])
+
+
+def numpy_function(
+    region: Region, *, body: Body = reference_body, label: str = "", tick: Callable[[], None] | None = None
+) -> FunctionType:
+    """The region as a function of its inputs' arrays, by the bodies of its entries alone.
 
     The names of its own begin with `label`. `tick` is called at the beginning of each call.
     """
-    source, names = _Writer(region, region.nodes, None, label).write(counted=tick is not None)
+    source, names = _Writer(region, region.nodes, None, body, label).write(counted=tick is not None)
     return function_of(source, names | {"tick": tick})
 
 
-def mixed_function(region: Region, steps: Sequence[Step], results: Results, *, label: str = "") -> FunctionType:
+def mixed_function(
+    region: Region, steps: Sequence[Step], results: Results, *, body: Body = reference_body, label: str = ""
+) -> FunctionType:
     """The same, by steps of which some are native."""
-    source, names = _Writer(region, steps, results, label).write(counted=False)
+    source, names = _Writer(region, steps, results, body, label).write(counted=False)
     return function_of(source, names)
 
 
@@ -68,8 +79,9 @@ def _out_of_memory(error: MemoryError) -> OutOfMemory:
 class _Writer:
     """Writes one region."""
 
-    def __init__(self, region: Region, steps: Sequence[Step], results: Results | None, label: str) -> None:
+    def __init__(self, region: Region, steps: Sequence[Step], results: Results | None, body: Body, label: str) -> None:
         self.label = label
+        self.body = body
         self.region = region
         self.graph = region.graph
         self.steps = steps
@@ -148,7 +160,7 @@ class _Writer:
 
     def _statement(self, n: int, entry: int, last: dict[int, int]) -> str:
         call, args = self.graph.calls[entry], self.graph.args[entry]
-        function = bind(call)
+        function = self.body(self.region, entry)
         is_ufunc = isinstance(function, np.ufunc)
         operands = [self._operand(a, plain=is_ufunc) for a in args]
         if is_ufunc:

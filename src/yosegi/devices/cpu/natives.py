@@ -18,13 +18,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...codegen.llvm.groups import Group
+from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
+from ...node import Call as OpCall
 from ...store import Programs
 from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
+from .convolutions import Convolutions
 from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
 from .results import LARGE
@@ -43,7 +45,7 @@ _STRIDED: Final = 1 << 14
 """Elements from which a kernel is made for arrays that are not in order: fewer are copied faster than it compiles."""
 _MOST_STRIDES: Final = 8
 """Kernels of one group for arrays that are not in order."""
-_STREAMED: Final = 1 << 23
+_STREAMED: Final = 1 << 25
 """Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
 
 
@@ -120,6 +122,15 @@ class Natives:
     def _headers(self) -> Programs:
         """How kernels are called, and what their objects are named, by their signatures."""
         return Programs("kernels", self._compiler.machine.identity)
+
+    @cached_property
+    def _convolutions(self) -> Convolutions:
+        assert self.runtime is not None
+        return Convolutions(self.runtime)
+
+    def body(self, call: OpCall) -> Callable[..., Any] | None:
+        """What does an op in place of its reference body, if anything."""
+        return None if self.runtime is None else self._convolutions.body(call)
 
     @property
     def _compiler(self) -> Compiler:
@@ -231,7 +242,8 @@ class _Straight:
 
 def worthwhile(group: Group) -> bool:
     """Whether a kernel is better than the few NumPy calls it replaces."""
-    return len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
+    folds = any(reduces(group.graph.calls[n]) for n in group.nodes)  # NumPy needs microseconds to begin a reduction
+    return folds or len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
 
 
 def _streams(group: Group) -> bool:

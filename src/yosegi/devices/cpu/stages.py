@@ -8,7 +8,7 @@ is exchanged, so that whoever holds it calls the new code at no cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from types import FunctionType
 from typing import Any, Final
@@ -17,10 +17,11 @@ from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
-from ...fuse import Region
+from ...fuse import Region, multiplies
 from ...node import Call
+from ...precision import Precision
 from ...trace import trace
-from .kernel import Step, function_of, mixed_function, numpy_function
+from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import worthwhile
 from .ways import Ways
 
@@ -32,15 +33,15 @@ _CHOOSING: Final = 10
 """How many times that long it takes to choose the way in which a product is computed."""
 
 
-def compile_region(region: Region, ways: Ways) -> Kernel:
-    """The region as a function of its inputs' arrays."""
+def compile_region(region: Region, ways: Ways, body: Body = reference_body) -> Kernel:
+    """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
     calls = expanded(region).calls
     saved = _saved(calls)
     if ways.natives.reason is not None or not saved:
-        return numpy_function(region)
+        return numpy_function(region, body=body)
     cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
-    return _Staged(region, ways, runs).kernel
+    return _Staged(region, ways, body, runs).kernel
 
 
 def _saved(calls: Sequence[Call]) -> float:
@@ -48,21 +49,22 @@ def _saved(calls: Sequence[Call]) -> float:
     return sum(
         5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
         for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c)
+        if c.op.scalar is not None or reduces(c) or runs(c) or (multiplies(c) and not is_product(c))
     ) + sum(2e-12 * work(c) for c in calls if is_product(c))
 
 
 class _Staged:
     """One kernel, with what it needs to become native."""
 
-    def __init__(self, region: Region, ways: Ways, runs: int) -> None:
+    def __init__(self, region: Region, ways: Ways, body: Body, runs: int) -> None:
         self._region = region
         self._ways = ways
+        self._body = body
         self._left = runs
         self._is_native = False
         self._lock = Lock()
         if runs > 1:
-            self.kernel = numpy_function(region, tick=self._tick)
+            self.kernel = numpy_function(region, body=body, tick=self._tick)
         else:
             names = ", ".join(f"i{n}" for n in range(len(region.inputs)))
             self.kernel = function_of(f"def kernel({names}):\n return first({names})\n", {"first": self._first})
@@ -77,7 +79,7 @@ class _Staged:
             made: tuple[Any, ...] = self.kernel(*arrays)
             return made
         # Another thread is compiling, perhaps one that a forked child does not have.
-        once: tuple[Any, ...] = numpy_function(self._region)(*arrays)
+        once: tuple[Any, ...] = numpy_function(self._region, body=self._body)(*arrays)
         return once
 
     def _become_native(self) -> bool:
@@ -87,10 +89,10 @@ class _Staged:
         try:
             if not self._is_native:
                 try:
-                    made = native_function(self._region, self._ways)
+                    made = native_function(self._region, self._ways, self._body)
                 except Exception as failure:  # whatever it is, NumPy can do the same work
                     trace.failed(str(self._region), "cpu", failure)
-                    made = numpy_function(self._region, label="x")
+                    made = numpy_function(self._region, body=self._body, label="x")
                 self.kernel.__globals__.update(made.__globals__)
                 self.kernel.__code__ = made.__code__
                 self._is_native = True
@@ -99,15 +101,14 @@ class _Staged:
             self._lock.release()
 
 
-def native_function(region: Region, ways: Ways) -> FunctionType:
+def native_function(region: Region, ways: Ways, body: Body = reference_body) -> FunctionType:
     """The region with native calls where they are worth it, and NumPy calls for the rest."""
     natives = ways.natives
     if natives.runtime is None:
-        return numpy_function(region, label="x")
+        return numpy_function(region, body=body, label="x")
     wide = expanded(region)
     steps: list[Step] = []
-    parts = grouped(wide.graph, wide.nodes, wide.outputs)
-    for part in clustered(wide.graph, parts, wide.outputs, least=_SMALL_PRODUCT):
+    for part in _parts(wide):
         if isinstance(part, Cluster):
             steps += ways.steps(part)
             continue
@@ -116,9 +117,21 @@ def native_function(region: Region, ways: Ways) -> FunctionType:
             steps.append(made)
         else:
             steps += part.nodes if isinstance(part, Group) else [part]
+
+    def own(region: Region, entry: int) -> Callable[..., Any]:
+        return natives.body(region.graph.calls[entry]) or body(region, entry)
+
     if all(isinstance(step, int) for step in steps):
-        return numpy_function(region, label="x")
-    return mixed_function(wide, _needed(wide, steps), ways.results, label="x")
+        return numpy_function(region, body=own, label="x")
+    return mixed_function(wide, _needed(wide, steps), ways.results, body=own, label="x")
+
+
+def _parts(region: Region) -> Sequence[Group | int | Cluster]:
+    """What becomes a step, or several. Products in a reduced precision are computed by their bodies."""
+    parts = grouped(region.graph, region.nodes, region.outputs)
+    if region.precision is not Precision.FULL:
+        return parts
+    return clustered(region.graph, parts, region.outputs, least=_SMALL_PRODUCT)
 
 
 def _needed(region: Region, steps: Sequence[Step]) -> list[Step]:

@@ -31,7 +31,10 @@ _INTEGERS: Final[dict[DType, str]] = {
 _FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
 
 # Products are not fused with sums: a loop gives what its ops give one by one, to the bit.
-_HEADER: Final = "#pragma OPENCL FP_CONTRACT OFF\n"
+_HEADER: Final = """#pragma OPENCL FP_CONTRACT OFF
+float from_half_bits(ushort bits) { return vload_half(0, (const half*)&bits); }
+ushort half_bits(float x) { ushort bits; vstore_half_rte(x, 0, (half*)&bits); return bits; }
+"""
 DOUBLE: Final = "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#endif\n"
 
 OPENCL: Final = Dialect(
@@ -65,6 +68,14 @@ OPENCL: Final = Dialect(
     reinterpret="as_{type}({x})",
     select="select({b}, {a}, {mask})",
     all_lanes="all({mask})",
+    packed=_INTEGERS | _FLOATS | {bool_: "uchar", float16: "ushort", bfloat16: "ushort"},
+    packet="typedef struct __attribute__((aligned({align}))) {{ {type} lane[{n}]; }} {name};",
+    load_packet="*(__global const {name}*)({pointer} + {at})",
+    store_packet="*(__global {name}*)({pointer} + {at}) = {value}",
+    half_bits="half_bits({x})",
+    from_half_bits="from_half_bits({x})",
+    unrolled="#pragma unroll {n}",
+    unrolled_whole="#pragma unroll",
     # The vector forms of SLEEF, which PoCL compiles in: one large argument spoils the other lanes' results, and the
     # extremes of pow and fmod are wrong in double.
     bounded={

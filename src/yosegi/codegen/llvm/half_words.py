@@ -1,0 +1,89 @@
+"""What a product with bfloat16 numbers inside is, and the words in which its functions are told of their work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...dtype import DType, float32
+from .entry import PARAMETERS
+from .half_packing import Elementwise
+from .integers import div, mul, shifted, sub, word
+from .ir import Function, Module
+from .product import Side
+
+PLAN: Final = (
+    "pool", "spread", "threads", "batches", "wave", "m", "n", "k", "steps", "depth", "stretches", "tall", "wide",
+    "band_m", "band_n", "a_line", "a_along", "a_shared", "a_group", "a_segment", "a_chunk",
+    "b_line", "b_along", "b_shared", "b_group", "b_segment", "b_chunk", "b_kept", "c_row", "packed_a", "sums", "slot",
+)  # fmt: skip
+"""The words of a plan, in order. After them, of each operand of the epilogue, the bytes from one row to the next."""
+JOB: Final = (
+    "first", "units", "units_b", "sums", "row", "rows", "column", "columns",
+    "a_from", "a_packed", "a_next", "b_from", "b_packed", "b_next",
+)  # fmt: skip
+"""What the threads are told, after the addresses of the plan and of the batches' offsets."""
+BEFORE_JOB: Final = 2
+LINE: Final = 64
+"""Bytes of a cache line: the counter of units has one of its own, before all else."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfProduct:
+    """What a kernel computes: epilogue(prologue(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
+
+    a: DType = float32
+    b: DType = float32
+    parts: int = 1
+    prologue: Elementwise | None = None
+    """`prologue(k, a)`."""
+    epilogue: Elementwise | None = None
+    """`epilogue(k, sum, *sides)`."""
+    sides: tuple[Side, ...] = ()
+    out: DType = float32
+    """The dtype of the results."""
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays there are: a, b, the sides and the result."""
+        return 3 + len(self.sides)
+
+
+class Job:
+    """A function of the threads, and what it is told."""
+
+    def __init__(self, module: Module, name: str) -> None:
+        self.code = module.function(name, PARAMETERS)
+        self._words = shifted(self.code, "%arguments", str(LINE))
+        self.plan = word(self.code, self._words, 0, "ptr")
+        self.table = word(self.code, self._words, 1, "ptr")
+
+    def planned(self, *names: str) -> list[str]:
+        """Words of the plan."""
+        return [word(self.code, self.plan, PLAN.index(name)) for name in names]
+
+    def told(self, *names: str) -> list[str]:
+        """Numbers of the job."""
+        return [word(self.code, self._words, BEFORE_JOB + JOB.index(name)) for name in names]
+
+    def pointers(self, *names: str) -> list[str]:
+        """Addresses of the job."""
+        return [word(self.code, self._words, BEFORE_JOB + JOB.index(name), "ptr") for name in names]
+
+    def end(self, n: int) -> str:
+        """Where an operand of the epilogue begins; the result comes after them."""
+        return word(self.code, self._words, BEFORE_JOB + len(JOB) + n, "ptr")
+
+    def side_row(self, n: int) -> str:
+        """The bytes from one row of an operand of the epilogue to the next."""
+        return word(self.code, self.plan, len(PLAN) + n)
+
+    def next(self) -> str:
+        """A unit that nobody else has."""
+        return self.code.let("atomicrmw add ptr %arguments, i64 1 monotonic")
+
+
+def split(code: Function, index: str, size: str) -> tuple[str, str]:
+    """An index as (row, place), with rows of this size."""
+    row = div(code, index, size)
+    return row, sub(code, index, mul(code, row, size))

@@ -1,0 +1,265 @@
+"""Reductions for GPUs: teams of items read packets side by side, and fold what each has in a tree.
+
+Each result is folded in slices, so that there is work for the whole device. The items of a team take the packets of a
+slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end; where it is kept, every
+lane is a result of its own, and neighbouring items take neighbouring results. Sums go through short blocks, whose
+totals are summed again. Slices, if there are several, are folded by a second stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Final
+
+from ..dtype import DType
+from ..node import Shape
+from .access import Dimension, dimensions
+from .c import CBuilder
+from .dialect import Dialect, Target
+from .folds import Fold
+from .kernels import Kernel, Sizes, assembled, decomposed, offsets
+from .packets import (
+    LANE,
+    drain,
+    each_lane,
+    element_at,
+    fill,
+    lane_of,
+    lanes,
+    packet_type,
+    put_element,
+    set_lane,
+)
+from .value import Value
+
+_BLOCK: Final = 64
+_UNROLLED: Final = 4
+"""Steps whose reads are under way at a time."""
+_LEAST: Final = 4
+"""Steps of each item of a team, or more, that make another slice worth it."""
+_LEAST_ALONE: Final = 32
+"""The same for an item that folds alone."""
+_WARP: Final = 32
+"""A small team: the items of a group this size run in step on most GPUs."""
+
+Body = Callable[[CBuilder, Callable[[int], Value]], tuple[Value, list[tuple[Value, str]]]]
+"""From a builder and a reader of inputs: the value to fold, and values to store, with the pointers to store them by."""
+
+
+class TreeWriter:
+    """Writes one stage. `whole`: it ends in results, in one slice."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        target: Target,
+        shape: Shape,
+        axes: Sequence[int],
+        inputs: Sequence[Shape],
+        dtypes: Sequence[DType],
+        stored: Sequence[DType],
+        *,
+        whole: bool = False,
+    ) -> None:
+        self.dialect, self.target, self.dtypes = dialect, target, tuple(dtypes)
+        dims = dimensions(shape, inputs, frozenset(axes)) or [Dimension(1, (0,) * len(inputs), 1)]
+        self.inner = dims[-1]
+        self.along = self.inner.reduced
+        self.count = lanes(dims, (*dtypes, *stored))
+        if whole and not self.along:
+            self.count = 1  # few results, each folded by a team
+        self.chunks = -(-self.inner.size // self.count)
+        self.kept = [d for d in dims if not d.reduced and d is not self.inner]
+        self.reduced = [d for d in dims if d.reduced and d is not self.inner]
+        self.results = prod(n for a, n in enumerate(shape) if a not in axes)
+        self.units = prod(d.size for d in self.kept) * (1 if self.along else self.chunks)
+        self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
+        self.sizes = Sizes(prod(shape) + self.count, dialect)
+        self.team = self._team_size(whole)
+        # A team's tree is cheap; partial results of items alone are many, and a quarter of all items keeps memory busy.
+        wanted = 2 * target.units if self.team > 1 else target.units * target.group // 4
+        least = _LEAST * self.team if self.team > 1 else _LEAST_ALONE
+        self.slices = 1 if whole else max(1, min(-(-wanted // max(self.units, 1)), self.steps // least))
+
+    def _team_size(self, whole: bool) -> int:
+        """How many items share a slice. Neighbouring results that lie side by side are best read by items alone."""
+        if not self.along and not (whole and self.units < self.target.units * self.target.group):
+            return 1
+        if self.steps >= self.target.cooperating:
+            return self.target.cooperating
+        return min(_WARP, self.target.cooperating) if self.steps > _UNROLLED else 1
+
+    def write(self, fold: Fold, body: Body, outputs: Sequence[DType], result: str, *, ends: bool) -> Kernel:
+        """The kernel; `ends` says whether it writes results or partial ones."""
+        k, sizes, ctype = CBuilder(self.dialect), self.sizes, self.sizes.ctype
+        own = k.let(ctype, self.dialect.group_id if self.team > 1 else self.dialect.global_id)
+        work = self.units * self.slices
+        if self.team == 1:
+            k.lines.append(f"if ({own} >= {sizes(work)}) return;")
+        part, unit = "0", own
+        if self.slices > 1:
+            n = sizes(self.units)
+            part = k.let(ctype, f"{own} / {n}")
+            unit = k.let(ctype, f"{own} - {part} * {n}")
+        starts, place = self._unit(k, unit)
+        extra = {f"b{n}": dtype for n, dtype in enumerate(outputs) if f"b{n}" != result}
+        self._fold_slice(k, fold, body, part, starts, extra)
+        where = place if self.slices == 1 else k.let(ctype, f"{part} * {sizes(self.results)} + {place}")
+        prelude: list[str] = []
+        if self.team > 1:
+            prelude = self._tree(k, fold, self._one(k, fold), result, where, ends)
+        elif self.along:
+            total = self._one(k, fold)
+            put_element(k, fold.end(k, total) if ends else total, result, where)
+        else:
+            self._store_lanes(k, fold, outputs[int(result[1:])], result, where, ends)
+        source = assembled(k, self.dtypes, outputs, sizes, prelude, packed=True)
+        return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * self.team,
+                      self.team if self.team > 1 else self.target.group)  # fmt: skip
+
+    def _unit(self, k: CBuilder, unit: str) -> tuple[list[str], str]:
+        """Where a unit's elements begin, per input and for the loop's own shape; and where its results go."""
+        sizes, ctype, at, place = self.sizes, self.sizes.ctype, "0", unit
+        if not self.along:
+            n, row, chunk = sizes(self.chunks), "0", unit
+            if self.kept:
+                row = k.let(ctype, f"{unit} / {n}")
+                chunk = k.let(ctype, f"{unit} - {row} * {n}")
+            at = k.let(ctype, f"{chunk} * {self.count}")
+            place = k.let(ctype, f"{row} * {sizes(self.inner.size)} + {at}")
+            unit = row
+        starts = offsets(decomposed(k, ctype, unit, self.kept, sizes), self.kept, len(self.dtypes), sizes)
+        if not self.along:
+            moves = (*self.inner.strides, self.inner.whole)
+            starts = [f"{s} + {at}" if move else s for s, move in zip(starts, moves, strict=True)]
+        return [k.let(ctype, s) for s in starts], place
+
+    def _fold_slice(
+        self, k: CBuilder, fold: Fold, body: Body, part: str, starts: list[str], extra: dict[str, DType]
+    ) -> None:
+        """All steps of a slice, or of an item's share in it, folded into `total`, lane by lane."""
+        sizes, ctype = self.sizes, self.sizes.ctype
+        count = sizes(self.steps)
+        if self.team > 1:
+            per_slice = sizes(-(-self.steps // self.slices))
+            begin = k.let(ctype, f"{part} * {per_slice}" if self.slices > 1 else "0")
+            stop = k.let(ctype, f"min({begin} + {per_slice}, {count})" if self.slices > 1 else count)
+            first, stride = k.let(ctype, f"{begin} + ({ctype}){self.dialect.local_id}"), str(self.team)
+        else:
+            first, stop, stride = part, count, sizes(self.slices)
+        self._variables(k, "total", fold)
+        hop = k.let(ctype, f"{_BLOCK} * {stride}")
+        with k.block(f"for ({ctype} block = {first}; block < {stop}; block += {hop})"):
+            self._variables(k, "little", fold)
+            end = k.let(ctype, f"min(block + {hop}, {stop})")
+            unrolled = self.dialect.unrolled.format(n=_UNROLLED)
+            with k.block(f"{unrolled}\nfor ({ctype} step = block; step < {end}; step += {stride})"):
+                self._step(k, fold, body, starts, extra)
+            with each_lane(k, self.count):
+                self._into(k, "total", fold, self._lane(fold, "little"))
+
+    def _step(self, k: CBuilder, fold: Fold, body: Body, starts: list[str], extra: dict[str, DType]) -> None:
+        """One packet of each input, its elements folded into `little`."""
+        at, places = self._places(k, starts)
+        end = self.sizes(self.inner.size) if self.inner.size % self.count else None
+        moving = [n for n, stride in enumerate(self.inner.strides) if stride]
+        for n in moving:
+            k.lines.append(f"{packet_type(k, self.dtypes[n], self.count)} p{n};")
+            fill(k, self.dtypes[n], self.count, f"p{n}", f"a{n}", places[n], end)
+        for pointer, dtype in extra.items():
+            k.lines.append(f"{packet_type(k, dtype, self.count)} q{pointer};")
+
+        def read(n: int) -> Value:
+            return (
+                lane_of(k, self.dtypes[n], f"p{n}")
+                if n in moving
+                else element_at(k, self.dtypes[n], f"a{n}", places[n])
+            )
+
+        with each_lane(k, self.count):
+            value, stored = body(k, read)
+            for shown, pointer in stored:
+                set_lane(k, f"q{pointer}", shown)
+            element = fold.begin(k, value)
+            if end is not None and self.along:
+                inside = k.truth(f"({at} + {LANE} < {end})", 32)
+                element = k.select(inside, element, k.literal(fold.start, fold.accumulated))
+            self._into(k, "little", fold, element)
+        for pointer, dtype in extra.items():
+            drain(k, dtype, self.count, f"q{pointer}", pointer, places[-1], end)
+
+    def _places(self, k: CBuilder, starts: list[str]) -> tuple[str, list[str]]:
+        """A step's place in the innermost dimension; and its places per input and for the loop's own shape."""
+        sizes, ctype, index, at = self.sizes, self.sizes.ctype, "step", "0"
+        if self.along:
+            chunk = "step"
+            if self.reduced:
+                n = sizes(self.chunks)
+                index = k.let(ctype, f"step / {n}")
+                chunk = k.let(ctype, f"step - {index} * {n}")
+            at = k.let(ctype, f"{chunk} * {self.count}")
+        more = offsets(decomposed(k, ctype, index, self.reduced, sizes), self.reduced, len(self.dtypes), sizes)
+        places = []
+        for start, further, move in zip(starts, more, (*self.inner.strides, self.inner.whole), strict=True):
+            terms = [start, further, *([at] if self.along and move else [])]
+            places.append(k.let(ctype, " + ".join(t for t in terms if t != "0") or "0"))
+        return at, places
+
+    # What is folded: an array with an element for each lane, and a second one for imaginary parts
+
+    def _variables(self, k: CBuilder, name: str, fold: Fold) -> None:
+        start, scalar = k.literal(fold.start, fold.accumulated), self.dialect.types[fold.accumulated]
+        parts = {name: start.text, **({f"{name}_imag": start.imag} if start.imag else {})}
+        for part in parts:
+            k.lines.append(f"{scalar} {part}[{self.count}];")
+        with each_lane(k, self.count):
+            k.lines += [f"{part}[{LANE}] = {text};" for part, text in parts.items()]
+
+    def _lane(self, fold: Fold, name: str, lane: str = LANE) -> Value:
+        is_complex = fold.accumulated.is_complex
+        return Value(fold.accumulated, f"{name}[{lane}]", f"{name}_imag[{lane}]" if is_complex else "")
+
+    def _into(self, k: CBuilder, name: str, fold: Fold, element: Value) -> None:
+        own = self._lane(fold, name)
+        k.assign(own, fold.combine(k, own, element))
+
+    def _one(self, k: CBuilder, fold: Fold) -> Value:
+        """The lanes folded into one."""
+        left = [self._lane(fold, "total", str(n)) for n in range(self.count)]
+        while len(left) > 1:
+            left = [fold.combine(k, a, b) for a, b in zip(left[::2], left[1::2], strict=True)]
+        return left[0]
+
+    def _store_lanes(self, k: CBuilder, fold: Fold, dtype: DType, result: str, where: str, ends: bool) -> None:
+        k.lines.append(f"{packet_type(k, dtype, self.count)} made;")
+        with each_lane(k, self.count):
+            total = self._lane(fold, "total")
+            set_lane(k, "made", fold.end(k, total) if ends else total)
+        with each_lane(k, self.count * (2 if dtype.is_complex else 1)):
+            place = where if not dtype.is_complex else f"2 * ({where})"
+            k.lines.append(f"{result}[{place} + {LANE}] = made.lane[{LANE}];")
+
+    def _tree(self, k: CBuilder, fold: Fold, total: Value, result: str, where: str, ends: bool) -> list[str]:
+        """The items of a team fold what each has; the first stores it. Returns the declarations this needs."""
+        d, scalar = self.dialect, self.dialect.types[fold.accumulated]
+        names = ["shared", *(["shared_imag"] if fold.accumulated.is_complex else [])]
+        mine = k.let("int", d.local_id)
+
+        def at(place: str) -> Value:
+            texts = [k.let(scalar, f"{name}[{place}]") for name in names]
+            return Value(fold.accumulated, texts[0], texts[1] if texts[1:] else "")
+
+        def put(value: Value) -> None:
+            for name, text in zip(names, (value.text, value.imag), strict=False):
+                k.lines.append(f"{name}[{mine}] = {text};")
+
+        put(total)
+        k.lines.append(f"{d.barrier};")
+        with k.block(f"for (int span = {self.team // 2}; span > 0; span /= 2)"):
+            with k.block(f"if ({mine} < span)"):
+                put(fold.combine(k, at(mine), at(f"{mine} + span")))
+            k.lines.append(f"{d.barrier};")
+        with k.block(f"if ({mine} == 0)"):
+            put_element(k, fold.end(k, at("0")) if ends else at("0"), result, where)
+        return [d.local_array.format(type=scalar, name=name, size=self.team) + ";" for name in names]

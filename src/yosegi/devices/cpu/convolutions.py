@@ -1,0 +1,261 @@
+"""Convolutions by generated code, where that is measured to be faster than by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ...choice import Choices, Kernel, Trial
+from ...codegen.llvm.convolution import (
+    CONVOLVE_SIZES,
+    DIMENSIONS,
+    PREPARE_SIZES,
+    RUN,
+    ConvolutionShape,
+    convolution_shape,
+    convolution_source,
+)
+from ...dtype import as_dtype, float32, float64
+from ...errors import CompileFailure
+from ...node import Call as OpCall
+from ...ops.windows import Windows
+from ...reference import bind
+from ...trace import trace
+from .compiler import Code
+from .native import ALIGNED, Call, Runtime
+
+_LINE: Final = 64
+_MOST_SPARE: Final = 4
+_MOST_STRIDES: Final = 8
+"""Layouts of its arrays that a convolution has code for."""
+_SETTLE: Final = 0.005
+"""Seconds in which the threads of NumPy's products come to rest."""
+_WORTHWHILE: Final = 1 << 16
+"""Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
+_LETS_GO: Final = 1 << 17
+"""Products of elements from which other Python threads may run meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """How a plane of the input is copied: for each dimension its phases, one for each remainder of a stride."""
+
+    counts: tuple[int, ...]
+    """Windows in each dimension."""
+    lengths: tuple[int, ...]
+    """Elements of a phase in each dimension: those that windows step on, and more for their other places."""
+    phases: tuple[int, ...]
+    runs: Any
+    """For each phase of each dimension, which elements go where; see `RUN`."""
+    places: Any
+    """Where the places of a kernel are, from a window's first, in elements; without those of other channels."""
+
+    @property
+    def size(self) -> int:
+        """Elements of a plane."""
+        return prod(self.phases) * prod(self.lengths)
+
+    @property
+    def windows(self) -> int:
+        """Windows from the first to the last, those between that do not count included."""
+        deep, high, wide = self.counts
+        return ((deep - 1) * self.lengths[1] + high - 1) * self.lengths[2] + wide
+
+
+def planes_of(windows: Windows, given: tuple[int, ...]) -> Planes:
+    """How an input of these lengths is copied. Dimensions that are not there are 1 long."""
+    missing = DIMENSIONS - len(given)
+    given = (1,) * missing + given
+    kernel, stride, dilation, spread = (
+        (1,) * missing + of for of in (windows.kernel, windows.stride, windows.dilation, windows.spread)
+    )
+    padding = ((0, 0),) * missing + windows.padding
+    counts = (1,) * missing + windows.counts(given[missing:])
+    lengths = tuple((k - 1) * d // s + o for k, d, s, o in zip(kernel, dilation, stride, counts, strict=True))
+    runs = [
+        _run(n, low, apart, s, phase, length)
+        for n, (low, _), apart, s, length in zip(given, padding, spread, stride, lengths, strict=True)
+        for phase in range(s)
+    ]
+    places = []
+    for place in product(*map(range, kernel)):
+        phase = at = 0
+        for k, d, s, length in zip(place, dilation, stride, lengths, strict=True):
+            phase, at = phase * s + k * d % s, at * length + k * d // s
+        places.append(phase * prod(lengths) + at)
+    return Planes(counts, lengths, stride, np.array(runs, np.int64), np.array(places, np.int64))
+
+
+def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int) -> list[int]:
+    """The elements of a dimension that are in a phase, and where they go in it."""
+    padded = np.arange(count) * apart + low
+    there = np.flatnonzero((padded >= 0) & (padded % stride == phase) & (padded // stride < length))
+    if not there.size:
+        return [0] * RUN
+    to = padded[there] // stride
+    steps = (1, 1) if there.size == 1 else (there[1] - there[0], to[1] - to[0])
+    return [there.size, int(there[0]), int(steps[0]), int(to[0]), int(steps[1])]
+
+
+class Convolutions:
+    """What makes and runs convolutions, for one machine."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.choices = Choices(f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}")
+        self._target = runtime.compiler.machine.target
+        self._spare: list[Any] = []
+
+    def bound(self, x: Any, w: Any, windows: Windows, groups: int) -> Bound:
+        """A convolution of arrays of such shapes, strides and dtype. Raises `CompileFailure`.
+
+        The elements of each output's kernel must lie one behind the other.
+        """
+        dtype = as_dtype(x.dtype)
+        planes = planes_of(windows, x.shape[2:])
+        shape = convolution_shape(self._target, dtype, w.shape[0] // groups, planes.windows)
+        source = convolution_source(dtype, shape, self._target)
+        code = self.runtime.compiler.load(source, ("prepare", "convolve"))
+        return Bound(self, code, shape, planes, x, w, groups)
+
+    def body(self, call: OpCall) -> Body | None:
+        """What does a convolution in place of its reference body, if anything."""
+        if call.op.name != "conv" or call.spec.dtype not in (float32, float64):
+            return None
+        work = call.spec.size * prod(call.inputs[1].shape[1:])
+        return Body(self, call) if work >= _WORTHWHILE else None
+
+    def take(self, size: int) -> Any:
+        """Memory of at least so many bytes, which nobody else has."""
+        try:
+            work = self._spare.pop()
+        except IndexError:
+            return _aligned(size)
+        return work if work.nbytes >= size else _aligned(size)
+
+    def give_back(self, work: Any) -> None:
+        """Memory that is no longer needed."""
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(work)
+
+
+class Body:
+    """A convolution that is computed in the faster way. Which that is, is found out when it first runs."""
+
+    def __init__(self, owner: Convolutions, call: OpCall) -> None:
+        self._owner = owner
+        self._call = call
+        self._windows = Windows(call.inputs[1].shape[2:], **{n: v for n, v in call.attrs.items() if n != "groups"})
+        self._bound: dict[Any, Callable[[Any, Any], Any]] = {}
+
+    def __call__(self, x: Any, w: Any) -> Any:
+        if not w[0].flags.c_contiguous or not w.flags.aligned:
+            w = np.require(w, requirements="CA")
+        if not x.flags.aligned:
+            x = np.require(x, requirements="CA")
+        key = (x.strides, w.strides)
+        function = self._bound.get(key)
+        if function is None:
+            if len(self._bound) >= _MOST_STRIDES:
+                return self._reference(x, w)
+            function = self._bound[key] = self._chosen(x, w)
+        return function(x, w)
+
+    def _chosen(self, x: Any, w: Any) -> Callable[[Any, Any], Any]:
+        def generated() -> Kernel:
+            bound = self._owner.bound(x, w, self._windows, self._call.attrs["groups"])
+            return lambda x, w: (bound(x, w),)
+
+        trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),), settle=_SETTLE)
+        candidates = {"generated": generated, "numpy": lambda: trial.reference}
+        chosen = self._owner.choices.best(f"{self._call!r} {self._call.inputs!r}", candidates, trial)
+        for name, reason in chosen.verdict.refused.items():
+            trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {reason}"))
+        kernel = chosen.kernel
+        return self._reference if kernel is None else lambda x, w: kernel(x, w)[0]
+
+    @cached_property
+    def _reference(self) -> Callable[[Any, Any], Any]:
+        return bind(self._call)
+
+
+class Bound:
+    """A convolution of arrays of certain shapes and strides: `bound(x, w)` gives the result."""
+
+    def __init__(
+        self, owner: Convolutions, code: Code, shape: ConvolutionShape, planes: Planes, x: Any, w: Any, groups: int
+    ) -> None:
+        self._owner = owner
+        batch, channels = x.shape[:2]
+        within, outputs, item = w.shape[1], w.shape[0] // groups, x.itemsize
+        blocks = -(-planes.windows // shape.columns)
+        elements, steps = batch * channels * planes.size, prod(w.shape[1:])
+        self._shape = (batch, w.shape[0], *planes.counts[DIMENSIONS - (x.ndim - 2) :])
+        self._dtype = x.dtype
+        self._bytes = (elements + shape.columns) * item  # the last tile may read more than there is
+        self._runs = planes.runs
+        channel = np.arange(within)[:, None] * planes.size
+        self._places = ((channel + planes.places[None, :]).ravel() * item).astype(np.int64)
+        self._prepare = self._call(
+            code, "prepare", 3, PREPARE_SIZES, _prepare_sizes(x, planes), units=batch * channels, work=elements
+        )
+        deep, high, wide = planes.counts
+        sizes = {
+            "groups": groups, "blocks": blocks, "windows": planes.windows, "outputs": outputs, "steps": steps,
+            "group_bytes": within * planes.size * item, "w_group": outputs * w.strides[0], "w_output": w.strides[0],
+            "row": planes.lengths[2], "plane_row": planes.lengths[1], "wide": wide, "high": high,
+            "out_group": outputs * deep * high * wide * item, "out_output": deep * high * wide * item,
+            "out_plane": high * wide * item, "out_row": wide * item,
+        }  # fmt: skip
+        self._convolve = self._call(
+            code, "convolve", 4, CONVOLVE_SIZES, sizes, units=batch * groups * blocks,
+            work=batch * groups * outputs * planes.windows * steps,
+        )  # fmt: skip
+
+    def _call(
+        self, code: Code, function: str, arrays: int, names: tuple[str, ...], sizes: dict[str, int], *, units: int,
+        work: int,
+    ) -> Call:  # fmt: skip
+        runtime = self._owner.runtime
+        chunk = max(1, units // (8 * runtime.threads)) if work >= _LETS_GO and runtime.threads > 1 else units
+        return runtime.call(
+            Code({"kernel": code[function]}, code), arrays, [sizes[name] for name in names], count=units, chunk=chunk,
+            lets_go=work >= _LETS_GO, needs=ALIGNED, fallback=_refused,
+        )  # fmt: skip
+
+    def __call__(self, x: Any, w: Any) -> Any:
+        """Of arrays of the shapes and strides that this was made for."""
+        copy = self._owner.take(self._bytes)
+        out = np.empty(self._shape, self._dtype)
+        self._prepare(x, copy, self._runs)
+        self._convolve(copy, w, self._places, out)
+        self._owner.give_back(copy)
+        return out
+
+
+def _prepare_sizes(x: Any, planes: Planes) -> dict[str, int]:
+    item = x.itemsize
+    strides = (0,) * (DIMENSIONS - (x.ndim - 2)) + x.strides[2:]
+    phase = prod(planes.lengths) * item
+    return {
+        "channels": x.shape[1], "plane_bytes": planes.size * item, "x_batch": x.strides[0], "x_channel": x.strides[1],
+        "x_0": strides[0], "x_1": strides[1], "x_2": strides[2],
+        "to_phase_0": planes.phases[1] * planes.phases[2] * phase, "to_phase_1": planes.phases[2] * phase,
+        "to_phase_2": phase, "to_0": planes.lengths[1] * planes.lengths[2] * item, "to_1": planes.lengths[2] * item,
+        "phases_0": planes.phases[0], "phases_1": planes.phases[1], "phases_2": planes.phases[2],
+    }  # fmt: skip
+
+
+def _aligned(size: int) -> Any:
+    raw = np.empty(size + _LINE, np.uint8)
+    return raw[-raw.ctypes.data % _LINE :][:size]
+
+
+def _refused(*arrays: Any) -> None:
+    raise ValueError("expected arrays that are aligned to their elements")

@@ -1,0 +1,267 @@
+"""Matrix products of float32 arrays with bfloat16 numbers inside, for those who asked for it.
+
+A product is computed so where the processor has an instruction for it and the work is worth packing; one that is
+small, or a matrix with a vector, is left to its reference body, which keeps all bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
+from ...codegen.llvm.half_products import half_product_source
+from ...codegen.llvm.half_words import LINE, PLAN, HalfProduct
+from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
+from ...errors import CompileFailure
+from ...node import Shape
+from ...precision import Precision
+from ...trace import trace
+from .compiler import Code, Compiler, Machine
+from .native import ALIGNED, Runtime
+from .results import LARGE, Results
+
+PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
+"""How many bfloat16 numbers stand for one of an operand."""
+FEATURES: Final = {Unit.TILES: ("amx-tile", "amx-bf16", "avx512bf16"), Unit.DOTS: ("avx512bf16",)}
+"""What a unit's code needs of the processor, by LLVM's names; tiles are packed with the other unit's instructions."""
+_LEAST: Final = 1 << 15
+"""Products of elements below which nothing is gained."""
+_LEAST_LINES: Final = 8
+"""Rows or columns below which packing the other operand costs more than the product."""
+_MOST_KNOWN: Final = 1024
+_MOST_SPARE: Final = 4
+_SPARE: Final = 1 << 24
+"""Bytes up to which a workspace is kept here; larger ones come from the pool of results, which gives way to others."""
+_LETS_GO: Final = 1 << 20
+"""Products of elements from which other Python threads may run meanwhile."""
+
+Matmul = Callable[[Any, Any], Any]
+
+
+def machine_for(unit: Unit, machine: Machine) -> Machine:
+    """The machine with what a unit needs, whether it says that it has it or not."""
+    return machine.having(FEATURES[unit])
+
+
+class Bound:
+    """A product of arrays of certain shapes and strides.
+
+    >>> bound(a, b, *sides, out)  # doctest: +SKIP
+    """
+
+    def __init__(self, call: Callable[..., None], plan: Cut, table: Any, products: HalfProducts) -> None:
+        self._call = call
+        self._table = table
+        self._products = products
+        self.plan = plan
+
+    def __call__(self, *arrays: Any) -> None:
+        """Of a, b, the sides and the result, all of the shapes and strides that this was made for."""
+        work = self._products.take(self.plan.workspace)
+        self._call(*arrays, self._table, work)
+        self._products.give_back(work)
+
+
+class HalfProducts:
+    """What makes and runs such products, for one machine."""
+
+    precisions = frozenset(PARTS)
+
+    def __init__(
+        self, runtime: Runtime, unit: Unit, results: Results, *, compiler: Compiler | None = None,
+        blocking: Blocking = USUAL,
+    ) -> None:  # fmt: skip
+        """`compiler` makes code for the unit; one of its own, if none is given."""
+        self.runtime = runtime
+        self.unit = unit
+        self.blocking = blocking
+        self._compiler = compiler or Compiler(machine_for(unit, runtime.compiler.machine))
+        self._target = self._compiler.machine.target
+        self._results = results
+        self._codes: dict[HalfProduct, Code] = {}
+        self._spare: list[Any] = []
+        self._known: dict[Any, Matmul | None] = {}
+
+    # Kernels
+
+    def code(self, product: HalfProduct) -> Code:
+        """The compiled functions of a product. Raises `CompileFailure`."""
+        code = self._codes.get(product)
+        if code is None:
+            source = half_product_source(product, self.unit, self._target)
+            code = self._codes[product] = self._compiler.load(source, ("kernel", "keep"))
+        return code
+
+    def bound(
+        self, product: HalfProduct, a: Any, b: Any, sides: Sequence[Any], out: Any, *, kept: bool = False,
+        threads: int | None = None,
+    ) -> Bound:  # fmt: skip
+        """A product for arrays such as these: stacks of matrices that broadcast to the stack of `out`.
+
+        The result has elements, and those of a row lie side by side. Sides have the shape of the result, or a size of
+        one where they are repeated. If `kept`, b is one matrix, and what is given for it when it is called comes from
+        `packed`.
+        """
+        if out.strides[-1] != out.itemsize and out.shape[-1] > 1:
+            raise ValueError("the elements of a row of the result must lie side by side")
+        batch = out.shape[:-2]
+        stacked = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b, *sides, out)]
+        sizes = self._sizes(batch, stacked[0], stacked[1])
+        if kept and not sizes.b_shared:
+            raise ValueError("a stack of right operands cannot be kept")
+        if threads is None:
+            threads = self.runtime.threads if gains_by_threads(product, sizes) else 1
+        plan = cut(product, sizes, self.blocking, threads, kept=kept)
+        rows = [0 if x.shape[-2] == 1 and sizes.m > 1 else x.strides[-2] for x in sides]
+        work = sizes.batches * sizes.m * sizes.n * sizes.k
+        call = self.runtime.call(
+            self.code(product), product.arrays + 2, [*self._words(plan, c_row=out.strides[-2]), *rows],
+            count=1, chunk=1, needs=ALIGNED, lets_go=work >= _LETS_GO, fallback=_not_aligned,
+        )  # fmt: skip
+        return Bound(call, plan, _offsets(batch, stacked), self)
+
+    def packed(self, product: HalfProduct, b: Any) -> Any:
+        """A right operand, packed as products with `kept` want it."""
+        k, n = b.shape
+        sizes = self._sizes((), np.empty((PANEL, k), product.a.numpy), b)
+        plan = cut(product, sizes, self.blocking, self.runtime.threads)
+        to = self._memory(-(-n // PANEL) * -(-k // STEP) * step_bytes(product.parts))
+        code = self.code(product)
+        keep = Code({"kernel": code["keep"]}, code)
+        call = self.runtime.call(
+            keep, 3, self._words(plan, c_row=0), count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned
+        )
+        call(b, _offsets((), [b] * product.arrays), to)
+        return to
+
+    def _sizes(self, batch: tuple[int, ...], a: Any, b: Any) -> Sizes:
+        strides = []
+        for x in (a, b):
+            if any(s % x.itemsize for s in x.strides):
+                raise ValueError(f"expected strides that are multiples of an element, got {x.strides}")
+            strides.append([s // x.itemsize for s in x.strides])
+        shared = [all(s == 0 or n == 1 for s, n in zip(own, batch, strict=False)) for own in strides]
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        return Sizes(prod(batch), m, n, k, *strides[0][-2:], *strides[1][:-3:-1], *shared)
+
+    def _words(self, plan: Cut, *, c_row: int) -> list[int]:
+        runtime = self.runtime
+        more = {"pool": runtime.pool if plan.threads > 1 else 0, "spread": runtime.code["spread"], "c_row": c_row}
+        words = plan.words | more
+        return [words[name] for name in PLAN]
+
+    # Workspace: kept, because fresh memory costs more than small products
+
+    def take(self, size: int) -> Any:
+        """Memory of at least so many bytes, which nobody else has."""
+        if size <= _SPARE:
+            try:
+                work = self._spare.pop()
+            except IndexError:
+                return self._memory(size)
+            if work.nbytes >= size:
+                return work
+        return self._memory(size)
+
+    def give_back(self, work: Any) -> None:
+        """Memory that is no longer needed."""
+        if work.nbytes <= _SPARE and len(self._spare) < _MOST_SPARE:
+            self._spare.append(work)
+
+    def _memory(self, size: int) -> Any:
+        if size >= LARGE:
+            return self._results.new((size,), np.uint8, size)
+        raw = np.empty(size + LINE, np.uint8)
+        return raw[-raw.ctypes.data % LINE :]
+
+    # Products of arrays
+
+    def product(self, precision: Precision, reference: Matmul, *, is_kept: bool = False) -> Matmul:
+        """A function that multiplies two arrays at a precision, as NumPy defines it.
+
+        What is not worth it goes to the `reference`. `is_kept` says that the second is the same matrix every time: it
+        is packed once.
+        """
+        parts = PARTS[precision]
+        kept: list[Any] = []
+
+        def multiply(a: Any, b: Any) -> Any:
+            known = self._known_for(parts, a, b, kept=is_kept)
+            if known is None or not (a.flags.aligned and b.flags.aligned):
+                return reference(a, b)
+            if not is_kept:
+                return known(a, b)
+            if not kept:
+                kept.append(self.packed(HalfProduct(parts=parts), b))
+            return known(a, kept[0])
+
+        return multiply
+
+    def _known_for(self, parts: int, a: Any, b: Any, *, kept: bool) -> Matmul | None:
+        """The product of arrays such as these; `None` if it is not worth it, or LLVM fails on it."""
+        key = (parts, kept, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype)
+        known = self._known.get(key, ...)
+        if known is not ...:
+            return known
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        is_odd = any(x.dtype != np.float32 or any(s % 4 for s in x.strides) for x in (a, b))
+        made = None
+        if not is_odd and is_worth(a.shape, b.shape, kept=kept):
+            try:
+                made = self._multiplier(HalfProduct(parts=parts), a, b, kept=kept)
+            except CompileFailure as failure:
+                trace.failed("matmul", "cpu", failure)
+        self._known[key] = made
+        return made
+
+    def _multiplier(self, product: HalfProduct, a: Any, b: Any, *, kept: bool) -> Matmul:
+        left, right = _matrices(a, b)
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        like = np.empty((*batch, left.shape[-2], right.shape[-1]), np.float32)
+        bound = self.bound(product, left, right, (), like, kept=kept)
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], *b.shape[1:][-1:])
+        nbytes = 4 * prod(shape)
+
+        def multiply(a: Any, b: Any) -> Any:
+            out = np.empty(shape, np.float32) if nbytes < LARGE else self._results.new(shape, np.float32, nbytes)
+            bound(a, b, out)
+            return out
+
+        return multiply
+
+
+def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:
+    """Whether a product of arrays of these shapes gains by it. A prior, until it is measured."""
+    m, n = (a[-2] if len(a) > 1 else 1), (b[-1] if len(b) > 1 else 1)
+    if len(b) <= 2:  # all matrices of a stack are one
+        m = prod(a[:-1])
+    batch = prod(np.broadcast_shapes(a[:-2], b[:-2])) if len(b) > 2 else 1
+    enough = m >= _LEAST_LINES or kept
+    return enough and n >= _LEAST_LINES and batch * m * n * a[-1] >= _LEAST
+
+
+def _matrices(a: Any, b: Any) -> tuple[Any, Any]:
+    """Vectors as matrices; a stack of the left alone as one matrix, if its rows are evenly apart."""
+    a = a[None, :] if a.ndim == 1 else a
+    b = b[:, None] if b.ndim == 1 else b
+    if a.ndim > 2 and b.ndim == 2:
+        with suppress(ValueError):  # it would have to be copied
+            return a.reshape((prod(a.shape[:-1]), a.shape[-1]), copy=False), b
+    return a, b
+
+
+def _offsets(batch: tuple[int, ...], stacks: Sequence[Any]) -> Any:
+    """Where each matrix of a stack begins in each array, in bytes."""
+    indices = np.indices(batch, np.int64).reshape(len(batch), prod(batch))
+    apart = np.array([x.strides[: len(batch)] for x in stacks], np.int64).reshape(len(stacks), len(batch))
+    return np.ascontiguousarray((apart @ indices).T)
+
+
+def _not_aligned(*arrays: Any) -> None:
+    raise ValueError("expected arrays that are aligned to their elements")

@@ -1,0 +1,114 @@
+"""Products in reduced precision, on a machine that has a unit for them and for those who asked.
+
+Whether it has one is found out when somebody looks: it may take a trial in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Set
+from threading import Lock
+from typing import Any
+
+from ...dtype import float32
+from ...fuse import Region, is_constant
+from ...precision import Precision
+from ...reference import bind
+from ...trace import log
+from .halves import HalfProducts, is_worth
+from .natives import Natives
+from .results import Results
+from .units import Found, find
+
+
+class Reduced(Set[Precision]):
+    """The precisions below float32 in which this processor computes products, and the products."""
+
+    def __init__(self, natives: Natives, results: Results) -> None:
+        self._natives = natives
+        self._results = results
+        self._found: Found | None = None
+        self._products: HalfProducts | None = None
+        self._lock = Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
+    @property
+    def products(self) -> HalfProducts | None:
+        """What computes them, if anything does."""
+        self._find()
+        return self._products
+
+    def _find(self) -> Found:
+        with self._lock:
+            if self._found is None:
+                try:
+                    self._found = self._looked()
+                except Exception as error:  # whatever it is, products can be computed in full
+                    self._found = Found(None, f"looking for a unit failed: {type(error).__name__}: {error}")
+                log.info("%s", str(self._found))
+            return self._found
+
+    def _looked(self) -> Found:
+        runtime = self._natives.runtime
+        if runtime is None:
+            return Found(None, "there are no native kernels")
+        found = find(runtime.compiler.machine)
+        if found.unit is not None:
+            self._products = HalfProducts(runtime, found.unit, self._results)
+        return found
+
+    def __str__(self) -> str:
+        return str(self._find())
+
+    # The set
+
+    @classmethod
+    def _from_iterable(cls, found: Iterable[Precision]) -> Set[Precision]:  # type: ignore[override]
+        return frozenset(found)  # what set operations make of it
+
+    def __contains__(self, precision: object) -> bool:
+        return self.products is not None and precision in self.products.precisions
+
+    def __iter__(self) -> Iterator[Precision]:
+        return iter(() if self.products is None else self.products.precisions)
+
+    def __len__(self) -> int:
+        return 0 if self.products is None else len(self.products.precisions)
+
+    # The products
+
+    def refusal(self, region: Region) -> str | None:
+        """Why no product of a region is computed at the region's precision, or `None`."""
+        if region.precision not in self:
+            return f"it has no {region.precision.value}"
+        if not any(_reduces(region, entry) for entry in region.nodes):
+            return f"no product that it would compute in {region.precision.value}"
+        return None
+
+    def body(self, region: Region, entry: int) -> Callable[..., Any]:
+        """What computes an entry of a region by itself: a product at the region's precision, or its reference body."""
+        reference = bind(region.graph.calls[entry])
+        if region.precision is Precision.FULL or region.precision not in self or not _reduces(region, entry):
+            return reference
+        assert self.products is not None
+        return self.products.product(region.precision, reference, is_kept=_has_constant(region, entry))
+
+
+def _reduces(region: Region, entry: int) -> bool:
+    """Whether an entry is a product that is worth it."""
+    call = region.graph.calls[entry]
+    if call.op.name != "matmul" or call.spec.dtype is not float32:
+        return False
+    left, right = call.inputs
+    return is_worth(left.shape, right.shape, kept=_has_constant(region, entry))
+
+
+def _has_constant(region: Region, entry: int) -> bool:
+    """Whether the right operand of a product is one matrix, the same in every run."""
+    right = region.graph.args[entry][1]
+    return is_constant(region.graph, right) and region.graph.calls[right].spec.ndim == 2

@@ -1,0 +1,141 @@
+"""Which of the processor's units for bfloat16 products can be used.
+
+What a processor says of itself is a reason to try, no more. Some hypervisors announce what they do not have, and some
+hide what works; the system must be asked for the registers of tiles, and may refuse. So a unit is tried in a child
+process, where its products must come out right; the verdict is kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ... import store
+from ...codegen.llvm.half_words import HalfProduct
+from ...codegen.llvm.units import Unit
+from ...dtype import bfloat16
+from ...trial import attempt
+from .compiler import Compiler, Machine
+from .halves import FEATURES, PARTS, HalfProducts
+from .native import Runtime
+from .results import Results
+
+_WORDS: Final = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
+"""Linux's words for LLVM's features."""
+_ARCH_PRCTL: Final = 158  # the number of that system call on x86-64
+_REQUEST_PERMISSION: Final = 0x1023
+_TILE_DATA: Final = 18
+_SIZES: Final = ((96, 80, 200), (37, 45, 700))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The unit to use, if there is one, and why others are not used."""
+
+    unit: Unit | None
+    reason: str
+
+    def __str__(self) -> str:
+        if self.unit is None:
+            return f"no bf16 products ({self.reason})"
+        return f"bf16 products on {self.unit.value}{f' ({self.reason})' if self.reason else ''}"
+
+
+def find(machine: Machine) -> Found:
+    """The best unit that works in this process."""
+    if not machine.triple.startswith("x86_64"):
+        return Found(None, "there are no kernels for this architecture")
+    if machine.vector_bytes < 64 or not machine.features:
+        return Found(None, f"not with {machine.model}'s vectors")
+    reasons: list[str] = []
+    for unit in Unit:
+        reason = failure(machine, unit)
+        if reason is None:
+            return Found(unit, "; ".join(reasons))
+        reasons.append(f"{unit.value}: {reason}")
+    return Found(None, "; ".join(reasons))
+
+
+def failure(machine: Machine, unit: Unit) -> str | None:
+    """Why a unit cannot be used in this process, or `None`."""
+    if not all(machine.has(feature) or _WORDS[feature] in flags() for feature in FEATURES[unit]):
+        return "not reported"
+    return verdict(machine, unit) or (permission() if unit is Unit.TILES else None)
+
+
+@cache
+def flags(path: str = "/proc/cpuinfo") -> frozenset[str]:
+    """The words by which Linux describes the processor; none on other systems."""
+    try:
+        with Path(path).open(encoding="ascii", errors="replace") as lines:
+            words = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
+    except OSError:
+        words = ""
+    return frozenset(words.split())
+
+
+@cache
+def permission() -> str | None:
+    """Ask the system for the registers of tiles, for all threads of this process; why it refuses, or `None`.
+
+    Only Linux wants to be asked.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0:
+        return None
+    return f"the system does not give out its registers: {os.strerror(ctypes.get_errno())}"
+
+
+def verdict(machine: Machine, unit: Unit) -> str | None:
+    """Why a unit must not be used, or `None` if it survived a trial."""
+    versions = [platform.python_version(), np.__version__, version("llvmlite"), platform.release()]
+    found = store.verdict(
+        f"bf16-{unit.name.lower()}", "\n".join([*versions, machine.identity, *sorted(flags())]),
+        lambda: attempt(f"{__name__}:probe", machine.fields, unit.name), keeps_timeouts=False,
+    )  # fmt: skip
+    return None if found is None else f"a trial in a child process failed: {found}"
+
+
+def probe(fields: list[str], name: str) -> bool:
+    """Products by a unit, by all threads, at all precisions. Called in the child."""
+    unit = Unit[name]
+    if unit is Unit.TILES:
+        refusal = permission()
+        assert refusal is None, refusal
+    check(HalfProducts(Runtime(Compiler(Machine(*fields)), 2), unit, Results()))
+    return True
+
+
+def check(products: HalfProducts) -> None:
+    """Raise unless products come out right, at all precisions."""
+    rng = np.random.default_rng(0)
+    for parts in PARTS.values():
+        for m, n, k in _SIZES:
+            a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+            out = np.full((m, n), np.nan, np.float32)
+            products.bound(HalfProduct(parts=parts), a, b, (), out, threads=2)(a, b, out)
+            wanted = expected(a, b, parts)
+            error = np.linalg.norm(out - wanted) / np.linalg.norm(wanted)
+            assert error < LARGEST_ERRORS[parts], f"the results are wrong: a relative error of {error:.1e}"
+
+
+def expected(a: Any, b: Any, parts: int) -> Any:
+    """The product, in float64, that a product with so many parts comes close to: of rounded operands, if it has one."""
+    if parts == 1:
+        a, b = a.astype(bfloat16.numpy), b.astype(bfloat16.numpy)
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+LARGEST_ERRORS: Final = {1: 1e-6, 2: 1e-5, 3: 1e-6}
+"""Over the norm of that, for numbers without a pattern."""

@@ -1,0 +1,102 @@
+"""A CUDA device."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from ...codegen.dialect import Target
+from ...device import Kernel, Limits
+from ...dtype import ALL
+from ...fuse import Region
+from ...op import OpKind
+from ...precision import Precision
+from .cache import Programs
+from .kernels import compile_region, refusal
+from .launch import Queue
+from .memory import Data, Memory
+from .products import Products
+from .replay import Replayed
+
+_KINDS: Final = frozenset({
+    OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA,
+})  # fmt: skip
+_TENSOR_CORES: Final = 80
+"""The capability from which products of tf32 and bfloat16 have hardware."""
+_PARAMETERS: Final = 4096
+"""The bytes of a kernel's parameters; newer GPUs take more."""
+_SIZES: Final = 32
+_GROUP: Final = 256
+
+
+class CUDADevice:
+    """One NVIDIA GPU, with a stream of its own."""
+
+    rank = 200
+    is_gpu = True
+    is_volatile = True
+    coalesces = True
+
+    def __init__(self, cupy: Any, number: int) -> None:
+        cuda = cupy.cuda
+        cuda.runtime.setDevice(number)
+        self.name = self.space = f"cuda:{number}"
+        properties = cuda.runtime.getDeviceProperties(number)
+        capability = str(cuda.Device(number).compute_capability)
+        units = int(properties["multiProcessorCount"])
+        version = cuda.runtime.runtimeGetVersion()
+        self.description = (
+            f"{properties['name'].decode()}, {units} units, compute capability {capability[:-1]}.{capability[-1]}, "
+            f"CUDA {version // 1000}.{version % 1000 // 10}, CuPy {cupy.__version__}"
+        )
+        fast = frozenset(Precision) - {Precision.FULL} if int(capability) >= _TENSOR_CORES else frozenset()
+        self.limits = Limits(frozenset(ALL), _KINDS, precisions=fast)
+        stream = cuda.Stream(non_blocking=True)
+        self._memory = Memory(cuda.runtime, stream.ptr, number, self.name)
+        resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
+        target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
+        self.queue = Queue(cupy, stream, Programs(cupy, capability, self.name), self._memory, number, target)
+        self._products = Products(self.queue)
+
+    def supports(self, region: Region) -> str | None:
+        """Why it cannot run the region, or `None` if it can."""
+        reason = refusal(region, self._products)
+        if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > _PARAMETERS:
+            return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
+        return reason
+
+    def compile(self, region: Region) -> Kernel:
+        """The region as launches of generated kernels and products of the vendor's, recorded when it runs again."""
+        return Replayed(compile_region(region, self.queue, self._products), self.queue, str(region))
+
+    def from_host(self, array: Any) -> Data:
+        """An array of the host as data of this device."""
+        return self._memory.from_host(array)
+
+    def to_host(self, data: Data) -> Any:
+        """Data as an array of the host, when it is there."""
+        return self._memory.to_host(data)
+
+    def synchronize(self) -> None:
+        """Wait until the stream is empty."""
+        self._memory.wait()
+
+    def statistics(self) -> dict[str, int | None]:
+        """What its pool holds."""
+        return asdict(self._memory.statistics())
+
+    def memory(self) -> tuple[int, int]:
+        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        held = self._memory.statistics()
+        total = min(self._memory.total, held.limit) if held.limit is not None else self._memory.total
+        return max(total - held.in_use, 0), total
+
+    def trim(self) -> int:
+        """Give back what the pools keep."""
+        return self._memory.trim()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}: {self.description}>"

@@ -1,0 +1,106 @@
+"""CUDA C, as a row of the table of dialects.
+
+The runtime compiler is given no headers: the few functions that others take from there are written out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...codegen.dialect import Dialect
+from ...dtype import (
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+_INTEGERS: Final[dict[DType, str]] = {
+    int8: "signed char", int16: "short", int32: "int", int64: "long long",
+    uint8: "unsigned char", uint16: "unsigned short", uint32: "unsigned int", uint64: "unsigned long long",
+}  # fmt: skip
+_FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
+_STORED: Final = _INTEGERS | _FLOATS | {
+    bool_: "unsigned char", float16: "unsigned short", bfloat16: "unsigned short",
+}  # fmt: skip
+
+_HEADER: Final = """#ifndef NAN
+#define NAN __int_as_float(0x7fc00000)
+#endif
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+template <class To, class From> __device__ __forceinline__ To bits_as(From from) {
+    union { From from; To to; } both;
+    both.from = from;
+    return both.to;
+}
+__device__ __forceinline__ float from_half_bits(unsigned short bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+__device__ __forceinline__ unsigned short half_bits(float x) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+"""
+
+CUDA: Final = Dialect(
+    header=_HEADER,
+    kernel='extern "C" __global__ void',
+    global_pointer="{const}{type}* __restrict__ {name}",
+    local_array="__shared__ {type} {name}[{size}]",
+    global_id="(long long)blockIdx.x * blockDim.x + threadIdx.x",
+    local_id="threadIdx.x",
+    group_id="blockIdx.x",
+    barrier="__syncthreads()",
+    types=_INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
+    stored=_STORED,
+    masks={8: "signed char", 16: "short", 32: "int", 64: "long long"},
+    unsigned={
+        t: t if t.startswith("unsigned") else f"unsigned {t.removeprefix('signed ')}" for t in _INTEGERS.values()
+    },
+    widths=(1,),
+    # Vectors have no arithmetic in this language, so that nothing asks for the words for them.
+    vector="",
+    splat="",
+    lane="",
+    low="",
+    high="",
+    even="",
+    odd="",
+    load="",
+    store="",
+    load_halves="",
+    store_halves="",
+    select="",
+    all_lanes="",
+    load_half="from_half_bits({pointer}[{at}])",
+    store_half="{pointer}[{at}] = half_bits({value})",
+    convert="({type})({x})",
+    reinterpret="bits_as<{type}>({x})",
+    packed=_STORED,
+    packet="struct __align__({align}) {name} {{ {type} lane[{n}]; }};",
+    load_packet="*(const {name}*)({pointer} + {at})",
+    store_packet="*({name}*)({pointer} + {at}) = {value}",
+    half_bits="half_bits({x})",
+    from_half_bits="from_half_bits({x})",
+    unrolled="#pragma unroll {n}",
+    unrolled_whole="#pragma unroll",
+    suffixes={"float": "f"},
+    rounded={float16: "from_half_bits(half_bits({x}))"},
+)

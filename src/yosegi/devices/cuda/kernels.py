@@ -1,0 +1,162 @@
+"""Regions as launches on a CUDA stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...codegen.copies import copy_kernel
+from ...codegen.kernels import Inputs
+from ...codegen.loops import loop
+from ...codegen.moves import moves
+from ...codegen.reductions import reduction, second_stage
+from ...device import Kernel
+from ...errors import Unsupported
+from ...fuse import Region, RegionKind, fuse, is_constant
+from ...node import Call
+from ...reference import bind
+from .dialect import CUDA
+from .launch import Launch, Queue
+from .memory import Data, Memory
+from .products import Products
+
+_FREE: Final = frozenset({"reshape", "constant", "embedded"})
+
+
+def parts_of(region: Region) -> list[Region]:
+    """The regions that a sequence was joined from, in its order."""
+    if region.kind is not RegionKind.SEQUENCE:
+        return [region]
+    place = {entry: n for n, entry in enumerate(region.nodes)}
+    own = [r for r in fuse(region.graph) if r.nodes[0] in place]
+    return sorted(own, key=lambda r: place[r.nodes[0]])
+
+
+def refusal(region: Region, products: Products) -> str | None:
+    """Why there is no kernel for a region, or `None`."""
+    for part in parts_of(region):
+        if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
+            continue
+        call = part.calls[-1]
+        if part.kind is RegionKind.CONTRACTION:
+            reason = products.refusal(call)
+        else:
+            reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
+        if reason is not None:
+            return reason
+    return None
+
+
+def compile_region(region: Region, queue: Queue, products: Products) -> Kernel:
+    """The region as a function of its inputs' data."""
+    if region.kind is RegionKind.SEQUENCE:
+        return _sequence(region, queue, products)
+    if region.kind is RegionKind.LOOP:
+        return _loop(region, queue)
+    if region.kind is RegionKind.REDUCTION:
+        return _reduction(region, queue)
+    if region.kind is RegionKind.CONTRACTION:
+        return products.compiled(region)
+    return _movement(region, queue)
+
+
+def _sequence(region: Region, queue: Queue, products: Products) -> Kernel:
+    """The parts, one after the other. What no later part reads is let go of, so that its memory serves again."""
+    parts = parts_of(region)
+    kernels = [compile_region(part, queue, products) for part in parts]
+    last = {e: n for n, part in enumerate(parts) for e in part.inputs}
+    kept = set(region.outputs)
+    drops = [[e for e in (*p.inputs, *p.outputs) if last.get(e, n) == n and e not in kept] for n, p in enumerate(parts)]
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        values = dict(zip(region.inputs, data, strict=True))
+        for part, run, dropped in zip(parts, kernels, drops, strict=True):
+            values.update(zip(part.outputs, run(*[values[i] for i in part.inputs]), strict=True))
+            for entry in dropped:
+                values.pop(entry, None)
+        return tuple([values[o] for o in region.outputs])
+
+    return kernel
+
+
+def _loop(region: Region, queue: Queue) -> Kernel:
+    """Elementwise work: one launch."""
+    memory = queue.memory
+    specs = [region.graph.calls[e].spec for e in region.outputs]
+    if not specs or not specs[0].size:
+        return lambda *data: tuple([memory.new(s.shape, s.dtype) for s in specs])
+    inputs = Inputs.of(region)
+    constants = [memory.from_host(array) for array in inputs.constants]
+    launch = Launch(queue, loop(region, inputs, CUDA, queue.target), len(inputs.entries) + len(specs))
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        made = tuple([memory.new(s.shape, s.dtype) for s in specs])
+        launch(*data, *constants, *made)
+        return made
+
+    return kernel
+
+
+def _reduction(region: Region, queue: Queue) -> Kernel:
+    """A reduction: one launch, and a second one where a result has several slices."""
+    memory, last = queue.memory, region.nodes[-1]
+    call = region.graph.calls[last]
+    specs = [region.graph.calls[e].spec for e in region.outputs]
+    if not call.inputs[0].size:
+        return lambda *data: tuple([_of_nothing(memory, region.graph.calls[e]) for e in region.outputs])
+    inputs = Inputs.of(region)
+    constants = [memory.from_host(array) for array in inputs.constants]
+    made = reduction(region, inputs, CUDA, queue.target)
+    first = Launch(queue, made.first, len(inputs.entries) + len(specs))
+    place = region.outputs.index(last)
+    second = Launch(queue, second_stage(made, CUDA, queue.target), 2) if made.slices > 1 else None
+    accumulated = (made.slices, made.results), made.fold.accumulated
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        outputs = [memory.new(*accumulated) if second is not None and n == place else memory.new(s.shape, s.dtype)
+                   for n, s in enumerate(specs)]  # fmt: skip
+        first(*data, *constants, *outputs)
+        if second is not None:
+            partials, spec = outputs[place], specs[place]
+            outputs[place] = memory.new(spec.shape, spec.dtype)
+            second(partials, outputs[place])
+        return tuple(outputs)
+
+    return kernel
+
+
+def _of_nothing(memory: Memory, call: Call) -> Data:
+    """The value of a call on an array without elements."""
+    if not call.spec.size:
+        return memory.new(call.spec.shape, call.spec.dtype)
+    with np.errstate(all="ignore"):
+        value = np.asarray(bind(call)(np.empty(call.inputs[0].shape, call.inputs[0].dtype.numpy)))
+    return memory.from_host(value.astype(call.spec.dtype.numpy))
+
+
+def _movement(region: Region, queue: Queue) -> Kernel:
+    """Elements in other places: strided copies into one result. A reshape is the same memory."""
+    memory, entry = queue.memory, region.nodes[-1]
+    call, args = region.graph.calls[entry], region.graph.args[entry]
+    spec = call.spec
+    if is_constant(region.graph, entry):
+        value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
+        return lambda: (value,)
+    copies = moves(call)
+    if copies is None and call.op.name != "reshape":
+        raise Unsupported(f"no CUDA kernel for {call.op.name}")
+    sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
+               for a in args if is_constant(region.graph, a)}  # fmt: skip
+    steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, CUDA, queue.target), 2)) for n, copy in copies or []]
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        given = sources | dict(zip(region.inputs, data, strict=True))
+        if call.op.name == "reshape":
+            return (given[args[0]].reshaped(spec.shape),)
+        made = memory.new(spec.shape, spec.dtype)
+        for source, launch in steps:
+            launch(given[source], made)
+        return (made,)
+
+    return kernel

@@ -1,0 +1,165 @@
+"""Data in a CUDA device's memory.
+
+Device memory is stream-ordered: one stream does all work, so that a block that nobody holds can be handed out at once,
+while kernels that use it are still waiting. What comes to the host lands in pinned memory from a pool, which NumPy sees
+as it is; the block goes back when the last array on it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ...dtype import DType, as_dtype
+from ...errors import DeviceFailure, OutOfMemory
+from ...memory.pool import Block, Pool, PoolStatistics, memory_limit
+from ...node import Shape
+from .errors import translated
+from .staging import Staging
+
+_DEVICE_TO_HOST: Final = 2
+_PORTABLE: Final = 1
+"""Pinned for every device."""
+_MOST_PINNED: Final = 8
+"""The share of the host's memory that may be pinned: one eighth."""
+_ALIGNMENT: Final = 256
+
+
+class _Exposed:
+    """A pinned block's bytes for NumPy. An array made of this keeps the block from going back to its pool."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.block.memory, False), "shape": (self.block.nbytes,), "typestr": "|u1", "version": 3}
+
+
+class Data:
+    """Elements in the device's memory, contiguous, at `pointer`. Without elements there is no memory."""
+
+    __slots__ = ("block", "dtype", "pointer", "shape")
+
+    def __init__(self, shape: Shape, dtype: DType, block: Block | None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.block = block
+        self.pointer: int = 0 if block is None else block.memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def reshaped(self, shape: Shape) -> Data:
+        """The same memory under another shape."""
+        return Data(shape, self.dtype, self.block)
+
+
+class Memory:
+    """The memory of one device, its pools, and the copies between it and the host."""
+
+    def __init__(self, runtime: Any, stream: int, number: int, name: str) -> None:
+        self._runtime = runtime
+        self._stream = stream
+        self._number = number
+        self.name = name
+        self.total = int(runtime.memGetInfo()[1])
+        self.pool = Pool(self._allocate, self._free, memory_limit(name))
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 8 << 30
+        self._pinned = Pool(self._allocate_pinned, self._free_pinned, pages // _MOST_PINNED)
+        self._staging = Staging(runtime, stream, self._pinned)
+        self._noted: set[int] | None = None
+
+    def from_host(self, array: Any) -> Data:
+        """An array of the host as data. It is copied before this returns, or read from where it is until it is."""
+        dtype = as_dtype(array.dtype)
+        whole = np.asarray(array, order="C")
+        if not whole.size:
+            return Data(whole.shape, dtype, None)
+        self._runtime.setDevice(self._number)
+        data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
+        with translated(f"[{self.name}] taking {whole.nbytes} bytes from the host"):
+            self._staging.upload(whole.reshape(-1).view(np.uint8), data.pointer)
+        return data
+
+    def to_host(self, data: Data) -> Any:
+        """Data as an array of the host, when all work on it is done."""
+        nbytes = data.nbytes
+        if not nbytes:
+            return np.empty(data.shape, data.dtype.numpy)
+        runtime = self._runtime
+        runtime.setDevice(self._number)
+        try:
+            block = self._pinned.take(nbytes)
+        except OutOfMemory:  # no more may be pinned: through pieces that are
+            flat = np.empty(nbytes, np.uint8)
+            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+                self._staging.download(data.pointer, flat)
+        else:
+            flat = np.asarray(_Exposed(block))[:nbytes]
+            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+                runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
+                runtime.streamSynchronize(self._stream)
+        return flat.view(data.dtype.numpy).reshape(data.shape)
+
+    def new(self, shape: Shape, dtype: DType) -> Data:
+        """Room for elements that a kernel will write, all of them."""
+        nbytes = prod(shape) * dtype.itemsize
+        made = Data(shape, dtype, self.pool.take(nbytes, _ALIGNMENT) if nbytes else None)
+        if self._noted is not None:
+            self._noted.add(made.pointer)
+        return made
+
+    @contextmanager
+    def noting(self) -> Iterator[set[int]]:
+        """Where everything lies that `new` gives meanwhile, to any thread."""
+        self._noted = noted = set[int]()
+        try:
+            yield noted
+        finally:
+            self._noted = None
+
+    def wait(self) -> None:
+        """Until all work is done."""
+        self._runtime.setDevice(self._number)
+        with translated(f"[{self.name}] waiting"):
+            self._runtime.streamSynchronize(self._stream)
+
+    def statistics(self) -> PoolStatistics:
+        """What the pool of device memory holds."""
+        return self.pool.statistics()
+
+    def fill_with_garbage(self) -> None:
+        """From now on every block is handed out full of ones: tests show so that kernels write all they show."""
+        self.pool.on_take = lambda pointer, nbytes: self._runtime.memsetAsync(pointer, 255, nbytes, self._stream)
+
+    def trim(self) -> int:
+        """Give back what the pools keep."""
+        with suppress(DeviceFailure):  # of a device that is lost there is nothing to give back
+            self.wait()
+        self._pinned.trim()
+        return self.pool.trim()
+
+    def _allocate(self, nbytes: int, alignment: int) -> int:
+        with translated(f"[{self.name}] asking for {nbytes} bytes"):
+            self._runtime.setDevice(self._number)
+            return int(self._runtime.mallocAsync(nbytes, self._stream))
+
+    def _free(self, pointer: int) -> None:
+        with suppress(RuntimeError):  # the memory of a device that is lost is gone
+            self._runtime.freeAsync(pointer, self._stream)
+
+    def _allocate_pinned(self, nbytes: int, alignment: int) -> int:
+        with translated(f"[{self.name}] pinning {nbytes} bytes"):
+            return int(self._runtime.hostAlloc(nbytes, _PORTABLE))
+
+    def _free_pinned(self, pointer: int) -> None:
+        with suppress(RuntimeError):
+            self._runtime.freeHost(pointer)

@@ -1,0 +1,252 @@
+"""Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that.
+
+cuBLAS takes columns first. A matrix of rows is its transpose there, so that C = A B is asked for as Cᵀ = Bᵀ Aᵀ, with
+the operands in the other order and nothing moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_double, c_float
+from dataclasses import dataclass
+from itertools import product as combinations
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ...codegen.copies import Copy, copy_kernel, strides_of
+from ...device import Kernel
+from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from ...fuse import Region, is_constant
+from ...node import Call, Shape
+from ...precision import Precision
+from ...reference import bind
+from .dialect import CUDA
+from .errors import translated
+from .launch import Launch, Queue
+from .memory import Data
+from .splits import SPLIT_TERMS, split_kernel
+
+_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64: 4, complex128: 5, bfloat16: 14}
+"""cudaDataType_t."""
+_SINGLE, _DOUBLE = 68, 70
+"""cublasComputeType_t: sums in float, or in double. Nothing is lowered unless one of the following is asked for."""
+_COMPUTE: Final = {Precision.FULL: _SINGLE, Precision.F16: 74, Precision.BF16: 75, Precision.TF32: 77}
+_NO_SHORT_SUMS: Final = 16
+"""cublasMath_t: partial sums of 16-bit products stay in float."""
+_DEFAULT_ALGORITHM: Final = -1
+_NOT_TURNED, _TURNED = 0, 1
+_LARGEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """C[batch, m, n] = A[batch, m, k] B[batch, k, n]; per operand the stack's shape, 1 where it is repeated."""
+
+    batch: Shape
+    left: Shape
+    right: Shape
+    m: int
+    n: int
+    k: int
+    left_order: tuple[int, ...] | None = None
+    """The order of axes in which the left operand has to be copied first, `None` for as it is."""
+    right_order: tuple[int, ...] | None = None
+    result_order: tuple[int, ...] | None = None
+    """The same for the result, from `result_shape`."""
+    result_shape: Shape = ()
+
+
+class Products:
+    """The products of one device: a handle of cuBLAS, and the launches that use it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._blas: Any = None
+        self._handle = 0
+
+    def refusal(self, call: Call) -> str | None:
+        """Why there is no product for a call, or `None`."""
+        if call.op.name not in ("matmul", "einsum"):
+            return f"no CUDA kernel for {call.op.name}"
+        if call.spec.dtype not in _TYPES:
+            return f"cuBLAS has no product of {call.spec.dtype.name}"
+        made = _product(call)
+        if made is None:
+            return f"the indices {call.attrs['subscripts']} are more than a product of matrices"
+        return None if max(made.m, made.n, made.k, prod(made.batch)) <= _LARGEST else "more rows than cuBLAS counts"
+
+    def compiled(self, region: Region) -> Kernel:
+        """The product of a region, at its precision."""
+        queue, memory = self._queue, self._queue.memory
+        graph, entry = region.graph, region.nodes[-1]
+        call, args = graph.calls[entry], graph.args[entry]
+        spec, made = call.spec, _product(call)
+        assert made is not None
+        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+        if not (spec.size and made.k):
+            zeros = np.zeros(spec.shape, spec.dtype.numpy)
+            return lambda *data: (memory.from_host(zeros),)
+        before = [_turned(queue, call.inputs[n].shape, order, spec.dtype)
+                  for n, order in enumerate((made.left_order, made.right_order))]  # fmt: skip
+        after = _turned(queue, made.result_shape, made.result_order, spec.dtype)
+        run = self._multiplied(made, spec.dtype, region.precision)
+
+        def kernel(*data: Data) -> tuple[Data, ...]:
+            given = constants | dict(zip(region.inputs, data, strict=True))
+            left, right = (turn(given[a]) for turn, a in zip(before, args, strict=True))
+            result = memory.new(spec.shape, spec.dtype)
+            run(left, right, result)
+            return (after(result).reshaped(spec.shape),)
+
+        return kernel
+
+    def _multiplied(self, made: _Product, dtype: DType, precision: Precision) -> Callable[[Data, Data, Data], None]:
+        self._open()
+        terms = SPLIT_TERMS.get(precision) if dtype is float32 else None
+        if terms is None:
+            compute = (
+                _DOUBLE
+                if dtype in (float64, complex128)
+                else _COMPUTE[precision if dtype is float32 else Precision.FULL]
+            )
+            scale = c_double if compute == _DOUBLE else c_float
+            return lambda a, b, c: self._gemm(made, dtype, dtype, compute, scale, a.pointer, b.pointer, c.pointer, 0)
+        queue, memory = self._queue, self._queue.memory
+        count = 1 + max(max(pair) for pair in terms)
+        sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
+        splits = [Launch(queue, split_kernel(size, count, CUDA, queue.target), 1 + count) for size in sizes]
+
+        def run(a: Data, b: Data, c: Data) -> None:
+            parts = [[memory.new((size,), bfloat16) for _ in range(count)] for size in sizes]
+            for split, whole, own in zip(splits, (a, b), parts, strict=True):
+                split(whole, *own)
+            for number, (i, j) in enumerate(terms):
+                pointers = parts[0][i].pointer, parts[1][j].pointer, c.pointer
+                self._gemm(made, bfloat16, float32, _SINGLE, c_float, *pointers, min(number, 1))
+
+        return run
+
+    def _open(self) -> None:
+        if not self._handle:
+            queue = self._queue
+            with translated(f"[{queue.name}] opening cuBLAS"):
+                queue.runtime.setDevice(queue.number)
+                self._blas = queue.cupy.cuda.cublas
+                self._handle = self._blas.create()
+                self._blas.setMathMode(self._handle, _NO_SHORT_SUMS)
+
+    def _gemm(
+        self, p: _Product, operand: DType, result: DType, compute: int, scale: Any, a: int, b: int, c: int, beta: int
+    ) -> None:
+        """Put a product into the stream; with `beta` 1 it is added to what the result holds."""
+        queue = self._queue
+        kind, made = _TYPES[operand], _TYPES[result]
+        # A complex number is two of `scale`: the second is 0.
+        one, onto = (scale * 2)(1, 0), (scale * 2)(beta, 0)
+        sizes = operand.itemsize, operand.itemsize, result.itemsize
+        with translated(f"[{queue.name}] multiplying"), queue.lock:
+            queue.runtime.setDevice(queue.number)
+            with queue.stream:
+                for places, strides, count in _stacks(p):
+                    left, right, into = (x + at * n for x, at, n in zip((a, b, c), places, sizes, strict=True))
+                    self._blas.gemmStridedBatchedEx(
+                        self._handle, _NOT_TURNED, _NOT_TURNED, p.n, p.m, p.k, addressof(one),
+                        right, kind, p.n, strides[1], left, kind, p.k, strides[0], addressof(onto),
+                        into, made, p.n, strides[2], count, compute, _DEFAULT_ALGORITHM,
+                    )  # fmt: skip
+        queue.note(None, ())  # CuPy does not let cuBLAS be captured
+
+
+def _stacks(p: _Product) -> list[tuple[tuple[int, int, int], tuple[int, int, int], int]]:
+    """The calls that a stack of products takes: where each begins in A, B and C, the strides, and how many products.
+
+    The innermost dimension of the stack is one call's; the others too, where all operands go on alike.
+    """
+    areas = p.m * p.k, p.k * p.n, p.m * p.n
+    per = [[0 if n == 1 else s * area for n, s in zip(shape, strides_of(shape), strict=True)]
+           for shape, area in zip((p.left, p.right, p.batch), areas, strict=True)]  # fmt: skip
+    inner = len(p.batch)
+    count, strides = 1, (0, 0, 0)
+    while inner:
+        here = tuple(s[inner - 1] for s in per)
+        if count > 1 and here != tuple(s * count for s in strides):
+            break
+        if p.batch[inner - 1] > 1:
+            strides = here if count == 1 else strides  # type: ignore[assignment]
+            count *= p.batch[inner - 1]
+        inner -= 1
+    calls = []
+    for index in combinations(*[range(n) for n in p.batch[:inner]]):
+        places = tuple(sum(i * s for i, s in zip(index, own, strict=False)) for own in per)
+        calls.append((places, strides, count))
+    return calls  # type: ignore[return-value]
+
+
+def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType) -> Callable[[Data], Data]:
+    """Brings data of a shape into another order of its axes."""
+    if order is None:
+        return lambda data: data
+    made = tuple(shape[a] for a in order)
+    strides = strides_of(shape)
+    copy = Copy(made, tuple(strides[a] for a in order), strides_of(made))
+    launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 2)
+
+    def turn(data: Data) -> Data:
+        turned = queue.memory.new(made, dtype)
+        launch(data, turned)
+        return turned
+
+    return turn
+
+
+def _product(call: Call) -> _Product | None:
+    return _of_matrices(call) if call.op.name == "matmul" else _of_indices(call)
+
+
+def _of_matrices(call: Call) -> _Product:
+    a, b = (s.shape for s in call.inputs)
+    left = (1, *a) if len(a) == 1 else a
+    right = (*b, 1) if len(b) == 1 else b
+    (m, k), n = left[-2:], right[-1]
+    if len(right) == 2 and len(left) > 2:  # one product of all rows
+        return _Product((), (), (), prod(left[:-1]), n, k)
+    depth = max(len(left), len(right)) - 2
+    stacks = [(1,) * (depth + 2 - len(s)) + s[:-2] for s in (left, right)]
+    batch = tuple(max(x, y) if 0 not in (x, y) else 0 for x, y in zip(*stacks, strict=True))
+    return _Product(batch, stacks[0], stacks[1], m, n, k)
+
+
+def _of_indices(call: Call) -> _Product | None:
+    """Two operands with each index once: those of both and the result are a stack, those of both alone are summed."""
+    given, _, wanted = call.attrs["subscripts"].replace(" ", "").partition("->")
+    terms = given.split(",")
+    if len(terms) != 2 or "." in given or any(len(set(t)) != len(t) for t in (*terms, wanted)):
+        return None
+    sizes: dict[str, int] = {}
+    for term, spec in zip(terms, call.inputs, strict=True):
+        for label, size in zip(term, spec.shape, strict=True):
+            if sizes.setdefault(label, size) != size:
+                return None  # one of them is repeated
+    left, right = terms
+    if any(label not in wanted and (label in left) != (label in right) for label in sizes):
+        return None  # summed over in one operand alone
+    batch = [x for x in wanted if x in left and x in right]
+    rows = [x for x in left if x not in right]
+    columns = [x for x in right if x not in left]
+    summed = [x for x in left if x in right and x not in wanted]
+    return _Product(
+        (prod(sizes[x] for x in batch),) * bool(batch),
+        *((prod(sizes[x] for x in batch),) * bool(batch),) * 2,
+        m=prod(sizes[x] for x in rows), n=prod(sizes[x] for x in columns), k=prod(sizes[x] for x in summed),
+        left_order=_order(left, [*batch, *rows, *summed]),
+        right_order=_order(right, [*batch, *summed, *columns]),
+        result_order=_order("".join([*batch, *rows, *columns]), list(wanted)),
+        result_shape=tuple(sizes[x] for x in (*batch, *rows, *columns)),
+    )  # fmt: skip
+
+
+def _order(labels: str, wanted: Sequence[str]) -> tuple[int, ...] | None:
+    order = tuple(labels.index(x) for x in wanted)
+    return None if order == tuple(range(len(labels))) else order

@@ -1,0 +1,42 @@
+"""Floats as sums of bfloat16 numbers, for products that keep more bits than a bfloat16 has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...codegen.dialect import Dialect, Target
+from ...codegen.kernels import NAME, Kernel, Sizes
+from ...precision import Precision
+
+SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
+    Precision.BF16X2: ((1, 0), (0, 1), (0, 0)),
+    Precision.BF16X3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
+}
+"""The products of parts that are summed, least significant first; part 0 has the leading bits."""
+
+_ROUND: Final = """
+__device__ __forceinline__ unsigned short leading_part(float x) {
+    unsigned int bits = bits_as<unsigned int>(x);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7fffu + (bits >> 16 & 1u);
+    return (unsigned short)(bits >> 16);
+}
+"""
+
+
+def split_kernel(size: int, count: int, dialect: Dialect, target: Target) -> Kernel:
+    """The kernel that takes floats apart: each part is the rest before it, rounded to a bfloat16."""
+    sizes = Sizes(size, dialect)
+    n, ctype = sizes(size), sizes.ctype
+    pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
+    pointers += [dialect.global_pointer.format(const="", type="unsigned short", name=f"b{i}") for i in range(count)]
+    lines = [f"const {ctype} at = {dialect.global_id};", f"if (at >= {n}) return;", "float rest = a[at];"]
+    for i in range(count):
+        lines += [
+            f"const unsigned short p{i} = leading_part(rest);",
+            f"b{i}[at] = p{i};",
+            # Of a rest that is not finite nothing is left: the products of the other parts must not make it a NaN.
+            f"rest = rest - rest == 0.0f ? rest - bits_as<float>((unsigned int)p{i} << 16) : 0.0f;",
+        ]
+    head = f"{dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
+    source = "\n".join([dialect.header + _ROUND, head, "{", *lines, "}", ""])
+    return Kernel(source, tuple(sizes.values.values()), sizes.is_long, size, target.group)

@@ -1,0 +1,154 @@
+"""CUDA C without a GPU: its kernels built for the host, against the references; and read by NVIDIA's compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cuda_code
+import yosegi as ys
+from opencl_regions import numbers, regions
+from samples import SAMPLES, calls
+from scalar_calls import Read, check, operands
+from scalar_calls import calls as scalar_calls
+from values import Array, same
+from yosegi.codegen.copies import copy_kernel
+from yosegi.codegen.dialect import Target
+from yosegi.codegen.kernels import Inputs
+from yosegi.codegen.loops import loop
+from yosegi.codegen.moves import moves
+from yosegi.codegen.reductions import reduction, second_stage
+from yosegi.devices.cuda.dialect import CUDA
+from yosegi.devices.cuda.splits import split_kernel
+from yosegi.dtype import ALL, DType, bool_
+from yosegi.fuse import Region, RegionKind, fuse
+from yosegi.graph import Graph, capture, graph_of
+from yosegi.node import spec
+from yosegi.op import REGISTRY, leaf_call
+from yosegi.simplify import simplify
+
+H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
+
+builds = pytest.mark.skipif(cuda_code.COMPILER is None, reason="there is no g++")
+translates = pytest.mark.skipif(cuda_code.NVCC is None, reason="there is no nvcc")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+def region_of(read: list[Read], arrays: list[Array], dtype: DType) -> Region:
+    """All calls as one loop region."""
+    size = arrays[0].size
+    leaves = [leaf_call(spec((size,), dtype if n < len(arrays) - 1 else bool_)) for n in range(len(arrays))]
+    sized = [call.op.call(tuple(spec((size,), s.dtype) for s in call.inputs), call.attrs) for call, _ in read]
+    nodes = tuple(range(len(leaves), len(leaves) + len(read)))
+    graph = Graph((*leaves, *sized), ((),) * len(leaves) + tuple(places for _, places in read), nodes)
+    return Region(graph, RegionKind.LOOP, nodes, tuple(range(len(leaves))), nodes)
+
+
+def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Array]:
+    """A region's outputs, by kernels that run on the host."""
+    inputs = Inputs.of(region)
+    arrays = [cuda_code.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
+    specs = [region.graph.calls[e].spec for e in region.outputs]
+    made = [cuda_code.padded(np.full(s.shape, 77, s.dtype.numpy)) for s in specs]
+    if region.kind is RegionKind.LOOP:
+        cuda_code.run(loop(region, inputs, cuda_code.HOSTED, cuda_code.TARGET), arrays, made, folder)
+        return made
+    stages = reduction(region, inputs, cuda_code.HOSTED, cuda_code.TARGET)
+    place = region.outputs.index(region.nodes[-1])
+    if stages.slices == 1:
+        cuda_code.run(stages.first, arrays, made, folder)
+        return made
+    partials = cuda_code.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
+    cuda_code.run(stages.first, arrays, [*made[:place], partials, *made[place + 1 :]], folder)
+    cuda_code.run(second_stage(stages, cuda_code.HOSTED, cuda_code.TARGET), [partials], [made[place]], folder)
+    return made
+
+
+@builds
+@pytest.mark.parametrize("arity", [1, 2])
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+def test_rules_give_what_the_reference_gives(dtype: DType, arity: int, folder: Path) -> None:
+    read = scalar_calls(dtype, arity)
+    arrays = [a[:2049] for a in operands(dtype, arity, 2049)]
+    region = region_of(read, arrays, dtype)
+    check(read, arrays, computed(region, dict(enumerate(arrays)), folder))
+
+
+SHAPES: list[tuple[tuple[int, ...], ...]] = [
+    ((), ()), ((7,), (7,)), ((129,), ()), ((1003,), (1003,)), ((10, 3, 24), (24,)), ((10, 3, 25), (3, 1)),
+    ((10, 1, 24), (3, 1)), ((50, 3), (3,)), ((1, 1), (40, 1)),
+]  # fmt: skip
+
+
+@builds
+@pytest.mark.parametrize("dtype", [ys.float32, ys.float16, ys.complex64, ys.bool], ids=lambda d: d.name)
+@pytest.mark.parametrize(("first", "second"), SHAPES)
+def test_broadcasting(first: tuple[int, ...], second: tuple[int, ...], dtype: Any, folder: Path) -> None:
+    a, b = numbers(dtype, *first), numbers(dtype, *second)
+    x, y = ys.asarray(a), ys.asarray(b)
+    made = ys.logical_xor(x, y) if dtype is ys.bool else x + y
+    (region,) = regions(made)
+    given = dict(zip(region.inputs, (a, b), strict=True))
+    (got,) = computed(region, given, folder)
+    same(got, np.logical_xor(a, b) if dtype is ys.bool else a + b)
+
+
+REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [
+    ((7,), 0), ((12, 16), 0), ((12, 16), 1), ((4, 3, 50), (0, 2)), ((4, 3, 52), 1), ((3000,), None), ((3, 1001), 1),
+    ((1001, 3), 0), ((6, 100, 20), 1),
+]  # fmt: skip
+
+
+@builds
+@pytest.mark.parametrize("dtype", [ys.float32, ys.float16, ys.float64, ys.complex64, ys.int8], ids=lambda d: d.name)
+@pytest.mark.parametrize(("shape", "axis"), REDUCTIONS)
+def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, folder: Path) -> None:
+    a = numbers(dtype, *shape)
+    x = ys.asarray(a)
+    squares = x * x
+    for made, shown in (
+        (ys.sum(squares, axis=axis, dtype=dtype), False),
+        (ys.sum(squares, axis=axis, dtype=dtype), True),
+    ):
+        (region,) = regions(made, *([squares] if shown else []))
+        got = computed(region, {region.inputs[0]: a}, folder)
+        wide = (a * a).astype(np.complex128 if dtype.is_complex else np.float64)
+        total = got[region.outputs.index(region.nodes[-1])]
+        same(total, np.sum(wide, axis=axis).astype(dtype.numpy), ulps=16)
+        if shown:
+            same(got[1 - region.outputs.index(region.nodes[-1])], a * a)
+
+
+@translates
+def test_the_compiler_takes_every_kernel(folder: Path) -> None:
+    sources = [split_kernel(1000, 3, CUDA, H200).source]
+    for name, number in calls():
+        op, sample = REGISTRY[name], SAMPLES[name][number]
+        node = op._node(tuple(ys.asarray(a) for a in sample.arrays), sample.attrs)
+        if op.decomposition is None and len(node.call.outputs) == 1:
+            for region in fuse(simplify(graph_of(capture([node])[0]))):
+                sources += kernels_of(region)
+    big = ys.asarray(np.zeros((4096, 4096), np.float16))
+    (region,) = regions(ys.sum(ys.exp(big) * big, axis=1))
+    sources += kernels_of(region)
+    cuda_code.translates(list(dict.fromkeys(sources)), folder)
+
+
+def kernels_of(region: Region) -> list[str]:
+    """The sources of all kernels of a region; none for what is not generated."""
+    call = region.calls[-1]
+    if not all(s.size for c in region.calls for s in (*c.inputs, *c.outputs)):
+        return []
+    if region.kind is RegionKind.LOOP:
+        return [loop(region, Inputs.of(region), CUDA, H200).source]
+    if region.kind is RegionKind.REDUCTION:
+        made = reduction(region, Inputs.of(region), CUDA, H200)
+        return [made.first.source, second_stage(made, CUDA, H200).source]
+    return [copy_kernel(copy, call.spec.dtype, CUDA, H200).source for _, copy in moves(call) or []]

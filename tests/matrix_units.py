@@ -1,0 +1,318 @@
+"""Products with bfloat16 numbers inside, on a machine that has a unit for them: right, and how fast.
+
+    make bench-matrix, or: PYTHONPATH=src:tests python tests/matrix_units.py matrix.json [--sweep] [--mkl PATH]
+
+All kernels are compared with float64 first, with the real instructions. Then products are timed on two threads, beside
+NumPy's in the same rounds, and PyTorch's and MKL's in processes of their own. `--sweep` times other ways of cutting the
+work instead. It takes less than four minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product as combinations
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import yosegi as ys
+from matrix_emulation import EmulatingCompiler
+from matrix_peers import FUSED, FUSED_SIZES, PRODUCT, Array, error, exact, measured_by_peers, numbers, row
+from yosegi.bench.timing import Contender, Timing, race
+from yosegi.codegen.llvm.builder import LlvmBuilder
+from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
+from yosegi.codegen.llvm.half_words import HalfProduct
+from yosegi.codegen.llvm.product import Side
+from yosegi.codegen.llvm.units import Unit
+from yosegi.codegen.value import Value
+from yosegi.devices.cpu import units
+from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.halves import HalfProducts
+from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu.results import Results
+from yosegi.dtype import bfloat16, float32
+
+SIZES = (512, 1024, 2048, 4096)
+NAMES = {1: "bf16", 2: "bf16x2", 3: "bf16x3"}
+SETTLE = 0.03
+"""Seconds before a turn: NumPy's threads spin for a while."""
+SETTINGS = ("YOSEGI_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+DEPTHS = (8, 12, 16, 24, 32, 64)
+UNITS_OF_WORK = ((4, 8), (4, 16), (8, 8), (8, 16), (16, 8), (16, 16), (8, 32))
+SHARES = (2, 3, 6)
+
+
+def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> Value:
+    """relu(x + bias + rest)."""
+    made = k.add(k.add(x, bias), rest)
+    return k.select(k.lt(made, k.const(0, made)), k.const(0, made), made)
+
+
+FUSION = HalfProduct(epilogue=relu, sides=(Side(float32), Side(float32)))
+
+
+def computed(
+    products: HalfProducts, product: HalfProduct, a: Array, b: Array, *sides: Array, kept: bool = False
+) -> Array:
+    """A product, in memory that was poisoned before."""
+    out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, np.float32)
+    bound = products.bound(product, a, b, sides, out, kept=kept)
+    bound(a, products.packed(product, b) if kept else b, *sides, out)
+    return out
+
+
+# Right
+
+
+def checks(products: HalfProducts) -> Iterator[tuple[str, float, float]]:
+    """What is computed, its error, and the largest that it may have."""
+    for parts, largest in units.LARGEST_ERRORS.items():
+        product = HalfProduct(parts=parts)
+        for words, a, b in operands():
+            got = computed(products, product, a, b)
+            yield f"{NAMES[parts]}, {words}", error(got, units.expected(a, b, parts)), largest
+        a, b = numbers(70, 130), numbers(130, 90, seed=1)
+        got = computed(products, product, a, b, kept=True)
+        yield f"{NAMES[parts]}, w kept", error(got, units.expected(a, b, parts)), largest
+    a, b, bias, rest = numbers(100, 200), numbers(200, 90, seed=1), numbers(1, 90, seed=2), numbers(100, 90, seed=3)
+    wanted = np.maximum(units.expected(a, b, 1) + bias + rest, 0)
+    for kept in (False, True):
+        got = computed(products, FUSION, a, b, bias, rest, kept=kept)
+        yield f"{FUSED}{', w kept' if kept else ''}", error(got, wanted), units.LARGEST_ERRORS[1]
+    a, b = np.abs(numbers(40, 50)) + 1, np.abs(numbers(50, 40, seed=1)) + 1
+    a[3, 7], a[20, 49], b[11, 5] = np.nan, np.inf, np.inf
+    a[30, 2] = np.finfo(np.float32).tiny / 4
+    with np.errstate(all="ignore"):
+        wanted = a.astype(np.float64) @ b
+    for parts, name in NAMES.items():
+        got = computed(products, HalfProduct(parts=parts), a, b)
+        yield f"{name}, NaN and infinities", float(np.mean(np.isfinite(wanted) != np.isfinite(got))), 0.0
+
+
+def operands() -> Iterator[tuple[str, Array, Array]]:
+    """Sizes and layouts."""
+    for m, n, k in ((1, 7, 127), (17, 33, 16), (32, 32, 32), (130, 257, 700), (256, 192, 1100)):
+        for left, right in combinations((False, True), repeat=2):
+            a = numbers(k, m).T if left else numbers(m, k)
+            b = numbers(n, k, seed=1).T if right else numbers(k, n, seed=1)
+            yield f"{m}x{k}{' turned' if left else ''} @ {k}x{n}{' turned' if right else ''}", a, b
+    yield "strides", numbers(200, 300)[::-2, 1::3], numbers(300, 200, seed=1)[::3, ::-2]
+    yield "a stack", numbers(5, 60, 70), numbers(5, 70, 50, seed=1)
+    yield "long sums", numbers(32, 4096), numbers(4096, 32, seed=1)
+
+
+def checked(products: HalfProducts) -> list[dict[str, Any]]:
+    found = [{"what": w, "error": e, "largest": most, "right": bool(e <= most)} for w, e, most in checks(products)]
+    wrong = [f for f in found if not f["right"]]
+    print(f"{products.unit.value}: {len(found) - len(wrong)} of {len(found)} checks are right")
+    for f in wrong:
+        print(f"  WRONG: {f['what']}: an error of {f['error']:.1e}, not {f['largest']:.1e}")
+    return found
+
+
+# Fast
+
+
+def contender(
+    products: HalfProducts, product: HalfProduct, a: Array, b: Array, *sides: Array, kept: bool = False,
+    threads: int | None = None,
+) -> Contender:  # fmt: skip
+    """A product whose result goes where it went before."""
+    out = np.empty((a.shape[-2], b.shape[-1]), np.float32)
+    bound = products.bound(product, a, b, sides, out, kept=kept, threads=threads)
+    right = products.packed(product, b) if kept else b
+    return Contender(lambda: bound(a, right, *sides, out))
+
+
+def jitted(function: Callable[..., Any], *arrays: Array) -> Contender:
+    """Through the front door."""
+    tensors = [ys.asarray(a) for a in arrays]
+    compiled = ys.jit(function)
+    return Contender(lambda: compiled(*tensors).numpy(), lambda: ys.options(device="cpu", precision="f16"))
+
+
+def timed(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """Products by us and by NumPy."""
+    for n in sizes:
+        a, b = numbers(n, n), numbers(n, n, seed=1)
+        small = a.astype(bfloat16.numpy), b.astype(bfloat16.numpy)
+        ours = {"bf16 from bf16": (HalfProduct(bfloat16, bfloat16), *small, False)}
+        for parts, name in NAMES.items():
+            ours |= {
+                f"{name}{', w kept' if kept else ''}": (HalfProduct(parts=parts), a, b, kept) for kept in (False, True)
+            }
+        contenders = {"numpy f32": Contender(lambda a=a, b=b: a @ b)}
+        contenders |= {name: contender(products, *given, kept=kept) for name, (*given, kept) in ours.items()}
+        contenders["jit, precision=f16"] = jitted(lambda x, y: x @ y, a, b)
+        wanted, rows = exact(a, b)
+        errors = {
+            name: error(computed(products, *given, kept=kept)[rows], wanted) for name, (*given, kept) in ours.items()
+        }
+        errors["numpy f32"] = error((a @ b)[rows], wanted)
+        with contenders["jit, precision=f16"].turn():
+            errors["jit, precision=f16"] = error(contenders["jit, precision=f16"].call()[rows], wanted)  # type: ignore[index]
+        yield from rated(PRODUCT, n, race(contenders, rounds=9, seconds=6, settle=SETTLE), errors)
+
+
+def fused(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """A layer by us and by NumPy."""
+    for n in sizes:
+        arrays = numbers(n, n), numbers(n, n, seed=1), numbers(1, n, seed=2), numbers(n, n, seed=3)
+        a, b, bias, rest = arrays
+        contenders = {
+            "numpy f32": Contender(lambda a=a, b=b, bias=bias, rest=rest: np.maximum(a @ b + bias + rest, 0)),
+            "bf16": contender(products, FUSION, *arrays),
+            "bf16, w kept": contender(products, FUSION, *arrays, kept=True),
+            "bf16, one thread": contender(products, FUSION, *arrays, threads=1),
+            "jit, precision=f16": jitted(lambda x, w, b, r: ys.nn.relu(x @ w + b + r), *arrays),
+        }
+        wanted, rows = exact(a, b)
+        wanted = np.maximum(wanted + bias + rest[rows], 0)
+        wrong = error(computed(products, FUSION, *arrays)[rows], wanted)
+        errors = {name: wrong for name in contenders if name.startswith("bf16")}
+        yield from rated(FUSED, n, race(contenders, rounds=15, seconds=3, settle=SETTLE), errors)
+
+
+def rated(what: str, n: int, timings: dict[str, Timing], errors: dict[str, float]) -> Iterator[dict[str, Any]]:
+    for name, timing in timings.items():
+        times = timings["numpy f32"].ratio_to(timing)
+        yield {**row(what, n, name, timing.median, errors.get(name)), "speedup": times.median, "range": str(times)}
+
+
+# Ways of cutting the work
+
+
+def sweep(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    for n, kept in combinations(sizes, (True, False)):
+        a, b = numbers(n, n), numbers(n, n, seed=1)
+        rates: dict[Any, tuple[float, Blocking]] = {}
+        for depth, (tall, wide), shares in [(USUAL.depth, (USUAL.tall, USUAL.wide), USUAL.shares),
+                                            *combinations(DEPTHS, UNITS_OF_WORK, SHARES)]:  # fmt: skip
+            products.blocking = replace(USUAL, depth=depth, tall=tall, wide=wide, shares=shares)
+            words = products.bound(HalfProduct(), a, b, (), np.empty((n, n), np.float32), kept=kept).plan.words
+            key = tuple(words.values())
+            if key not in rates:  # the sizes may not allow what is asked for
+                seconds = middle(contender(products, HalfProduct(), a, b, kept=kept))
+                rates[key] = 2 * n**3 / seconds / 1e9, products.blocking
+        products.blocking = USUAL
+        (usual, _), *_ = rates.values()
+        best = sorted(rates.values(), key=lambda rate: -rate[0])
+        print(f"\n{n}, w {'kept' if kept else 'fresh'}: {usual:.0f} GFLOP/s as it is; the best five of {len(best)}")
+        for rate, blocking in [*best[:5], best[-1]]:
+            print(f"  {rate:7.0f}  {blocking}")
+        yield from [{"n": n, "kept": kept, "blocking": str(blocking), "gflops": rate} for rate, blocking in best]
+    print("\nsmall products, µs, by one thread and by two")
+    for n in (32, 48, 64, 96, 128, 192, 256):
+        a, b = numbers(n, n), numbers(n, n, seed=1)
+        one, two = (middle(contender(products, HalfProduct(), a, b, threads=t)) * 1e6 for t in (1, 2))
+        print(f"  {n:4}: {one:7.1f} {two:7.1f}")
+        yield {"n": n, "one thread": one, "two threads": two}
+
+
+def middle(what: Contender, seconds: float = 0.06) -> float:
+    """The median of as many calls as fit."""
+    what.call()
+    taken = []
+    begin = perf_counter()
+    while len(taken) < 3 or perf_counter() - begin < seconds:
+        start = perf_counter()
+        what.call()
+        taken.append(perf_counter() - start)
+    return float(np.median(taken))
+
+
+# The command
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """A table for each kind of work and size, and what could not be measured."""
+    timings = [r for r in results if "n" in r]
+    for what, n in dict.fromkeys((r["what"], r["n"]) for r in timings):
+        rows = [r for r in timings if (r["what"], r["n"]) == (what, n)]
+        base = next((r["microseconds"] for r in rows if r["contender"] == "numpy f32"), float("nan"))
+        print(f"\n{what} {n}\n  {'':<28} {'µs':>10} {'GFLOP/s':>9} {'× numpy':>8} {'error':>9}")
+        for r in rows:
+            times = r.get("speedup") or base / r["microseconds"]
+            wrong = "" if r["error"] is None else f"{r['error']:.1e}"
+            print(f"  {r['contender']:<28} {r['microseconds']:10.1f} {r['gflops']:9.0f} {times:8.2f} {wrong:>9}")
+    for r in results:
+        if "failure" in r:
+            print(f"\n{r['contender']}: {r['failure']}")
+
+
+def described(machine: Machine, cpus: list[int]) -> dict[str, Any]:
+    """The machine, and whether the processors are two cores or two threads of one."""
+
+    def read(path: str) -> str:
+        return Path(path).read_text().strip() if Path(path).exists() else ""
+
+    folder = "/sys/devices/system/cpu/cpu"
+    caches = [f"{read(f'{folder}0/cache/index{i}/level')}: {read(f'{folder}0/cache/index{i}/size')}" for i in range(4)]
+    names = [line.partition(":")[2].strip() for line in read("/proc/cpuinfo").splitlines() if "model name" in line]
+    return {
+        "processor": (names or [""])[0], "model": machine.model, "llvm": machine.version,
+        "python": platform.python_version(), "numpy": np.__version__, "cpus": cpus, "caches": caches,
+        "siblings": {c: read(f"{folder}{c}/topology/thread_siblings_list") for c in cpus},
+        "reported by the system": sorted(f for f in units.flags() if "amx" in f or "bf16" in f),
+        "reported by LLVM": [f for f in ("amx-tile", "amx-bf16", "avx512bf16") if machine.has(f)],
+    }  # fmt: skip
+
+
+def usable(machine: Machine, *, emulated: bool) -> dict[Unit, HalfProducts]:
+    """Products by each unit that works here."""
+    runtime, results = Runtime(Compiler(machine)), Results()
+    if emulated:
+        compiler: Any = EmulatingCompiler(runtime.compiler)
+        return {Unit.TILES: HalfProducts(runtime, Unit.TILES, results, compiler=compiler)}
+    print(f"\n{units.find(machine)}\n")
+    working = [unit for unit in Unit if units.failure(machine, unit) is None]
+    return {unit: HalfProducts(runtime, unit, results) for unit in working}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", help="where the figures go, as JSON")
+    parser.add_argument("--sweep", action="store_true", help="time other ways of cutting the work instead")
+    parser.add_argument("--mkl", help="the path of libmkl_rt.so")
+    parser.add_argument("--cpus", help="the processors to use, as in 0,1; the first two, if nothing is said")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of the products")
+    parser.add_argument("--emulated", action="store_true", help="without a unit: to try this script out")
+    given = parser.parse_args()
+    cpus = [int(c) for c in given.cpus.split(",")] if given.cpus else sorted(os.sched_getaffinity(0))[:2]
+    settings = dict.fromkeys(SETTINGS, str(len(cpus)))
+    if any(os.environ.get(name) != value for name, value in settings.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | settings)  # libraries have read theirs
+    os.sched_setaffinity(0, cpus)
+    begin = perf_counter()
+    sizes = tuple(int(n) for n in given.sizes.split(","))
+    machine = Machine.host()
+    document: dict[str, Any] = {"machine": described(machine, cpus)}
+    print(json.dumps(document["machine"], indent=1))
+    made = usable(machine, emulated=given.emulated)
+    document["checks"] = {unit.value: checked(products) for unit, products in made.items()}
+    if made and given.sweep:
+        document["sweep"] = list(sweep(next(iter(made.values())), sizes))
+    elif made:
+        best, *others = made.values()
+        results = [*timed(best, sizes), *fused(best, FUSED_SIZES if sizes == SIZES else sizes)]
+        for products in others:
+            rows = [r for r in timed(products, sizes[:2]) if r["contender"].startswith("bf16")]
+            results += [{**r, "contender": f"{r['contender']}, {products.unit.value}"} for r in rows]
+        document["results"] = results + ([] if given.emulated else list(measured_by_peers(sizes, given.mkl)))
+        show(document["results"])
+    document["seconds"] = perf_counter() - begin
+    print(f"\n{document['seconds']:.0f} s")
+    Path(given.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0 if made and all(c["right"] for found in document["checks"].values() for c in found) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
