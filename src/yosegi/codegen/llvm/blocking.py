@@ -13,14 +13,16 @@ _LINES: Final = 0.4
 """How much of the first cache the rows may take that a tile reads."""
 _PANELS: Final = 0.48
 """How much of the second cache a unit's part of the right operand takes."""
-_FEW: Final = 0.25
-"""How much of the second cache a right operand may take that is read where it lies, without being copied."""
 _SINGLE: Final = 1 << 17
 """Products of elements up to which one thread is faster than two."""
-_FEW_PANELS: Final = 8
-"""Row panels for which it is worth copying what they are multiplied with once more."""
-_UNITS: Final = 3
-"""Units for each thread, so that one that comes late takes fewer."""
+_COPIED: Final = 16
+"""With how many rows a column can be multiplied in the time that it takes to copy it."""
+_READ: Final = 4
+"""With how many columns a row can be multiplied in the time that it takes to read it from farther away."""
+_LATE: Final = 0.5
+"""The share of a unit that threads wait for one another in the end."""
+_MOST_UNITS: Final = 12
+"""Units for each thread."""
 _SHARES: Final = 4
 """Chunks of a stack for each thread."""
 
@@ -96,14 +98,14 @@ def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, thread
         longest = max(64, int(caches.first * _LINES) // (shape.rows * item))
         depth = _parts(depth, _parts(depth, longest))
         blocks = max(1, _parts(sizes.k, depth))
-    # Copying a right operand pays as soon as several rows of tiles read it.
-    is_small = sizes.k * sizes.n * item <= caches.second * _FEW or sizes.m <= 2 * shape.rows
-    copies_b = kept or sizes.b_n != item or not is_small
+    # Copying a right operand pays as soon as several rows of tiles read it, however small it is: where its vectors
+    # cross the lines of the cache, as they do in most arrays, reading them takes a third longer.
+    copies_b = kept or sizes.b_n != item or sizes.m > 2 * shape.rows
     copies_a = product.before is not None or (sizes.a_k != item and sizes.m > shape.rows)
     in_panels = copies_a and product.before is None and sizes.a_m == item
     panels, right = _parts(sizes.m, shape.rows), _parts(_parts(sizes.n, shape.lanes), shape.vectors)
     widest = max(1, int(caches.second * _PANELS) // (depth * shape.columns * item))
-    down, across = _units(panels, right, widest, slots, copies=copies_b and not kept)
+    down, across = _units(panels, right, widest, shape, slots, copies=copies_b and not kept)
     room = 0
     if not kept and (copies_b or sizes.n % shape.lanes):
         room = _lines(depth * _parts(right, across) * shape.columns * item)
@@ -113,18 +115,27 @@ def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, thread
     return Cut(threads, by_batch, depth, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot)
 
 
-def _units(panels: int, right: int, widest: int, threads: int, *, copies: bool) -> tuple[int, int]:
-    """How many groups of row panels, and of column panels: columns as few as the core's cache allows, and units enough
-    for all threads."""
-    across = _parts(right, widest)
+def _units(panels: int, right: int, widest: int, shape: TileShape, threads: int, *, copies: bool) -> tuple[int, int]:
+    """How many groups of row panels, and of column panels, no group wider than `widest`: those that take least time.
+
+    A unit costs its area, and a little more on two sides: each row of it is read once more, and each column copied
+    once more, if they are. Threads take units as they come, and one may come late: the fewer units, the longer the
+    others wait for it.
+    """
+    least = _parts(right, widest)
     if threads == 1:
-        return 1, across
-    wanted = threads * _UNITS
-    if not copies and panels >= wanted:
-        return wanted, 1
-    # Rather more columns of units than rows: what one copies for few rows is used little.
-    across = min(right, _parts(max(across, wanted), threads) * threads)
-    return min(max(1, panels // _FEW_PANELS), _parts(wanted, across)), across
+        return 1, least
+    most = threads * _MOST_UNITS
+    more = _COPIED if copies else 0
+
+    def cost(cut: tuple[int, int]) -> float:
+        down, across = cut
+        unit = (_parts(panels, down) * shape.rows + more) * (_parts(right, across) * shape.columns + _READ)
+        return unit * (_parts(down * across, threads) + _LATE)
+
+    cuts = [(down, across) for across in range(least, min(right, max(least, most)) + 1)
+            for down in range(1, min(panels, max(1, most // across)) + 1)]  # fmt: skip
+    return min(cuts, key=cost)
 
 
 def _parts(whole: int, size: int) -> int:

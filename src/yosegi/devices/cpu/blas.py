@@ -60,7 +60,8 @@ def numpy_blas() -> Blas | None:
 def _libraries() -> Iterator[Path]:
     here = Path(np.__file__).parent
     for folder in _FOLDERS:
-        yield from sorted((here / folder).glob("*openblas*"))
+        with suppress(OSError):
+            yield from (here / folder / name for name in sorted(os.listdir(here / folder)) if "openblas" in name)
 
 
 def _opened(library: Any) -> Blas | None:

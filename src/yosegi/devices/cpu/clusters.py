@@ -7,16 +7,18 @@ Arrays that lie otherwise get a call for theirs when they come, or are copied, i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
+from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.fusion import Cluster, view_of
 from ...errors import DeviceFailure
 from ...fuse import is_constant
 from ...reference import bind
 from ...trace import trace
-from .matrices import Arrays
+from .matrices import Arrays, laid
 from .native import ALIGNED, IN_ORDER, Call
 from .natives import Native
 from .products import Bound
@@ -34,9 +36,9 @@ def is_keepable(cluster: Cluster) -> bool:
     return is_matrix and is_constant(cluster.graph, view_of(cluster.graph, cluster.right).entry)
 
 
-def fused(cluster: Cluster, binder: Binder, keep: Callable[[Any], Any] | None = None) -> Native | None:
+def fused(operands: Operands, binder: Binder, keep: Callable[[Any], Any] | None = None) -> Native | None:
     """A cluster as one call, if there can be one. `keep` copies a right operand that is a constant, once for all."""
-    operands = Operands(cluster)
+    cluster = operands.cluster
     reads: list[Any] = [view.entry for view in operands.views]
     if keep is not None:
         view = operands.views[operands.right]
@@ -61,6 +63,11 @@ class Operands:
         entries = (cluster.left, *cluster.fed, cluster.right, *cluster.sides)
         self.views = [view_of(graph, e, in_rows=n > self.right) for n, e in enumerate(entries)]
         self._dtypes = [graph.calls[e].spec.dtype.numpy for e in entries]
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The product's sizes and strides, where all that the operands are views of is in order."""
+        return laid(self.in_order()).sizes
 
     def in_order(self) -> Arrays:
         """Arrays that lie as the operands do, where all that they are views of is in order. Nobody may touch them."""

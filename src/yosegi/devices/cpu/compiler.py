@@ -84,10 +84,8 @@ class Machine:
         return self.triple.startswith(("x86_64", "i686"))
 
     @property
-    def _has(self) -> set[str]:
-        if not self.features:
-            return _implied(self.model)
-        return {f[1:] for f in self.features.split(",") if f.startswith("+")}
+    def _has(self) -> frozenset[str]:
+        return _listed(self.features) if self.features else _implied(self.model)
 
     @property
     def attributes(self) -> str:
@@ -104,10 +102,16 @@ class Machine:
         return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
 
 
-def _implied(model: str) -> set[str]:
+@cache
+def _listed(features: str) -> frozenset[str]:
+    """The features that are there, of a list in LLVM's words; it is long, and asked for often."""
+    return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+
+
+def _implied(model: str) -> frozenset[str]:
     """The vector features that a processor's bare name promises."""
-    wide = {"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else set()
-    return wide | set(_WIDE) if model.endswith("-v4") else wide
+    wide = frozenset({"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else ())
+    return wide.union(_WIDE) if model.endswith("-v4") else wide
 
 
 @cache

@@ -27,7 +27,6 @@ from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
 from .kernel import Step, mixed_function, numpy_function
 from .library import Library
-from .matrices import laid
 from .natives import Natives
 from .products import Objects, Products
 from .results import Results
@@ -39,6 +38,7 @@ APART: Final = "BLAS on our threads, loops apart"
 NUMPY: Final = "NumPy, loops apart"
 _SETTLE: Final = 0.03
 """Seconds in which the threads of a library stop looking for work."""
+_Way = Callable[[Operands], list[Step]]
 
 
 class Ways:
@@ -70,15 +70,16 @@ class Ways:
 
     def steps(self, cluster: Cluster) -> list[Step]:
         """A cluster as the steps that are fastest."""
-        region = _region(cluster)
+        operands = Operands(cluster)
+        region = _region(operands)
         made: dict[str, list[Step]] = {}
 
-        def make(name: str, steps: Callable[[Cluster], list[Step]]) -> Kernel:
-            made[name] = steps(cluster)
+        def make(name: str, steps: _Way) -> Kernel:
+            made[name] = steps(operands)
             return mixed_function(region, [*_views(cluster, region), *made[name]], self.results)
 
-        candidates = {n: lambda n=n, s=s: make(n, s) for n, s in self._candidates(cluster).items()}
-        chosen = self._choices.best(self._kind(cluster), candidates, self._trial(cluster, region))
+        candidates = {n: lambda n=n, s=s: make(n, s) for n, s in self._candidates(operands).items()}
+        chosen = self._choices.best(_kind(operands), candidates, self._trial(cluster, region))
         verdict = chosen.verdict
         for name, reason in verdict.refused.items():
             trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
@@ -96,32 +97,33 @@ class Ways:
                 steps += part
         return steps
 
-    def _candidates(self, cluster: Cluster) -> dict[str, Callable[[Cluster], list[Step]]]:
-        found: dict[str, Callable[[Cluster], list[Step]]] = {GENERATED: self._generated}
-        if self._library is None or not self._library.reads(cluster.product, laid(Operands(cluster).in_order()).sizes):
-            return found | {NUMPY: lambda c: self.apart(c, [c.entry])}
+    def _candidates(self, operands: Operands) -> dict[str, _Way]:
+        cluster = operands.cluster
+        found: dict[str, _Way] = {GENERATED: self._generated}
+        if self._library is None or not self._library.reads(cluster.product, operands.sizes):
+            return found | {NUMPY: lambda o: self.apart(o.cluster, [o.cluster.entry])}
         found[LIBRARY] = self._by_library
         if cluster.before is not None or cluster.after is not None:
             alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
-            found[APART] = lambda c: self.apart(c, self._by_library(alone))
+            found[APART] = lambda o: self.apart(o.cluster, self._by_library(Operands(alone)))
         return found
 
-    def _generated(self, cluster: Cluster) -> list[Step]:
-        product, products = cluster.product, self._products
-        kept = is_keepable(cluster)
+    def _generated(self, operands: Operands) -> list[Step]:
+        product, products = operands.cluster.product, self._products
+        kept = is_keepable(operands.cluster)
         made = fused(
-            cluster,
+            operands,
             lambda arrays, needs, others: products.bound(product, arrays, kept=kept, needs=needs, fallback=others),
             (lambda right: products.packed(product, right)) if kept else None,
         )
         assert made is not None
         return [made]
 
-    def _by_library(self, cluster: Cluster) -> list[Step]:
-        product, library = cluster.product, self._library
+    def _by_library(self, operands: Operands) -> list[Step]:
+        product, library = operands.cluster.product, self._library
         assert library is not None
         made = fused(
-            cluster, lambda arrays, needs, others: library.bound(product, arrays, needs=needs, fallback=others)
+            operands, lambda arrays, needs, others: library.bound(product, arrays, needs=needs, fallback=others)
         )
         if made is None:
             raise CompileFailure("the library cannot read operands that lie so")
@@ -140,23 +142,24 @@ class Ways:
         settle = _SETTLE if library is None else 0.0
         return Trial(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster), settle)
 
-    @staticmethod
-    def _kind(cluster: Cluster) -> str:
-        """What tells work of one kind from another: what is computed, how the operands lie, and how large they are."""
-        product = cluster.product
-        sizes = laid(Operands(cluster).in_order()).sizes
-        item = product.dtype.itemsize
-        lies = [["apart", "side by side"][s == item] for s in (sizes.a_m, sizes.a_k, sizes.b_k, sizes.b_n)]
-        kept = "kept" if is_keepable(cluster) else "given"
-        stages = [s.words if s is not None else "nothing" for s in (product.before, product.after)]
-        classes = size_class(sizes.batches, sizes.m, sizes.n, sizes.k)
-        return "\n".join([product.dtype.name, *map(str, stages), *lies, kept, classes])
+
+def _kind(operands: Operands) -> str:
+    """What tells work of one kind from another: what is computed, how the operands lie, and how large they are."""
+    cluster, sizes = operands.cluster, operands.sizes
+    product = cluster.product
+    item = product.dtype.itemsize
+    lies = [["apart", "side by side"][s == item] for s in (sizes.a_m, sizes.a_k, sizes.b_k, sizes.b_n)]
+    kept = "kept" if is_keepable(cluster) else "given"
+    stages = [s.words if s is not None else "nothing" for s in (product.before, product.after)]
+    classes = size_class(sizes.batches, sizes.m, sizes.n, sizes.k)
+    return "\n".join([product.dtype.name, *map(str, stages), *lies, kept, classes])
 
 
-def _region(cluster: Cluster) -> Region:
+def _region(operands: Operands) -> Region:
     """A cluster as a region of its own, with the views that it reads arrays through."""
+    cluster = operands.cluster
     graph = cluster.graph
-    views = {e for view in Operands(cluster).views for e in view.through}
+    views = {e for view in operands.views for e in view.through}
     nodes = (*sorted(views), *cluster.nodes)
     read = (a for n in nodes for a in graph.args[n] if a not in nodes and not is_constant(graph, a))
     return Region(graph, RegionKind.SEQUENCE, nodes, tuple(dict.fromkeys(read)), cluster.outputs)
