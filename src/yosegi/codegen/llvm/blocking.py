@@ -13,6 +13,8 @@ _LINES: Final = 0.4
 """How much of the first cache the rows may take that a tile reads."""
 _PANELS: Final = 0.48
 """How much of the second cache a unit's part of the right operand takes."""
+_FEW: Final = 0.8
+"""How much of the first cache a right operand may take that is read where it lies, without being copied."""
 _SINGLE: Final = 1 << 17
 """Products of elements up to which one thread is faster than two."""
 _COPIED: Final = 16
@@ -98,9 +100,10 @@ def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, thread
         longest = max(64, int(caches.first * _LINES) // (shape.rows * item))
         depth = _parts(depth, _parts(depth, longest))
         blocks = max(1, _parts(sizes.k, depth))
-    # Copying a right operand pays as soon as several rows of tiles read it, however small it is: where its vectors
-    # cross the lines of the cache, as they do in most arrays, reading them takes a third longer.
-    copies_b = kept or sizes.b_n != item or sizes.m > 2 * shape.rows
+    # Copying a right operand pays as soon as several rows of tiles read it from the second cache: where its vectors
+    # cross cache lines, as they do in most arrays, reading them from there takes a third longer.
+    is_small = sizes.k * sizes.n * item <= caches.first * _FEW or sizes.m <= 2 * shape.rows
+    copies_b = kept or sizes.b_n != item or not is_small
     copies_a = product.before is not None or (sizes.a_k != item and sizes.m > shape.rows)
     in_panels = copies_a and product.before is None and sizes.a_m == item
     panels, right = _parts(sizes.m, shape.rows), _parts(_parts(sizes.n, shape.lanes), shape.vectors)
