@@ -15,6 +15,7 @@ from .graph import Graph
 from .node import Call
 from .op import leaf_call
 from .place import refusal
+from .plan import Plan
 
 
 def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
@@ -63,3 +64,9 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
     alone = Graph(calls, (*[()] * last, inputs), (last,))
     region = Region(alone, RegionKind.OPAQUE, (last,), inputs, (last,))
     return any(refusal(device, region) is None for device in having)
+
+
+def is_whole_in_vain(plan: Plan) -> bool:
+    """Whether composites stayed whole for devices none of which got any in the end: in parts, others do them better."""
+    homes = [(s.device, c.op) for s in plan.steps for c in s.region.calls if c.op.decomposition is not None]
+    return bool(homes) and not any(op.name in device.limits.natives for device, op in homes)

@@ -1,13 +1,14 @@
-"""Ops that are short for several others, written out: variances, so that they can be part of a group, and sums of
-products by named indices, so that they are products of matrices."""
+"""Ops that are short for several others, written out: variances, so that they can be part of a group, sums of products
+by named indices, so that they are products of matrices, and composites."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ...composite import decomposed
 from ...dtype import float32, float64
 from ...fuse import Region, is_constant
 from ...graph import Graph
@@ -19,9 +20,20 @@ _SPREADS = ("var", "std")
 
 
 def expanded(region: Region) -> Region:
-    """The region with such ops written out; the region itself if it has none that can be."""
+    """The region with variances and products by named indices written out; itself if it has none that can be."""
+    return _rewritten(region, _expands, _written)
+
+
+def in_parts(region: Region) -> Region:
+    """The region with its composites written out, which were left whole for another device; itself if it has none."""
+    return _rewritten(region, lambda call: call.op.decomposition is not None, _parts)
+
+
+def _rewritten(
+    region: Region, is_short: Callable[[Call], bool], write: Callable[[Program, Call, tuple[int, ...]], int]
+) -> Region:
     graph = region.graph
-    if not any(expands(graph.calls[n]) for n in region.nodes):
+    if not any(is_short(graph.calls[n]) for n in region.nodes):
         return region
     program = Program()
     new: dict[int, int] = {}
@@ -39,9 +51,8 @@ def expanded(region: Region) -> Region:
     first = len(program.calls)
     for entry in region.nodes:
         call = graph.calls[entry]
-        if expands(call):
-            write = _spread if call.op.name in _SPREADS else _matrices
-            new[entry] = write(program, call, *map(put, graph.args[entry]))
+        if is_short(call):
+            new[entry] = write(program, call, tuple(map(put, graph.args[entry])))
         else:
             for a in graph.args[entry]:
                 assert a in new or is_constant(graph, a)
@@ -50,6 +61,17 @@ def expanded(region: Region) -> Region:
     made = Graph(tuple(program.calls), tuple(program.args), outputs)
     nodes = _alive(made, range(first, len(program.calls)))
     return replace(region, graph=made, nodes=nodes, inputs=tuple(new[i] for i in region.inputs), outputs=outputs)
+
+
+def _parts(program: Program, call: Call, args: tuple[int, ...]) -> int:
+    """What a composite is made of, and what its parts are made of."""
+    if call.op.decomposition is None:
+        return program.put(call, args)
+    parts = decomposed(call)
+    at = list(args)
+    for inner, inputs in parts.steps:
+        at.append(_parts(program, inner, tuple([at[i] for i in inputs])))
+    return at[parts.output]
 
 
 def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
@@ -62,7 +84,7 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(e for e in entries if e in needed and (e in outputs or not is_constant(graph, e)))
 
 
-def expands(call: Call) -> bool:
+def _expands(call: Call) -> bool:
     """Whether it is short for ops that can be part of a group, or for a product of matrices."""
     if call.op.name == "einsum":
         return _labels(call) is not None
@@ -70,6 +92,10 @@ def expands(call: Call) -> bool:
         return False
     n = prod(call.inputs[0].shape[a] for a in call.attrs["axis"])
     return bool(call.attrs["axis"]) and n > call.attrs["correction"]
+
+
+def _written(program: Program, call: Call, args: tuple[int, ...]) -> int:
+    return _spread(program, call, *args) if call.op.name in _SPREADS else _matrices(program, call, *args)
 
 
 def _spread(program: Program, call: Call, x: int) -> int:

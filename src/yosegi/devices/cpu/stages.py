@@ -13,7 +13,7 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded
+from ...codegen.llvm.expand import expanded, in_parts
 from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
@@ -35,6 +35,7 @@ _CHOOSING: Final = 10
 
 def compile_region(region: Region, ways: Ways, body: Body = reference_body) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
+    region = in_parts(region)
     calls = expanded(region).calls
     saved = _saved(calls)
     if ways.natives.reason is not None or not saved:
