@@ -115,6 +115,23 @@ def test_among_equals_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> No
         assert set(chosen.verdict.seconds) == set(names)
 
 
+def test_one_slow_turn_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that the machine holds up in its first turn, and that is the fastest in all others."""
+    clock = [0.0]
+    monkeypatch.setattr("yosegi.choice.perf_counter", lambda: clock[0])
+
+    def taking(seconds: Callable[[], float]) -> Callable[[], Kernel]:
+        def kernel(x: Array) -> tuple[Array]:
+            clock[0] += seconds()
+            return twice(x)
+
+        return lambda: kernel
+
+    turns = count()
+    candidates = {"steady": taking(lambda: 0.02), "held up": taking(lambda: 0.01 if next(turns) > 2 else 1.0)}
+    assert Choices("here").best("twice", candidates, TRIAL).verdict.winner == "held up"
+
+
 def test_a_choice_is_remembered_here_and_on_disk() -> None:
     def never() -> list[Any]:
         raise AssertionError("measured again")

@@ -24,9 +24,10 @@ from .store import Programs
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
 
+_LEAST_ROUNDS: Final = 3
 _ROUNDS: Final = 5
 _SECONDS: Final = 0.05
-"""How long candidates are timed, about; each has one turn in any case."""
+"""How long candidates are timed, about; each that is not hopeless has its least rounds in any case."""
 _TURN: Final = 2e-4
 """Seconds of a turn: a shorter one is mostly the clock."""
 _HOPELESS: Final = 2.0
@@ -187,7 +188,7 @@ def _race(
     running = list(kernels)
     begin = perf_counter()
     for number in range(_ROUNDS):
-        if number and perf_counter() - begin > _SECONDS:
+        if number >= _LEAST_ROUNDS and perf_counter() - begin > _SECONDS:
             break
         for name in running[number % len(running) :] + running[: number % len(running)]:
             if settle:
@@ -203,7 +204,9 @@ def _race(
             taken[name] = min(once, taken.get(name, once))
         if not taken:
             break
-        running = [n for n in running if n in taken and taken[n] <= _HOPELESS * min(taken.values())]
+        running = [n for n in running if n in taken]
+        if number:  # one slow turn may be the machine's
+            running = [n for n in running if taken[n] <= _HOPELESS * min(taken.values())]
     return {name: taken[name] for name in kernels if name in taken}
 
 
