@@ -28,9 +28,9 @@ from matrix_emulation import EmulatingCompiler
 from matrix_peers import FUSED, FUSED_SIZES, PRODUCT, Array, error, exact, measured_by_peers, numbers, row
 from yosegi.bench.timing import Contender, Timing, race
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.llvm.epilogues import Side
 from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
 from yosegi.codegen.llvm.half_words import HalfProduct
+from yosegi.codegen.llvm.product import Side
 from yosegi.codegen.llvm.units import Unit
 from yosegi.codegen.value import Value
 from yosegi.devices.cpu import units

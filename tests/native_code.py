@@ -12,12 +12,14 @@ import pytest
 
 import yosegi as ys
 from values import Array
+from yosegi.choice import Chosen, Verdict
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.ways import Ways
 from yosegi.fuse import Region, RegionKind, is_constant
 from yosegi.graph import capture, graph_of
 from yosegi.op import leaf
@@ -54,6 +56,21 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
         plans.clear()
 
 
+@contextmanager
+def always(way: str) -> Iterator[None]:
+    """Products by one of the ways to compute them, however small, where there is that way."""
+    ways, stages = import_module("yosegi.devices.cpu.ways"), import_module("yosegi.devices.cpu.stages")
+
+    def best(self: Any, kind: str, candidates: Any, trial: Any) -> Chosen:
+        name = way if way in candidates else next(iter(candidates))
+        return Chosen(candidates[name](), Verdict(name, {}, {}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ways.Choices, "best", best)
+        patch.setattr(stages, "_SMALL_PRODUCT", 0)
+        yield
+
+
 def region_of(*tensors: ys.Tensor) -> tuple[Region, list[Array]]:
     """A program as one region, and the arrays it reads."""
     key, leaves, _ = capture([t._node for t in tensors])
@@ -88,7 +105,7 @@ def both(
     given = given if arrays is None else arrays
     failures = len(trace.records)
     with always_native(chunked=chunked):
-        native = native_function(region, natives, RESULTS)
+        native = native_function(region, Ways(natives, RESULTS))
         if not reference_only:
             assert any(name.startswith("xn") for name in native.__globals__), "nothing became native"
         made: tuple[Any, ...] = native(*given)

@@ -26,9 +26,10 @@ from .store import Programs
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
 
+_LEAST_ROUNDS: Final = 3
 _ROUNDS: Final = 5
 _SECONDS: Final = 0.05
-"""How long candidates are timed, about; each has one turn in any case."""
+"""How long candidates are timed, about; each that is not hopeless has its least rounds in any case."""
 _TURN: Final = 2e-4
 """Seconds of a turn: a shorter one is mostly the clock."""
 _HOPELESS: Final = 2.0
@@ -56,7 +57,8 @@ class Trial:
 class Verdict:
     """What was found out about the candidates for work of a kind."""
 
-    winner: str
+    winner: str | None
+    """Nobody, if all have failed."""
     seconds: dict[str, float]
     """What a call took, of those that were timed."""
     refused: dict[str, str]
@@ -65,9 +67,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The winner's kernel, and why it won."""
+    """The winner's kernel, if there is a winner, and why it won."""
 
-    kernel: Kernel
+    kernel: Kernel | None
     verdict: Verdict
 
 
@@ -82,10 +84,11 @@ class Choices:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
-    def best(self, kind: str, candidates: Mapping[str, Callable[[], Kernel]], trial: Trial) -> Chosen | None:
-        """The best candidate for work of a kind; `None` if all of them fail.
+    def best(self, kind: str, candidates: Mapping[str, Callable[[], Kernel]], trial: Trial) -> Chosen:
+        """The best candidate for work of a kind.
 
-        Candidates make their kernels when they are asked to. Among equals, the first is chosen.
+        Candidates make their kernels when they are asked to. Among equals, the first is chosen. If all of them fail,
+        that is not remembered.
         """
         name = self._stored.name(kind)
         if current().deterministic:
@@ -93,14 +96,14 @@ class Choices:
         with self._lock:  # two that measure at the same time would measure each other
             known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
             refused: dict[str, str] = {}
-            if known is not None and known.winner in candidates:
+            if known is not None and known.winner is not None and known.winner in candidates:
                 kernel = _made(known.winner, candidates, refused)
                 if kernel is not None:
                     self._known[kind] = known
                     _decided[name] = known.winner
                     return Chosen(kernel, known)
             chosen = _measured({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
-            if chosen is not None:
+            if chosen.verdict.winner is not None:
                 self._known[kind] = chosen.verdict
                 self._write(kind, chosen.verdict)
                 _decided[name] = chosen.verdict.winner
@@ -148,14 +151,14 @@ def adopt(made: Mapping[str, str]) -> None:
     _adopted.update({name: Verdict(winner, {}, {}) for name, winner in made.items()})
 
 
-def _first(candidates: Mapping[str, Callable[[], Kernel]], trial: Trial) -> Chosen | None:
+def _first(candidates: Mapping[str, Callable[[], Kernel]], trial: Trial) -> Chosen:
     """The first candidate that is right, whatever it takes: the same one every time."""
     refused: dict[str, str] = {}
     for name, make in candidates.items():
         chosen = _measured({name: make}, trial, refused)
-        if chosen is not None:
+        if chosen.verdict.winner is not None:
             return chosen
-    return None
+    return Chosen(None, Verdict(None, {}, refused))
 
 
 def size_class(*sizes: int) -> str:
@@ -176,26 +179,41 @@ def _made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: di
         return None
 
 
-def _measured(candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, str]) -> Chosen | None:
+def _measured(candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, str]) -> Chosen:
     kernels = {name: kernel for name in candidates if (kernel := _made(name, candidates, refused)) is not None}
-    if not kernels:
-        return None
-    arguments = trial.arguments()
-    expected = trial.reference(*arguments)
-    for name, kernel in list(kernels.items()):
-        try:
-            reason = disagreement(expected, kernel(*arguments), trial.roundings)
-        except Exception as failure:
-            reason = f"{type(failure).__name__}: {failure}"
-        if reason is not None:
-            refused[name] = reason
-            del kernels[name]
-    seconds = _race(kernels, arguments, trial.settle, refused) if len(kernels) > 1 else dict.fromkeys(kernels, 0.0)
+    seconds: dict[str, float] = {}
+    if kernels:
+        arguments = trial.arguments()
+        _check(kernels, arguments, trial, refused)
+        seconds = dict.fromkeys(kernels, 0.0)
+        if len(kernels) > 1:
+            seconds = _race(kernels, arguments, trial.settle, refused)
     if not seconds:
-        return None
+        return Chosen(None, Verdict(None, {}, refused))
     least = min(seconds.values())
     name = next(n for n, s in seconds.items() if s <= least * (1 + _TIE))
     return Chosen(kernels[name], Verdict(name, seconds if len(seconds) > 1 else {}, refused))
+
+
+def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, str]) -> None:
+    """Drop those that fail, or whose results are wrong.
+
+    The reference comes last, and all results live until then: one that writes nothing must not find the right result in
+    the memory that it is given.
+    """
+    results = {}
+    for name, kernel in kernels.items():
+        try:
+            results[name] = kernel(*arguments)
+        except Exception as failure:
+            refused[name] = f"{type(failure).__name__}: {failure}"
+    expected = trial.reference(*arguments)
+    for name, got in results.items():
+        reason = disagreement(expected, got, trial.roundings)
+        if reason is not None:
+            refused[name] = reason
+    for name in set(kernels) & set(refused):
+        del kernels[name]
 
 
 def _race(
@@ -207,7 +225,7 @@ def _race(
     running = list(kernels)
     begin = perf_counter()
     for number in range(_ROUNDS):
-        if number and perf_counter() - begin > _SECONDS:
+        if number >= _LEAST_ROUNDS and perf_counter() - begin > _SECONDS:
             break
         for name in running[number % len(running) :] + running[: number % len(running)]:
             if settle:
@@ -223,7 +241,9 @@ def _race(
             taken[name] = min(once, taken.get(name, once))
         if not taken:
             break
-        running = [n for n in running if n in taken and taken[n] <= _HOPELESS * min(taken.values())]
+        running = [n for n in running if n in taken]
+        if number:  # one slow turn may be the machine's
+            running = [n for n in running if taken[n] <= _HOPELESS * min(taken.values())]
     return {name: taken[name] for name in kernels if name in taken}
 
 

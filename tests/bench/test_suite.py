@@ -67,7 +67,9 @@ def test_a_device_that_fails_is_reported():
 def test_the_suites_of_the_acceptance_table_are_all_there():
     ids = [c.id for c in cases(large=True)]
     assert len(ids) == len(set(ids))
-    assert [c.size for c in cases(large=True) if c.suite == "matmul"] == [64, 128, 256, 512, 1024, 2048, 4096]
+    squares = [c.size for c in cases(large=True) if (c.suite, c.name) == ("matmul", "matmul")]
+    assert squares == [64, 128, 256, 512, 1024, 2048, 4096]
+    assert {c.name for c in cases() if c.suite == "matmul"} == {"matmul", "x@w.T", "stack of 16"}
     for name in ("add", "multiply", "relu", "gelu", "sum", "upload", "download"):
         sizes = [
             c.size for c in cases(large=True) if c.name == name and c.suite in ("elementwise", "reduction", "transfer")

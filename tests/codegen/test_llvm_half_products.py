@@ -23,11 +23,10 @@ from values import Array
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.entry import PARAMETERS
-from yosegi.codegen.llvm.epilogues import Side
 from yosegi.codegen.llvm.half_blocking import Blocking
 from yosegi.codegen.llvm.half_products import half_product_source
 from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.nest import Target
+from yosegi.codegen.llvm.product import Side
 from yosegi.codegen.llvm.units import Unit
 from yosegi.codegen.value import Value
 from yosegi.devices.cpu.compiler import Compiler, Machine
@@ -358,7 +357,7 @@ def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
 @PARTS
 def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int) -> None:
     machine = machine_for(unit, HOST)
-    target = Target(machine.vector_bytes, machine.attributes, machine.converts_halves)
+    target = machine.target
     source = half_product_source(HalfProduct(parts=parts), unit, target)
     assert "emulated" not in source
     made = Compiler(machine).assembly(source)

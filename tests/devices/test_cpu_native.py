@@ -28,6 +28,7 @@ from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.ways import Ways
 from yosegi.errors import ArgumentError, CompileFailure
 from yosegi.graph import capture
 from yosegi.op import REGISTRY
@@ -49,7 +50,7 @@ def expected(x: Any) -> Any:
 
 def compiled(natives: Natives, *tensors: ys.Tensor) -> Any:
     with always_native():
-        return native_function(region_of(*tensors)[0], natives, RESULTS)
+        return native_function(region_of(*tensors)[0], Ways(natives, RESULTS))
 
 
 def process(code: str, folder: Path, **environment: str) -> str:
@@ -144,7 +145,7 @@ def test_without_knowing_where_arrays_have_their_data(monkeypatch: pytest.Monkey
         region, given = region_of(program(ys.asarray(x)))
         given = [array if a.size == N else a for a in given]
         with always_native():
-            (got,) = native_function(region, natives, RESULTS)(*given)
+            (got,) = native_function(region, Ways(natives, RESULTS))(*given)
         np.testing.assert_array_equal(got, expected(array))
 
 
@@ -382,7 +383,7 @@ def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> 
     x = np.random.default_rng(0).normal(size=(64, 1000)).astype(np.float32)
     region, _ = region_of(ys.nn.softmax(ys.asarray(x) * 2) + 1)
     assert [call.op.name for call in region.calls] == ["multiply", "softmax", "add"]
-    kernel = stages.compile_region(replace(region, repeats=True), NATIVES, RESULTS)
+    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
     powers = np.exp(2 * x - np.max(2 * x, axis=1, keepdims=True))
     np.testing.assert_allclose(kernel(x)[0], powers / powers.sum(axis=1, keepdims=True) + 1, rtol=1e-5)
     assert [name for name in kernel.__globals__ if name.startswith("xn")] == ["xn0"]
@@ -411,7 +412,7 @@ def test_a_kernel_becomes_native_when_it_has_run_for_long() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 1000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
-    kernel = stages.compile_region(region, NATIVES, RESULTS)
+    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
     code = kernel.__code__
     for _ in range(5):
         kernel(*given)
@@ -426,7 +427,7 @@ def test_a_large_one_at_its_first_run() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 5_000_000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
-    kernel = stages.compile_region(region, NATIVES, RESULTS)
+    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
     np.testing.assert_array_equal(kernel(*given)[0], expected(x))
     assert "xn0" in kernel.__globals__
 
@@ -435,7 +436,7 @@ def test_a_variance_alone_becomes_native() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 20_000_000, dtype=np.float32).reshape(1000, 20_000)
     region, given = region_of(ys.var(ys.asarray(x), axis=0))
-    kernel = stages.compile_region(region, NATIVES, RESULTS)
+    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
     np.testing.assert_allclose(kernel(*given)[0], np.var(x.astype(np.float64), axis=0), rtol=1e-5)
     assert "xn0" in kernel.__globals__
 
@@ -450,7 +451,7 @@ def large(seed: int = 0) -> Any:
 def test_the_memory_of_a_result_is_used_again() -> None:
     device = Cpu()
     region, given = region_of(program(ys.asarray(large())))
-    kernel = native_function(region, NATIVES, device.results)
+    kernel = native_function(region, Ways(NATIVES, device.results))
     (first,) = kernel(*given)
     where = first.ctypes.data
     assert where % 64 == 0
@@ -480,7 +481,7 @@ def test_old_values_never_show() -> None:
     results = program(t), softmax(t), ys.cumulative_sum(t, axis=1), t > 0
     region, given = region_of(*results)
     with always_native():
-        made = native_function(region, NATIVES, device.results)(*given)
+        made = native_function(region, Ways(NATIVES, device.results))(*given)
     np.testing.assert_array_equal(made[0], expected(x))
     np.testing.assert_allclose(made[1].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(made[2], np.cumsum(x, axis=1), rtol=1e-4, atol=1e-3)

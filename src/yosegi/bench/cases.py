@@ -20,6 +20,9 @@ SMALL_SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 LARGE_SIZES: Final = (10_000_000, 100_000_000)
 SQUARES: Final = (64, 128, 256, 512, 1024)
 LARGE_SQUARES: Final = (2048, 4096)
+TURNED_SQUARES: Final = (256, 1024)
+STACKED_SQUARES: Final = (64, 256)
+STACK: Final = 16
 PATTERN_SQUARES: Final = (128, 256, 512, 1024)
 ROWS: Final = ((128, 128), (4096, 1024))
 CHAIN_OPS: Final = 10
@@ -78,6 +81,10 @@ def cases(*, large: bool = False) -> Iterator[Case]:
     sizes = SMALL_SIZES + (LARGE_SIZES if large else ())
     for n in SQUARES + (LARGE_SQUARES if large else ()):
         yield _product("matmul", n, float32)
+    for n in TURNED_SQUARES:
+        yield _product("matmul", n, float32, "x@w.T", lambda f, a, b: f.matmul(a, f.transpose(b)))
+    for n in STACKED_SQUARES:
+        yield _product("matmul", n, float32, f"stack of {STACK}", stack=STACK)
     for name, (program, arrays, flops) in ELEMENTWISE.items():
         for n in sizes:
             yield _elementwise("elementwise", name, program, arrays, flops, n, float32)
@@ -230,11 +237,14 @@ def _tolerance(dtype: DType, terms: float) -> float:
     return 2 * _eps(dtype) + accumulated * terms
 
 
-def _product(suite: str, n: int, dtype: DType) -> Case:
+def _product(
+    suite: str, n: int, dtype: DType, name: str = "matmul", program: Program = lambda f, a, b: f.matmul(a, b),
+    stack: int = 1,
+) -> Case:  # fmt: skip
+    shape = (stack, n, n) if stack > 1 else (n, n)
     return Case(
-        suite, "matmul", n, dtype, lambda f, a, b: f.matmul(a, b),
-        lambda rng: (_normal(rng, (n, n), dtype), _normal(rng, (n, n), dtype)),
-        2.0 * n**3, 3 * n * n * dtype.itemsize, _tolerance(dtype, sqrt(n)), multiplies=True,
+        suite, name, n, dtype, program, lambda rng: (_normal(rng, shape, dtype), _normal(rng, shape, dtype)),
+        2.0 * stack * n**3, 3 * stack * n * n * dtype.itemsize, _tolerance(dtype, sqrt(n)), multiplies=True,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from ...dtype import DType
 from ..value import Value
 from .builder import LlvmBuilder
 from .entry import BEFORE_ARRAYS, PARAMETERS
-from .integers import add, div, least, mul, shifted, sub, word
+from .integers import Multiples, add, div, least, mul, shifted, sub, word
 from .ir import Function, Module
 from .memory import lanes_below, load, repeated, store
 from .nest import Target
@@ -201,25 +201,6 @@ def _tile(
         step.carry(shifted(code, at, str(dtype.itemsize)), *made)
     for n, text in enumerate(step.values[1:]):
         store(k, Value(dtype, text), shifted(code, sums, str(n * size)))
-
-
-class Multiples:
-    """The first multiples of a number, as parts of addresses.
-
-    The odd ones are computed once, and hidden from LLVM, which would make each address from the one before: such a
-    chain of sums takes longer than a tile's products. The others are written where they are used, because processors
-    shift while they add.
-    """
-
-    def __init__(self, code: Function, number: str, count: int) -> None:
-        self._code = code
-        self._odd = {n: code.let(f'call i64 asm "", "=r,0"(i64 {mul(code, number, n)})') for n in range(1, count, 2)}
-
-    def __getitem__(self, n: int) -> str:
-        if n == 0:
-            return "0"
-        twos = (n & -n).bit_length() - 1
-        return self._odd[n >> twos] if not twos else self._code.pure(f"shl i64 {self._odd[n >> twos]}, {twos}")
 
 
 def _stored(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...dtype import DType, float32
 from ..value import Value
@@ -12,18 +11,8 @@ from .half_packing import Elementwise
 from .integers import mul, shifted, sub
 from .ir import Function, Module
 from .memory import lanes_below, load, repeated, store
+from .product import Side
 from .units import BLOCK_ROW, LINES, PANEL
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """An operand of an epilogue: a value for each element of the result, or for each row if `along` is not set.
-
-    A row vector has a distance of zero between rows.
-    """
-
-    dtype: DType
-    along: bool = True
 
 
 def write_finish(module: Module, epilogue: Elementwise | None, sides: Sequence[Side], out: DType) -> None:

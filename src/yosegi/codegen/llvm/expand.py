@@ -1,4 +1,5 @@
-"""Ops that are short for several others, written out, so that they can be part of a group."""
+"""Ops that are short for several others, written out: variances, so that they can be part of a group, sums of products
+by named indices, so that they are products of matrices, and composites."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ...composite import decomposed
-from ...dtype import float32
+from ...dtype import float32, float64
 from ...fuse import Region, is_constant
 from ...graph import Graph
 from ...node import Call
@@ -19,8 +20,8 @@ _SPREADS = ("var", "std")
 
 
 def expanded(region: Region) -> Region:
-    """The region with its variances written out; the region itself if it has none that can be."""
-    return _rewritten(region, expands, lambda program, call, args: _spread(program, call, args[0]))
+    """The region with variances and products by named indices written out; itself if it has none that can be."""
+    return _rewritten(region, _expands, _written)
 
 
 def in_parts(region: Region) -> Region:
@@ -83,12 +84,18 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
     return tuple(e for e in entries if e in needed and (e in outputs or not is_constant(graph, e)))
 
 
-def expands(call: Call) -> bool:
-    """Whether it is short for ops that can be part of a group."""
+def _expands(call: Call) -> bool:
+    """Whether it is short for ops that can be part of a group, or for a product of matrices."""
+    if call.op.name == "einsum":
+        return _labels(call) is not None
     if call.op.name not in _SPREADS or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
         return False
     n = prod(call.inputs[0].shape[a] for a in call.attrs["axis"])
     return bool(call.attrs["axis"]) and n > call.attrs["correction"]
+
+
+def _written(program: Program, call: Call, args: tuple[int, ...]) -> int:
+    return _spread(program, call, *args) if call.op.name in _SPREADS else _matrices(program, call, *args)
 
 
 def _spread(program: Program, call: Call, x: int) -> int:
@@ -96,14 +103,60 @@ def _spread(program: Program, call: Call, x: int) -> int:
     given, axes = call.inputs[0], call.attrs["axis"]
     dtype = float32 if given.dtype.is_half else given.dtype
 
-    def op(name: str, *args: int, **attrs: Any) -> int:
-        return program.put(REGISTRY[name].call(tuple(program.calls[a].spec for a in args), attrs), args)
-
-    wide = op("convert", x, dtype=dtype)
-    mean = op("mean", wide, axis=axes, keepdims=True)
-    total = op("sum", op("square", op("subtract", wide, mean)), axis=axes, keepdims=call.attrs["keepdims"])
+    wide = _put(program, "convert", x, dtype=dtype)
+    mean = _put(program, "mean", wide, axis=axes, keepdims=True)
+    squares = _put(program, "square", _put(program, "subtract", wide, mean))
+    total = _put(program, "sum", squares, axis=axes, keepdims=call.attrs["keepdims"])
     count = prod(given.shape[a] for a in axes) - call.attrs["correction"]
-    made = op("divide", total, program.put(constant.call((), {"value": count, "dtype": dtype}), ()))
+    made = _put(program, "divide", total, program.put(constant.call((), {"value": count, "dtype": dtype}), ()))
     if call.op.name == "std":
-        made = op("sqrt", made)
-    return op("convert", made, dtype=call.spec.dtype)
+        made = _put(program, "sqrt", made)
+    return _put(program, "convert", made, dtype=call.spec.dtype)
+
+
+def _put(program: Program, name: str, *args: int, **attrs: Any) -> int:
+    return program.put(REGISTRY[name].call(tuple(program.calls[a].spec for a in args), attrs), args)
+
+
+def _labels(call: Call) -> tuple[str, str, str] | None:
+    """The indices of two operands and of the result, if this is a product of matrices, or of stacks of them: each index
+    is in two of the three, or in all, and none is repeated along a dimension of length 1."""
+    if len(call.inputs) != 2 or call.spec.dtype not in (float32, float64):
+        return None
+    left, _, output = call.attrs["subscripts"].partition("->")
+    a, b = left.split(",")
+    sizes = dict(zip(a, call.inputs[0].shape, strict=True)) | dict(zip(b, call.inputs[1].shape, strict=True))
+    is_plain = all(len(set(term)) == len(term) for term in (a, b))
+    is_whole = [sizes[c] for c in a] == [*call.inputs[0].shape] and [sizes[c] for c in b] == [*call.inputs[1].shape]
+    in_two = all((c in a) + (c in b) + (c in output) >= 2 for c in sizes)
+    sums = any(c not in output for c in sizes)
+    return (a, b, output) if is_plain and is_whole and in_two and sums else None
+
+
+def _matrices(program: Program, call: Call, x: int, y: int) -> int:
+    """The product of matrices that an einsum is, with the operands in the order in which the result has their indices;
+    if they have no others than the sum and the stack, the sum of their elements' products."""
+    labels = _labels(call)
+    assert labels is not None
+    (a, b, output), operands = labels, (x, y)
+    sizes = {c: n for term, s in zip((a, b), call.inputs, strict=True) for c, n in zip(term, s.shape, strict=True)}
+    if output and output[-1] in a and output[-1] not in b:
+        (a, b), operands = (b, a), (y, x)
+    stack = [c for c in output if c in a and c in b]
+    summed = [c for c in a if c not in output]
+    rows, columns = [c for c in output if c not in b], [c for c in output if c not in a]
+    if not rows and not columns:
+        ordered = [_put(program, "permute_dims", e, axes=tuple(term.index(c) for c in [*output, *summed]))
+                   for e, term in zip(operands, (a, b), strict=True)]  # fmt: skip
+        axes = tuple(range(len(output), len(output) + len(summed)))
+        return _put(program, "sum", _put(program, "multiply", *ordered), axis=axes)
+
+    def arranged(operand: int, term: str, high: list[str], wide: list[str]) -> int:
+        turned = _put(program, "permute_dims", operand, axes=tuple(term.index(c) for c in [*stack, *high, *wide]))
+        shape = [*[sizes[c] for c in stack], prod(sizes[c] for c in high), prod(sizes[c] for c in wide)]
+        return _put(program, "reshape", turned, shape=tuple(shape))
+
+    left, right = arranged(operands[0], a, rows, summed), arranged(operands[1], b, summed, columns)
+    made = [*stack, *rows, *columns]
+    product = _put(program, "reshape", _put(program, "matmul", left, right), shape=tuple(sizes[c] for c in made))
+    return _put(program, "permute_dims", product, axes=tuple(made.index(c) for c in output))

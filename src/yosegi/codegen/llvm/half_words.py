@@ -7,10 +7,10 @@ from typing import Final
 
 from ...dtype import DType, float32
 from .entry import PARAMETERS
-from .epilogues import Side
 from .half_packing import Elementwise
 from .integers import div, mul, shifted, sub, word
 from .ir import Function, Module
+from .product import Side
 
 PLAN: Final = (
     "pool", "spread", "threads", "batches", "wave", "m", "n", "k", "steps", "depth", "stretches", "tall", "wide",

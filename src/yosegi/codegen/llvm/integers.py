@@ -56,3 +56,22 @@ def shifted(code: Function, base: str, offset: str) -> str:
 def word(code: Function, base: str, number: int, kind: str = "i64") -> str:
     """A word of an array of them, to be asked for where all who need it can see it."""
     return code.let(f"load {kind}, ptr {code.pure(f'getelementptr i64, ptr {base}, i64 {number}')}")
+
+
+class Multiples:
+    """The first multiples of a number, as parts of addresses.
+
+    The odd ones are computed once, and hidden from LLVM, which would make each address from the one before: such a
+    chain of sums takes longer than a tile's products. The others are written where they are used, because processors
+    shift while they add.
+    """
+
+    def __init__(self, code: Function, number: str, count: int) -> None:
+        self._code = code
+        self._odd = {n: code.let(f'call i64 asm "", "=r,0"(i64 {mul(code, number, n)})') for n in range(1, count, 2)}
+
+    def __getitem__(self, n: int) -> str:
+        if n == 0:
+            return "0"
+        twos = (n & -n).bit_length() - 1
+        return self._odd[n >> twos] if not twos else self._code.pure(f"shl i64 {self._odd[n >> twos]}, {twos}")

@@ -33,6 +33,8 @@ class Target:
     attributes: str
     """Of every function."""
     converts_halves: bool = True
+    registers: int = 16
+    """Registers that hold a vector."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ...codegen.llvm.nest import Target
 from ...errors import CompileFailure
 from ...store import Programs
 
@@ -83,24 +84,34 @@ class Machine:
         return self.triple.startswith(("x86_64", "i686"))
 
     @property
-    def _has(self) -> set[str]:
-        if not self.features:
-            return _implied(self.model)
-        return {f[1:] for f in self.features.split(",") if f.startswith("+")}
+    def _has(self) -> frozenset[str]:
+        return _listed(self.features) if self.features else _implied(self.model)
 
     @property
     def attributes(self) -> str:
         """The attributes of every function that is made for it."""
         return f'nounwind "prefer-vector-width"="{8 * self.vector_bytes}" "no-trapping-math"="true"'
 
+    @property
+    def target(self) -> Target:
+        """What a writer of code has to know."""
+        registers = 32 if self.vector_bytes == 64 or not self._is_x86 else 16
+        return Target(self.vector_bytes, self.attributes, self.converts_halves, registers)
+
     def __str__(self) -> str:
         return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
 
 
-def _implied(model: str) -> set[str]:
+@cache
+def _listed(features: str) -> frozenset[str]:
+    """The features that are there, of a list in LLVM's words; it is long, and asked for often."""
+    return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+
+
+def _implied(model: str) -> frozenset[str]:
     """The vector features that a processor's bare name promises."""
-    wide = {"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else set()
-    return wide | set(_WIDE) if model.endswith("-v4") else wide
+    wide = frozenset({"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else ())
+    return wide.union(_WIDE) if model.endswith("-v4") else wide
 
 
 @cache
@@ -163,9 +174,14 @@ class Compiler:
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
         """The code of a module, with the addresses of some of its functions. Raises `CompileFailure`."""
-        name = self.name(source)
+        return self.load_by(source, lambda: source, functions)
+
+    def load_by(self, words: str, write: Callable[[], str], functions: Sequence[str]) -> Code:
+        """The same for a module that is told by words; it is written only if its object is not known."""
+        name = self.name(words)
         code = self.known(name, functions)
         if code is None:
+            source = write()
             with self._lock:
                 start = perf_counter()
                 made = self.emit(source)

@@ -21,7 +21,6 @@ from ...codegen.llvm.convolution import (
     convolution_shape,
     convolution_source,
 )
-from ...codegen.llvm.nest import Target
 from ...dtype import as_dtype, float32, float64
 from ...errors import CompileFailure
 from ...node import Call as OpCall
@@ -107,10 +106,10 @@ def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int)
 class Convolutions:
     """What makes and runs convolutions, for one machine."""
 
-    def __init__(self, runtime: Runtime, target: Target) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.choices = Choices(f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}")
-        self._target = target
+        self._target = runtime.compiler.machine.target
         self._spare: list[Any] = []
 
     def bound(self, x: Any, w: Any, windows: Windows, groups: int) -> Bound:
@@ -176,12 +175,10 @@ class Body:
         trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),), settle=_SETTLE)
         candidates = {"generated": generated, "numpy": lambda: trial.reference}
         chosen = self._owner.choices.best(f"{self._call!r} {self._call.inputs!r}", candidates, trial)
-        if chosen is None:
-            return self._reference
         for name, reason in chosen.verdict.refused.items():
             trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {reason}"))
         kernel = chosen.kernel
-        return lambda x, w: kernel(x, w)[0]
+        return self._reference if kernel is None else lambda x, w: kernel(x, w)[0]
 
     @cached_property
     def _reference(self) -> Callable[[Any, Any], Any]:

@@ -21,6 +21,7 @@ from .natives import Natives
 from .reduced import Reduced
 from .results import Results
 from .stages import compile_region
+from .ways import Ways
 
 
 class Cpu:
@@ -40,6 +41,7 @@ class Cpu:
         self.natives = Natives()
         self.reduced = Reduced(self.natives, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
+        self._ways = Ways(self.natives, self.results)
 
     @property
     def description(self) -> str:
@@ -57,7 +59,7 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        kernel = compile_region(region, self.natives, self.results, self.reduced.body)
+        kernel = compile_region(region, self._ways, self.reduced.body)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:

@@ -16,7 +16,6 @@ import numpy as np
 from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
 from ...codegen.llvm.half_words import LINE, PLAN, HalfProduct
-from ...codegen.llvm.nest import Target
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
 from ...errors import CompileFailure
 from ...node import Shape
@@ -82,8 +81,7 @@ class HalfProducts:
         self.unit = unit
         self.blocking = blocking
         self._compiler = compiler or Compiler(machine_for(unit, runtime.compiler.machine))
-        machine = self._compiler.machine
-        self._target = Target(machine.vector_bytes, machine.attributes, machine.converts_halves)
+        self._target = self._compiler.machine.target
         self._results = results
         self._codes: dict[HalfProduct, Code] = {}
         self._spare: list[Any] = []

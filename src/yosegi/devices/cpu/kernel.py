@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import OutOfMemory
 from ...fuse import Region, is_constant
 from ...interchange import settled
-from ...node import Call, Spec
+from ...node import Call, Shape
 from ...reference import ERROR_STATE, bind
 from .natives import Native
 from .results import LARGE, Results
@@ -117,7 +117,7 @@ class _Writer:
         )  # fmt: skip
 
     def _reads(self, step: Step) -> Sequence[int]:
-        return self.graph.args[step] if isinstance(step, int) else step.reads
+        return self.graph.args[step] if isinstance(step, int) else step.entries
 
     def _last_uses(self) -> dict[int, int]:
         last: dict[int, int] = {}
@@ -136,23 +136,25 @@ class _Writer:
     # Native calls
 
     def _native(self, n: int, step: Native) -> list[str]:
-        operands = [self._operand(a, plain=False) for a in step.reads]
+        operands = [self._operand(r, plain=False) if isinstance(r, int) else self._named(f"o{n}_{m}", r)
+                    for m, r in enumerate(step.reads)]  # fmt: skip
         lines = []
-        for m, entry in enumerate(step.group.outputs):
+        for m, entry in enumerate(step.outputs):
             self.local[entry] = f"t{n}_{m}"
-            lines.append(f"t{n}_{m} = {self._new(f'{n}_{m}', self.graph.calls[entry].spec)}")
+            spec = self.graph.calls[entry].spec
+            lines.append(f"t{n}_{m} = {self._new(f'{n}_{m}', spec.shape, spec.dtype.numpy, spec.nbytes)}")
             self.owned.add(entry)
-        made = [self.local[e] for e in step.group.outputs]
-        if step.kernel.workspace:
-            made.append(f"empty({step.kernel.workspace}, 'u1')")
+        made = [self.local[e] for e in step.outputs]
+        if step.workspace:
+            made.append(self._new(f"{n}w", (step.workspace,), np.dtype(np.uint8), step.workspace))
         return [*lines, f"{self._named(f'n{n}', step.call)}({', '.join([*operands, *made])})"]
 
-    def _new(self, label: str, spec: Spec) -> str:
-        """The text of a new array for a result."""
-        what = f"{self._named(f's{label}', spec.shape)}, {self._named(f'd{label}', spec.dtype.numpy)}"
-        if spec.nbytes < LARGE or self.results is None:
+    def _new(self, label: str, shape: Shape, dtype: Any, nbytes: int) -> str:
+        """The text of a new array."""
+        what = f"{self._named(f's{label}', shape)}, {self._named(f'd{label}', dtype)}"
+        if nbytes < LARGE or self.results is None:
             return f"empty({what})"
-        return f"{self._named('large', self.results.new)}({what}, {spec.nbytes})"
+        return f"{self._named('large', self.results.new)}({what}, {nbytes})"
 
     # NumPy calls
 

@@ -51,16 +51,19 @@ _STREAMED: Final = 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """A group as a callable: it takes the arrays that it reads, those that it writes, and the workspace."""
+    """Several ops as a callable: it takes the arrays that it reads, those that it writes, and the workspace."""
 
-    group: Group
-    kernel: Kernel
     call: Call
+    reads: tuple[Any, ...]
+    """Entries, or arrays of its own."""
+    outputs: tuple[int, ...]
+    workspace: int = 0
+    """Bytes."""
 
     @property
-    def reads(self) -> list[int]:
+    def entries(self) -> list[int]:
         """The entries that it reads."""
-        return [self.group.inputs[n] for n in self.kernel.reads]
+        return [r for r in self.reads if isinstance(r, int)]
 
 
 class Natives:
@@ -113,8 +116,7 @@ class Natives:
 
     @cached_property
     def _target(self) -> Target:
-        machine = self._compiler.machine
-        return Target(machine.vector_bytes, machine.attributes, machine.converts_halves)
+        return self._compiler.machine.target
 
     @cached_property
     def _headers(self) -> Programs:
@@ -124,7 +126,7 @@ class Natives:
     @cached_property
     def _convolutions(self) -> Convolutions:
         assert self.runtime is not None
-        return Convolutions(self.runtime, self._target)
+        return Convolutions(self.runtime)
 
     def body(self, call: OpCall) -> Callable[..., Any] | None:
         """What does an op in place of its reference body, if anything."""
@@ -146,7 +148,7 @@ class Natives:
         except Exception as failure:  # whatever it is, NumPy can do the same work
             trace.failed(str(group), "cpu", failure)
             return None
-        return Native(group, made, call)
+        return Native(call, tuple(group.inputs[n] for n in made.reads), group.outputs, made.workspace)
 
     def strided(self, group: Group, strides: Strides, fallback: Callable[..., Any]) -> Call | None:
         """A group's call for arrays of such strides."""

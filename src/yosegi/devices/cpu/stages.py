@@ -13,28 +13,36 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded, expands, in_parts
+from ...codegen.llvm.expand import expanded, in_parts
+from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
 from ...fuse import Region, multiplies
 from ...node import Call
+from ...precision import Precision
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
-from .natives import Natives, worthwhile
-from .results import Results
+from .natives import worthwhile
+from .ways import Ways
 
 _COMPILING: Final = 0.015
 """Seconds that a kernel takes to compile, about."""
+_SMALL_PRODUCT: Final = 4096
+"""Products of elements up to which a call of NumPy's is as good as any."""
+_CHOOSING: Final = 10
+"""How many times that long it takes to choose the way in which a product is computed."""
 
 
-def compile_region(region: Region, natives: Natives, results: Results, body: Body = reference_body) -> Kernel:
+def compile_region(region: Region, ways: Ways, body: Body = reference_body) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
     region = in_parts(region)
-    saved = _saved(region.calls)
-    if natives.reason is not None or not saved:
+    calls = expanded(region).calls
+    saved = _saved(calls)
+    if ways.natives.reason is not None or not saved:
         return numpy_function(region, body=body)
-    runs = 1 if region.repeats else int(_COMPILING / saved) + 1
-    return _Staged(region, natives, results, body, runs).kernel
+    cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
+    runs = 1 if region.repeats else int(cost / saved) + 1
+    return _Staged(region, ways, body, runs).kernel
 
 
 def _saved(calls: Sequence[Call]) -> float:
@@ -42,18 +50,17 @@ def _saved(calls: Sequence[Call]) -> float:
     return sum(
         5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
         for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c) or expands(c) or multiplies(c)
-    )
+        if c.op.scalar is not None or reduces(c) or runs(c) or (multiplies(c) and not is_product(c))
+    ) + sum(2e-12 * work(c) for c in calls if is_product(c))
 
 
 class _Staged:
     """One kernel, with what it needs to become native."""
 
-    def __init__(self, region: Region, natives: Natives, results: Results, body: Body, runs: int) -> None:
+    def __init__(self, region: Region, ways: Ways, body: Body, runs: int) -> None:
         self._region = region
+        self._ways = ways
         self._body = body
-        self._natives = natives
-        self._results = results
         self._left = runs
         self._is_native = False
         self._lock = Lock()
@@ -83,7 +90,7 @@ class _Staged:
         try:
             if not self._is_native:
                 try:
-                    made = native_function(self._region, self._natives, self._results, self._body)
+                    made = native_function(self._region, self._ways, self._body)
                 except Exception as failure:  # whatever it is, NumPy can do the same work
                     trace.failed(str(self._region), "cpu", failure)
                     made = numpy_function(self._region, body=self._body, label="x")
@@ -95,11 +102,17 @@ class _Staged:
             self._lock.release()
 
 
-def native_function(region: Region, natives: Natives, results: Results, body: Body = reference_body) -> FunctionType:
+def native_function(region: Region, ways: Ways, body: Body = reference_body) -> FunctionType:
     """The region with native calls where they are worth it, and NumPy calls for the rest."""
-    wide = expanded(region) if natives.runtime is not None else region
+    natives = ways.natives
+    if natives.runtime is None:
+        return numpy_function(region, body=body, label="x")
+    wide = expanded(region)
     steps: list[Step] = []
-    for part in grouped(wide.graph, wide.nodes, wide.outputs):
+    for part in _parts(wide):
+        if isinstance(part, Cluster):
+            steps += ways.steps(part)
+            continue
         made = natives.native(part) if isinstance(part, Group) and worthwhile(part) else None
         if made is not None:
             steps.append(made)
@@ -111,4 +124,23 @@ def native_function(region: Region, natives: Natives, results: Results, body: Bo
 
     if all(isinstance(step, int) for step in steps):
         return numpy_function(region, body=own, label="x")
-    return mixed_function(wide, steps, results, body=own, label="x")
+    return mixed_function(wide, _needed(wide, steps), ways.results, body=own, label="x")
+
+
+def _parts(region: Region) -> Sequence[Group | int | Cluster]:
+    """What becomes a step, or several. Products in a reduced precision are computed by their bodies."""
+    parts = grouped(region.graph, region.nodes, region.outputs)
+    if region.precision is not Precision.FULL:
+        return parts
+    return clustered(region.graph, parts, region.outputs, least=_SMALL_PRODUCT)
+
+
+def _needed(region: Region, steps: Sequence[Step]) -> list[Step]:
+    """The steps without those whose results nobody reads: views of operands that are read where they lie."""
+    needed, kept = set(region.outputs), []
+    for step in reversed(steps):
+        made = (step,) if isinstance(step, int) else step.outputs
+        if needed.intersection(made):
+            needed.update(region.graph.args[step] if isinstance(step, int) else step.entries)
+            kept.append(step)
+    return kept[::-1]

@@ -1,0 +1,301 @@
+"""What the threads of a product do: copy parts of the operands, and multiply.
+
+Rows are dealt out to panels as high as a tile or almost, and vectors of columns to panels as wide or almost. A unit of
+the multiplication is a group of row panels and a group of column panels, which stays in the core's own cache while all
+the unit's rows are multiplied with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...dtype import DType
+from .builder import LlvmBuilder
+from .entry import PARAMETERS
+from .fused import FINISH, LINES
+from .integers import add, ceil_div, choice, div, least, mul, shifted, sub
+from .ir import Function, Module
+from .memory import lanes_below, load, store
+from .packing import PARAMETERS as PANEL
+from .product import Job
+from .tiles import LINE, TileShape
+from .tiles import PARAMETERS as TILE
+
+
+class _Shares:
+    """A number of things, dealt out evenly to some parts: the first ones get one more than the others."""
+
+    def __init__(self, code: Function, whole: str, parts: str) -> None:
+        self._code = code
+        self._each = div(code, whole, parts)
+        self._more = sub(code, whole, mul(code, self._each, parts))
+
+    def first(self, part: str) -> str:
+        """Where a part begins."""
+        return add(self._code, mul(self._code, part, self._each), least(self._code, part, self._more))
+
+    def count(self, part: str) -> str:
+        """How many things a part gets."""
+        gets_more = self._code.pure(f"icmp slt i64 {part}, {self._more}")
+        return add(self._code, self._each, self._code.pure(f"zext i1 {gets_more} to i64"))
+
+    def bounds(self, part: str) -> tuple[str, str]:
+        """Where a part begins, and where it ends."""
+        first = self.first(part)
+        return first, add(self._code, first, self.count(part))
+
+
+class Columns:
+    """The panels of columns."""
+
+    def __init__(self, code: Function, n: str, shape: TileShape) -> None:
+        self._code = code
+        self._n = n
+        self._lanes = shape.lanes
+        vectors = ceil_div(code, n, shape.lanes)
+        self.width = mul(code, vectors, shape.lanes)
+        """Columns in all vectors."""
+        self.panels = ceil_div(code, vectors, shape.vectors)
+        self._shares = _Shares(code, vectors, self.panels)
+
+    def of(self, panel: str) -> tuple[str, str, str]:
+        """The first column of a panel, how many vectors it has, and how many columns are in them."""
+        code = self._code
+        column, vectors = mul(code, self._shares.first(panel), self._lanes), self._shares.count(panel)
+        return column, vectors, least(code, sub(code, self._n, column), mul(code, vectors, self._lanes))
+
+
+class _Rows:
+    """The panels of rows, in groups."""
+
+    def __init__(self, job: Job, shape: TileShape) -> None:
+        panels = ceil_div(job.code, job.planned("m"), shape.rows)
+        shares = _Shares(job.code, job.planned("m"), panels)
+        self.first, self.count = shares.first, shares.count
+        self.group = _Shares(job.code, panels, job.planned("down")).bounds
+        """The first panel of a group, and the one after its last."""
+
+
+def called(code: Function, function: str, parameters: Sequence[tuple[str, str]], *values: str) -> None:
+    """Call a function by its name or address."""
+    given = ", ".join(f"{kind} {value}" for (kind, _), value in zip(parameters, values, strict=True))
+    code.do(f"call void {function}({given})")
+
+
+def write_pack_lines(module: Module, shape: TileShape) -> None:
+    """`pack_lines`: a unit is a panel of the left operand's rows.
+
+    It is copied as it lies: row by row, or column by column, as many elements of each as the panel has rows.
+    """
+    job = Job(module.function("pack_lines", PARAMETERS))
+    code = job.code
+    a_m, a_k, k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("k"), job.planned("lines", "ptr")
+    source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
+    rows = _Rows(job, shape)
+    in_panels = job.is_planned("in_panels")
+    with code.loop("%low", "%high") as loop:
+        first, height = rows.first(loop.index), rows.count(loop.index)
+        here = shifted(code, source, mul(code, first, a_m))
+        with code.when(in_panels):
+            to = shifted(code, packed, mul(code, loop.index, a_panel))
+            called(code, lines, LINES, "%arguments", here, a_k, a_m, k, height, to, apart, "0", "0")
+        with code.when(code.let(f"xor i1 {in_panels}, true")):
+            to = shifted(code, packed, mul(code, first, apart))
+            called(code, lines, LINES, "%arguments", here, a_m, a_k, height, k, to, apart, first, "0")
+        loop.carry()
+    code.ret()
+
+
+def write_keeping(module: Module, dtype: DType, lanes: int) -> None:
+    """`keep` and `resume`: unfinished sums of a block whose last vector is not full, to the output that holds them and
+    from there."""
+    for name in ("keep", "resume"):
+        job = Job(module.function(name, FINISH))
+        code, k = job.code, LlvmBuilder(job.code, lanes)
+        out_row = job.planned("out_row")
+        place = add(code, mul(code, "%row", out_row), mul(code, "%column", dtype.itemsize))
+        out = shifted(code, job.array(job.planned("out")), place)
+        with code.loop(0, "%height") as row, code.loop(0, "%columns", lanes) as column:
+            mask = lanes_below(k, sub(code, "%columns", column.index))
+            along = mul(code, column.index, dtype.itemsize)
+            here = shifted(code, shifted(code, "%sums", mul(code, row.index, "%sums_row")), along)
+            there = shifted(code, shifted(code, out, mul(code, row.index, out_row)), along)
+            if name == "keep":
+                store(k, load(k, dtype, here), there, mask)
+            else:
+                store(k, load(k, dtype, there, mask), here)
+            column.carry()
+            row.carry()
+        code.ret()
+
+
+def write_claim(module: Module) -> None:
+    """`claim(work, slots)`: the number of a slot of the workspace that no other thread has; there is one for each.
+
+    A slot is free if the first word of its line is zero.
+    """
+    code = module.function("claim", [("ptr", "work"), ("i64", "slots")], "i64")
+    code.do("br label %look")
+    code.begin("look")
+    code.do("%number = phi i64 [ 0, %entry ], [ %next, %look ]")
+    flag = shifted(code, "%work", mul(code, "%number", LINE))
+    pair = code.let(f"cmpxchg ptr {flag}, i64 0, i64 1 acquire monotonic")
+    code.do("%following = add i64 %number, 1")
+    is_last = code.let("icmp eq i64 %following, %slots")
+    code.do(f"%next = select i1 {is_last}, i64 0, i64 %following")
+    code.do(f"br i1 {code.let(f'extractvalue {{ i64, i1 }} {pair}, 1')}, label %found, label %look")
+    code.begin("found")
+    code.ret("i64 %number")
+
+
+def write_units(module: Module, dtype: DType, shape: TileShape) -> None:
+    """`units`: a unit is a group of row panels, and a group of the right operand's panels."""
+    units = _Units(module, dtype, shape)
+    code = units.code
+    with code.loop("%low", "%high") as unit:
+        units.write(unit.index)
+        unit.carry()
+    code.ret()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of the sum, in a unit."""
+
+    number: str
+    done: str
+    """Steps before it."""
+    steps: str
+    first: str
+    """The unit's first column."""
+    packed: str
+    """Where the unit's panels are copied to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """A panel of the right operand, in a block."""
+
+    column: str
+    vectors: str
+    count: str
+    """Columns that are there."""
+    width: str
+    """Columns in its vectors."""
+    is_part: str
+    is_copied: str
+    here: str
+    packed: str
+
+
+class _Units:
+    """The multiplication, under way."""
+
+    def __init__(self, module: Module, dtype: DType, shape: TileShape) -> None:
+        self.shape, self.item = shape, dtype.itemsize
+        self.line = shape.columns * self.item
+        self.job = job = Job(module.function("units", PARAMETERS))
+        self.code = code = job.code
+        self.a, self.a_row, self.a_step, self.a_panel = job.pointer("a"), job["a_row"], job["a_step"], job["a_panel"]
+        self.b, self.b_k, self.b_n = job.array(job.planned("right")), job.planned("b_k"), job.planned("b_n")
+        self.k, self.depth, self.blocks = job.planned("k"), job.planned("depth"), job.planned("blocks")
+        self.in_panels, self.kept_b = job.is_planned("in_panels"), job.is_planned("kept_b")
+        self.copies_b, self.finishes = job.is_planned("copies_b"), job.is_planned("finishes")
+        self.rows, self.columns = _Rows(job, shape), Columns(code, job.planned("n"), shape)
+        self.across = job.planned("across")
+        self.group = _Shares(code, self.columns.panels, self.across).bounds
+        self.tiles = code.pure(f"getelementptr i64, ptr {job.plan}, i64 {job.planned('tiles')}")
+        self.panel, self.finish = job.planned("panel", "ptr"), job.planned("finish", "ptr")
+        self.out = job.array(job.planned("out"))
+        self.out_row, self.out_item = job.planned("out_row"), job.planned("out_item")
+        self.work, self.slots, self.room = job.pointer("work"), job.planned("slots"), job.planned("room")
+        size = shape.rows * self.line
+        self.scratch, self.nothing = (code.let(f"alloca i8, i64 {s}, align {LINE}") for s in (size, self.line))
+        k = LlvmBuilder(code, shape.lanes)
+        with code.loop(0, shape.columns, shape.lanes) as loop:
+            store(k, k.literal(0, dtype), shifted(code, self.nothing, mul(code, loop.index, self.item)))
+            loop.carry()
+
+    def write(self, unit: str) -> None:
+        """One unit: for each block of the sum, its panels of the right operand are copied, and all its rows multiplied
+        with them."""
+        code = self.code
+        down = div(code, unit, self.across)
+        panels = self.group(sub(code, unit, mul(code, down, self.across)))
+        number = code.let(f"call i64 @claim(ptr {self.work}, i64 {self.slots})")
+        slot = shifted(code, self.work, add(code, mul(code, self.slots, LINE), mul(code, number, self.room)))
+        first, _, _ = self.columns.of(panels[0])
+        with code.loop(0, self.blocks) as block:
+            done = mul(code, block.index, self.depth)
+            steps = least(code, sub(code, self.k, done), self.depth)
+            in_all = add(code, mul(code, done, self.columns.width), mul(code, first, steps))
+            packed = choice(code, self.kept_b, shifted(code, self.b, mul(code, in_all, self.item)), slot, "ptr")
+            there = _Block(block.index, done, steps, first, packed)
+            self._copy(panels, there)
+            self._multiply(self.rows.group(down), panels, there)
+            block.carry()
+        flag = shifted(code, self.work, mul(code, number, LINE))
+        code.do(f"store atomic i64 0, ptr {flag} release, align 8")
+
+    def _panel(self, panel: str, block: _Block) -> _Panel:
+        """A panel of the right operand, in a block of the sum."""
+        code = self.code
+        column, vectors, count = self.columns.of(panel)
+        width = mul(code, vectors, self.shape.lanes)
+        # A panel whose last vector is not full is copied in any case: nothing may be read beyond the rows' ends.
+        is_part = code.let(f"icmp slt i64 {count}, {width}")
+        offset = mul(code, mul(code, sub(code, column, block.first), block.steps), self.item)
+        here = add(code, mul(code, block.done, self.b_k), mul(code, column, self.b_n))
+        return _Panel(
+            column, vectors, count, width, is_part, code.let(f"or i1 {is_part}, {self.copies_b}"),
+            shifted(code, self.b, here), shifted(code, block.packed, offset),
+        )  # fmt: skip
+
+    def _copy(self, panels: tuple[str, str], block: _Block) -> None:
+        code = self.code
+        with code.loop(*panels) as loop:
+            panel = self._panel(loop.index, block)
+            with code.when(code.let(f"icmp ugt i1 {panel.is_copied}, {self.kept_b}")):
+                called(code, self.panel, PANEL, panel.here, self.b_k, self.b_n, block.steps, panel.count, panel.packed,
+                       panel.width)  # fmt: skip
+            loop.carry()
+
+    def _multiply(self, rows: tuple[str, str], panels: tuple[str, str], block: _Block) -> None:
+        code = self.code
+        with code.loop(*rows) as row:
+            top, height = self.rows.first(row.index), self.rows.count(row.index)
+            start = choice(code, self.in_panels, mul(code, row.index, self.a_panel), mul(code, top, self.a_row))
+            start = shifted(code, self.a, add(code, start, mul(code, block.done, self.a_step)))
+            with code.loop(*panels) as loop:
+                self._tile(start, (top, height), self._panel(loop.index, block), block)
+                loop.carry()
+            row.carry()
+
+    def _tile(self, start: str, rows: tuple[str, str], panel: _Panel, block: _Block) -> None:
+        """One tile: its sums go straight to the output, if there is nothing more to do to them and all are wanted."""
+        code, (row, height) = self.code, rows
+        is_first = code.pure(f"icmp eq i64 {block.number}, 0")
+        is_last = code.pure(f"icmp eq i64 {add(code, block.number, '1')}, {self.blocks}")
+        ends = code.let(f"and i1 {is_last}, {self.finishes}")
+        is_indirect = code.let(f"or i1 {panel.is_part}, {ends}")
+        place = ["%arguments", self.scratch, str(self.line), row, height, panel.column, panel.count]
+        with code.when(code.let(f"icmp ugt i1 {panel.is_part}, {is_first}")):
+            called(code, "@resume", FINISH, *place)
+        result = add(code, mul(code, row, self.out_row), mul(code, panel.column, self.out_item))
+        result = shifted(code, self.out, result)
+        before = choice(code, panel.is_part, self.scratch, result, "ptr")
+        before = choice(code, is_first, self.nothing, before, "ptr")
+        before_row = choice(code, is_first, "0", choice(code, panel.is_part, str(self.line), self.out_row))
+        to = choice(code, is_indirect, self.scratch, result, "ptr")
+        to_row = choice(code, is_indirect, str(self.line), self.out_row)
+        source = choice(code, panel.is_copied, panel.packed, panel.here, "ptr")
+        step = choice(code, panel.is_copied, mul(code, panel.width, self.item), self.b_k)
+        number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, height, "1"))
+        function = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {self.tiles}, i64 {number}')}")
+        operands = [start, self.a_row, self.a_step, source, step, block.steps]
+        called(code, function, TILE, *operands, before, before_row, to, to_row)
+        with code.when(code.let(f"and i1 {is_indirect}, {is_last}")):
+            called(code, self.finish, FINISH, *place)
+        with code.when(code.let(f"icmp ugt i1 {is_indirect}, {is_last}")):
+            called(code, "@keep", FINISH, *place)

@@ -1,0 +1,126 @@
+"""Right operands of products, copied to where tiles read them fast: in panels as wide as a tile, row behind row, so
+that a tile reads one line after another."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from ...dtype import DType
+from ..value import Value
+from .builder import LlvmBuilder
+from .integers import add, least, mul, shifted, sub
+from .ir import Function, Module
+from .lanes import shuffled
+from .memory import lanes_below, load, store
+from .nest import Target
+from .tiles import tile_shape
+
+PARAMETERS: Final = (
+    ("ptr", "from"), ("i64", "across"), ("i64", "along"), ("i64", "rows"), ("i64", "columns"), ("ptr", "to"),
+    ("i64", "width"),
+)  # fmt: skip
+
+
+class Lie(Enum):
+    """How an operand lies."""
+
+    ROWS = "rows"
+    """The elements of a row side by side."""
+    COLUMNS = "columns"
+    """Those of a column."""
+    APART = "apart"
+    """Neither."""
+
+
+def lie_of(across: int, along: int, rows: int, lanes: int, item: int) -> Lie:
+    """How an operand with so many bytes from one row to the next, and along a row, lies."""
+    if along == item:
+        return Lie.ROWS
+    return Lie.COLUMNS if across == item and rows >= lanes else Lie.APART
+
+
+def panel_source(target: Target, dtype: DType, lie: Lie) -> str:
+    """The module of `panel(from, across, along, rows, columns, to, width)`: a panel, to rows of `width` elements, which
+    are whole vectors. Columns that are not there get any numbers: what comes of them is not stored."""
+    module = Module()
+    code = module.function("panel", PARAMETERS)
+    if lie is Lie.ROWS:
+        _copied_rows(code, dtype, target)
+    elif lie is Lie.COLUMNS:
+        _turned_columns(code, dtype, target)
+    else:
+        _single_elements(code, dtype)
+    code.ret()
+    return module.text(target.attributes)
+
+
+def _copied_rows(code: Function, dtype: DType, target: Target) -> None:
+    shape = tile_shape(target, dtype)
+    k = LlvmBuilder(code, shape.lanes)
+    full = code.let(f"icmp eq i64 %columns, {shape.columns}")
+    offsets = [str(v * target.vector_bytes) for v in range(shape.vectors)]
+    with code.when(full), code.loop(0, "%rows", carried=[("ptr", "%from"), ("ptr", "%to")]) as row:
+        here, there = row.values
+        for offset in offsets:
+            store(k, load(k, dtype, shifted(code, here, offset)), shifted(code, there, offset))
+        row.carry(shifted(code, here, "%across"), shifted(code, there, str(shape.columns * dtype.itemsize)))
+    part = code.let(f"xor i1 {full}, true")
+    with code.when(part), code.loop(0, "%rows", carried=[("ptr", "%from"), ("ptr", "%to")]) as row:
+        here, there = row.values
+        with code.loop(0, "%width", shape.lanes) as loop:
+            offset = mul(code, loop.index, dtype.itemsize)
+            mask = lanes_below(k, sub(code, "%columns", loop.index))
+            store(k, load(k, dtype, shifted(code, here, offset), mask), shifted(code, there, offset))
+            loop.carry()
+        row.carry(shifted(code, here, "%across"), shifted(code, there, mul(code, "%width", dtype.itemsize)))
+
+
+def _turned_columns(code: Function, dtype: DType, target: Target) -> None:
+    """Square blocks, turned in registers; the last begins early."""
+    lanes, item = target.vector_bytes // dtype.itemsize, dtype.itemsize
+    k = LlvmBuilder(code, lanes)
+    line = mul(code, "%width", item)
+    last_column, last_block = sub(code, "%columns", "1"), sub(code, "%rows", str(lanes))
+    with code.loop(0, "%width", lanes) as group:
+        columns = [least(code, add(code, group.index, str(i)), last_column) for i in range(lanes)]
+        starts = [shifted(code, "%from", mul(code, c, "%along")) for c in columns]
+        target_line = shifted(code, "%to", mul(code, group.index, item))
+        with code.loop(0, "%rows", lanes) as loop:
+            first = least(code, loop.index, last_block)
+            offset = mul(code, first, item)
+            vectors = [load(k, dtype, shifted(code, s, offset)) for s in starts]
+            there = shifted(code, target_line, mul(code, first, line))
+            for i, vector in enumerate(turned(k, vectors)):
+                store(k, vector, shifted(code, there, mul(code, line, i)))
+            loop.carry()
+        group.carry()
+
+
+def _single_elements(code: Function, dtype: DType) -> None:
+    k, item = LlvmBuilder(code, 1), dtype.itemsize
+    line = mul(code, "%width", item)
+    with code.loop(0, "%columns") as column:
+        here = shifted(code, "%from", mul(code, column.index, "%along"))
+        there = shifted(code, "%to", mul(code, column.index, item))
+        with code.loop(0, "%rows", carried=[("ptr", here), ("ptr", there)]) as loop:
+            here, there = loop.values
+            store(k, load(k, dtype, here), there)
+            loop.carry(shifted(code, here, "%across"), shifted(code, there, line))
+        column.carry()
+
+
+def turned(k: LlvmBuilder, rows: list[Value]) -> list[Value]:
+    """A square of vectors with rows and columns exchanged, half of each at a time."""
+    n, distance = k.width, k.width // 2
+    while distance:
+        # Of two rows that are `distance` apart, the off-diagonal blocks of that size change places.
+        low = [lane if not lane & distance else n + (lane ^ distance) for lane in range(n)]
+        high = [lane ^ distance if not lane & distance else n + lane for lane in range(n)]
+        made = list(rows)
+        for i in range(n):
+            if not i & distance:
+                a, b = rows[i], rows[i | distance]
+                made[i], made[i | distance] = shuffled(k, a, low, b), shuffled(k, a, high, b)
+        rows, distance = made, distance // 2
+    return rows

@@ -1,0 +1,100 @@
+"""The innermost part of a product: a tile of the result, in registers.
+
+A tile is some rows high and some vectors wide. Each step along the sum loads one element of every row, in all lanes,
+and one row of vectors, and adds their products to the tile's registers. Where the operands lie is data, so that one
+function serves packed operands and operands as they are. Each size of tile is an object of its own, which is made when
+a product first needs it: most need two or three of them, and all products share them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...dtype import DType
+from ..value import Value
+from .builder import LlvmBuilder
+from .integers import Multiples, mul, shifted
+from .ir import Function, Module
+from .memory import load, repeated, store
+from .nest import Target
+
+LINE: Final = 64
+"""Bytes of a cache line."""
+PARAMETERS: Final = (
+    ("ptr", "a"), ("i64", "a_row"), ("i64", "a_step"), ("ptr", "b"), ("i64", "b_step"), ("i64", "steps"),
+    ("ptr", "before"), ("i64", "before_row"), ("ptr", "out"), ("i64", "out_row"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """How large tiles are at most."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """Elements in a row."""
+        return self.vectors * self.lanes
+
+    @property
+    def count(self) -> int:
+        """How many sizes there are, up to the largest."""
+        return self.rows * self.vectors
+
+    def number(self, rows: int, vectors: int) -> int:
+        """The number of a size."""
+        return (vectors - 1) * self.rows + rows - 1
+
+
+def tile_shape(target: Target, dtype: DType) -> TileShape:
+    """The largest tile that leaves registers for the operands.
+
+    The wider it is, the more is done with an element of a row once it is loaded: of 32 registers, nine rows of three
+    vectors are faster than fourteen of two.
+    """
+    vectors = 2 if target.registers < 32 else 3 if target.vector_bytes > 16 else 4
+    return TileShape((target.registers - vectors - 2) // vectors, vectors, target.vector_bytes // dtype.itemsize)
+
+
+def tile_source(target: Target, dtype: DType, rows: int, vectors: int) -> str:
+    """The module of one size of tile: `tile(a, a_row, a_step, b, b_step, steps, before, before_row, out, out_row)`.
+
+    The sums of a tile, added to what is at `before`, go to `out`; that may be the same. The strides are in bytes.
+    """
+    module = Module()
+    code = module.function("tile", PARAMETERS)
+    k = LlvmBuilder(code, target.vector_bytes // dtype.itemsize)
+    kind, size = k.type(dtype), target.vector_bytes
+    offsets = Multiples(code, "%a_row", rows)
+    places = [(row, str(v * size)) for row in range(rows) for v in range(vectors)]
+    for row, place in places:
+        _ask_for(code, shifted(code, _line(code, "out", row), place))
+    carried = [("ptr", "%a"), ("ptr", "%b"), *[(kind, "zeroinitializer")] * len(places)]
+    with code.loop(0, "%steps", carried=carried) as loop:
+        a, b, *sums = loop.values
+        columns = [load(k, dtype, shifted(code, b, str(v * size))) for v in range(vectors)]
+        made = []
+        for row in range(rows):
+            element = repeated(k, dtype, shifted(code, a, offsets[row]))
+            for v, column in enumerate(columns):
+                made.append(k.muladd(element, column, Value(dtype, sums[row * vectors + v])).text)
+        loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *made)
+    for (row, place), text in zip(places, loop.values[2:], strict=True):
+        before = load(k, dtype, shifted(code, _line(code, "before", row), place))
+        store(k, k.arithmetic("+", Value(dtype, text), before), shifted(code, _line(code, "out", row), place))
+    code.ret()
+    return module.text(target.attributes)
+
+
+def _ask_for(code: Function, pointer: str) -> None:
+    """Have a cache line fetched that will be written. Any address will do."""
+    code.module.declarations.add("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    code.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
+
+
+def _line(code: Function, name: str, row: int) -> str:
+    return shifted(code, f"%{name}", mul(code, f"%{name}_row", row))

@@ -1,0 +1,43 @@
+"""The sizes of the processor's caches, as the system tells them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from typing import Final
+
+from ...codegen.llvm.blocking import Caches
+
+_SYSTEM: Final = "/sys/devices/system/cpu/cpu0/cache"
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@cache
+def caches() -> Caches:
+    """Those of this machine; usual sizes where nothing is told."""
+    usual = Caches()
+    told = _told(_SYSTEM)
+    first = told.get(1) or usual.first
+    second = told.get(2) or max(first, usual.second)
+    return Caches(first, second, told.get(3) or max(second, usual.shared))
+
+
+def _told(folder: str) -> dict[int, int]:
+    """Sizes by level, from files of Linux; nothing if one of them cannot be understood."""
+    found: dict[int, int] = {}
+    for number in count():
+        place = f"{folder}/index{number}"
+        try:
+            if _line(f"{place}/type") != "Instruction":
+                size = _line(f"{place}/size")
+                found[int(_line(f"{place}/level"))] = int(size.rstrip("KMG")) * _UNITS.get(size[-1:], 1)
+        except OSError:
+            return found
+        except ValueError:
+            return {}
+    raise AssertionError("there is no last number")
+
+
+def _line(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.readline().strip()

@@ -1,0 +1,125 @@
+"""Products by NumPy's BLAS on our own threads, as calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ...codegen.llvm.blocking import Sizes
+from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
+from ...codegen.llvm.product import Product
+from ...codegen.llvm.tiles import LINE
+from ...dtype import DType, float32
+from .blas import Blas
+from .compiler import Code
+from .matrices import Arrays, laid
+from .native import ALIGNED
+from .products import Bound, Objects
+
+_SINGLE: Final = 1 << 17
+"""Products of elements up to which one thread is faster than two."""
+_SHARES: Final = 4
+"""Chunks of a stack for each thread."""
+_HOLD: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Library:
+    """NumPy's BLAS, for one machine."""
+
+    def __init__(self, objects: Objects, blas: Blas) -> None:
+        self._objects = objects
+        self._runtime = objects.runtime
+        self._blas = blas
+
+    def reads(self, product: Product, sizes: Sizes) -> bool:
+        """Whether the library can read operands that lie so."""
+        return None not in _lies(product, sizes)
+
+    def bound(
+        self, product: Product, arrays: Arrays, *, threads: int | None = None, needs: int = ALIGNED,
+        fallback: Callable[..., Any],
+    ) -> Bound | None:  # fmt: skip
+        """A product of arrays such as these, which must have some flags; others go to `fallback`. Nothing, if the
+        library cannot read them where they are. Raises `CompileFailure`."""
+        where = laid(arrays)
+        sizes = where.sizes
+        left, right = _lies(product, sizes)
+        if left is None or right is None:
+            return None
+        threads = threads or self._runtime.threads
+        plan, slot = self._cut(product, sizes, threads)
+        parts: dict[str, Code] = {}
+        if product.before is not None:
+            parts["lines"] = self._objects.lines(product)
+        if product.after is not None:
+            parts["finish"] = self._objects.finish(product)
+        code = self._code(product.dtype)
+        plan |= {name: found[name] for name, found in parts.items()} | {
+            "multiply": self._blas.multiply[product.dtype], "guard": self._blas.guard,
+            "get_threads": self._blas.get_threads, "set_threads": self._blas.set_threads,
+            "turned_a": left[0], "row_a": left[1], "turned_b": right[0], "row_b": right[1],
+        }  # fmt: skip
+        call = self._objects.call(product, where, plan, [], code["kernel"], [code, *parts.values()], needs, fallback)
+        return Bound(call, LINE + slot * (threads * _SHARES if plan["by_batch"] else 1))
+
+    def _cut(self, product: Product, sizes: Sizes, threads: int) -> tuple[dict[str, int], int]:
+        """How the work is cut, and the bytes that a product needs beside its arrays."""
+        item = product.dtype.itemsize
+        threads = 1 if sizes.work * sizes.batches <= _SINGLE else threads
+        by_batch = 0
+        if sizes.batches > 1 and (sizes.batches >= 2 * threads or sizes.work <= _SINGLE):
+            by_batch = -(-sizes.batches // (threads * _SHARES))
+        share = -(-sizes.m // (1 if by_batch else threads))
+        room = _lines(sizes.m * sizes.k * item) if product.before is not None else 0
+        slot = room + (_lines(sizes.m * sizes.n * item) if product.holder is None else 0)
+        plan = {
+            "pool": self._runtime.pool if threads > 1 else 0, "copies_a": int(product.before is not None),
+            "in_place": int(product.holder is not None), "share": share, "units": -(-sizes.m // share),
+            "by_batch": by_batch, "room": room, "slot": slot,
+        }  # fmt: skip
+        return plan, slot
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the library compute on the thread that calls it."""
+        code = self._code(float32)
+        words = self._blas.guard, self._blas.get_threads, self._blas.set_threads
+        _HOLD(code["hold"])(*words)
+        try:
+            yield
+        finally:
+            _HOLD(code["release"])(*words)
+
+    def _code(self, dtype: DType) -> Code:
+        target, long = self._objects.target, self._blas.long
+        return self._objects.made(
+            ("library", dtype.name, long), lambda: library_source(target, dtype, long=long), "kernel", "hold", "release"
+        )
+
+
+_Lie = tuple[int, int]
+"""How a matrix lies, in the library's words, and the elements from one line to the next."""
+
+
+def _lies(product: Product, sizes: Sizes) -> tuple[_Lie | None, _Lie | None]:
+    """How the operands lie; a left one that is copied first lies as it should."""
+    item = product.dtype.itemsize
+    left = (AS_IT_IS, sizes.k) if product.before is not None else _lie(sizes.a_m, sizes.a_k, sizes.m, sizes.k, item)
+    return left, _lie(sizes.b_k, sizes.b_n, sizes.k, sizes.n, item)
+
+
+def _lie(across: int, along: int, rows: int, columns: int, item: int) -> _Lie | None:
+    for turned, line, step, length, count in (
+        (AS_IT_IS, across, along, columns, rows), (TURNED, along, across, rows, columns),
+    ):  # fmt: skip
+        if count == 1:
+            line = length * item  # there is no next one
+        if (step == item or length == 1) and line % item == 0 and line >= length * item:
+            return turned, line // item
+    return None
+
+
+def _lines(size: int) -> int:
+    return (size + LINE - 1) // LINE * LINE

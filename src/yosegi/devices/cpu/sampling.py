@@ -1,0 +1,55 @@
+"""Arrays to try the kernels of a product on.
+
+Elements of the left operand are fractions with as many digits as a product leaves room for, and those of the right one
+are powers of two with a sign, or zero: so every sum is exact, in whatever order it is made, and all kernels must give
+the same bits, up to what comes before and after; but one that computes in less than the operands' precision is found
+out. Sums are about as large as one.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2, sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from ...codegen.llvm.fusion import Cluster, view_of
+from ...dtype import bfloat16, bool_, float16, float32, float64
+from ...node import Spec
+
+_DIGITS: Final = {float32: 12, float64: 27, float16: 6, bfloat16: 4}
+"""Binary digits of a fraction: half of those that a number has, more than half of those of the next narrower one."""
+
+
+def samples(cluster: Cluster, inputs: tuple[int, ...]) -> list[Any]:
+    """An array for each of some entries that a cluster reads."""
+    rng = np.random.default_rng()  # other numbers every time: what lies in memory that is used again is not a result
+    calls = cluster.graph.calls
+    left, right = (view_of(cluster.graph, e).entry for e in (cluster.left, cluster.right))
+    made = []
+    for entry in inputs:
+        is_right = entry == right and entry != left
+        made.append(_signs(calls[entry].spec, cluster.depth, rng) if is_right else _fractions(calls[entry].spec, rng))
+    return made
+
+
+def roundings(cluster: Cluster) -> float:
+    """How many roundings a result may be off, where sums are not exact: because of what comes before the product, or
+    because an operand is a constant."""
+    return 64 + 4 * sqrt(cluster.depth)
+
+
+def _signs(spec: Spec, depth: int, rng: np.random.Generator) -> Any:
+    size = 2.0 ** -ceil(log2(depth) / 2)
+    return rng.integers(-1, 2, spec.shape, np.int8).astype(spec.dtype.numpy) * spec.dtype.numpy.type(size)
+
+
+def _fractions(spec: Spec, rng: np.random.Generator) -> Any:
+    dtype = spec.dtype
+    if dtype is bool_:
+        return rng.integers(0, 2, spec.shape, np.int8).astype(bool)
+    if dtype not in _DIGITS:
+        return rng.integers(0, 4, spec.shape, np.int8).astype(dtype.numpy)
+    whole = 1 << _DIGITS[dtype]
+    numbers = rng.integers(1 - whole, whole, spec.shape, np.int32)
+    return (numbers / np.float64(whole)).astype(dtype.numpy)

@@ -1,0 +1,170 @@
+"""The ways to compute a product with what is around it, of which the fastest is chosen by measurement.
+
+Generated code for all of it; NumPy's BLAS on our threads, with generated code before and after on the same rows; or the
+same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is a candidate, with its
+threads beside ours.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ...choice import Choices, Kernel, Trial, size_class
+from ...codegen.llvm.fusion import Cluster
+from ...codegen.llvm.groups import Group
+from ...codegen.llvm.signature import writers
+from ...errors import CompileFailure, LaunchFailure
+from ...fuse import Region, RegionKind, is_constant
+from ...trace import log, trace
+from .blas import numpy_blas
+from .clusters import Operands, fused, is_keepable
+from .kernel import Step, mixed_function, numpy_function
+from .library import Library
+from .natives import Natives
+from .products import Objects, Products
+from .results import Results
+from .sampling import roundings, samples
+
+GENERATED: Final = "generated"
+LIBRARY: Final = "BLAS on our threads"
+APART: Final = "BLAS on our threads, loops apart"
+NUMPY: Final = "NumPy, loops apart"
+_SETTLE: Final = 0.03
+"""Seconds in which the threads of a library stop looking for work."""
+_Way = Callable[[Operands], list[Step]]
+
+
+class Ways:
+    """What chooses, for one machine."""
+
+    def __init__(self, natives: Natives, results: Results) -> None:
+        self.natives = natives
+        self.results = results
+
+    @cached_property
+    def _objects(self) -> Objects:
+        assert self.natives.runtime is not None
+        return Objects(self.natives.runtime)
+
+    @cached_property
+    def _products(self) -> Products:
+        return Products(self._objects)
+
+    @cached_property
+    def _library(self) -> Library | None:
+        blas = numpy_blas()
+        return None if blas is None else Library(self._objects, blas)
+
+    @cached_property
+    def _choices(self) -> Choices:
+        runtime, blas = self._objects.runtime, numpy_blas()
+        versions = [platform.python_version(), np.__version__, blas.config if blas is not None else "", writers()]
+        return Choices("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
+
+    def steps(self, cluster: Cluster) -> list[Step]:
+        """A cluster as the steps that are fastest."""
+        operands = Operands(cluster)
+        region = _region(operands)
+        made: dict[str, list[Step]] = {}
+
+        def make(name: str, steps: _Way) -> Kernel:
+            made[name] = steps(operands)
+            return mixed_function(region, [*_views(cluster, region), *made[name]], self.results)
+
+        candidates = {n: lambda n=n, s=s: make(n, s) for n, s in self._candidates(operands).items()}
+        chosen = self._choices.best(_kind(operands), candidates, self._trial(cluster, region))
+        verdict = chosen.verdict
+        for name, reason in verdict.refused.items():
+            trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
+        log.info("%s: %s, of %s", cluster, verdict.winner or "NumPy", verdict.seconds or "one")
+        return self.apart(cluster, [cluster.entry]) if verdict.winner is None else made[verdict.winner]
+
+    def apart(self, cluster: Cluster, product: list[Step]) -> list[Step]:
+        """A cluster with separate loops before and after its product."""
+        steps: list[Step] = []
+        for part in (cluster.before, product, cluster.after):
+            if isinstance(part, Group):
+                made = self.natives.native(part)
+                steps += part.nodes if made is None else [made]
+            elif part is not None:
+                steps += part
+        return steps
+
+    def _candidates(self, operands: Operands) -> dict[str, _Way]:
+        cluster = operands.cluster
+        found: dict[str, _Way] = {GENERATED: self._generated}
+        if self._library is None or not self._library.reads(cluster.product, operands.sizes):
+            return found | {NUMPY: lambda o: self.apart(o.cluster, [o.cluster.entry])}
+        found[LIBRARY] = self._by_library
+        if cluster.before is not None or cluster.after is not None:
+            alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
+            found[APART] = lambda o: self.apart(o.cluster, self._by_library(Operands(alone)))
+        return found
+
+    def _generated(self, operands: Operands) -> list[Step]:
+        product, products = operands.cluster.product, self._products
+        kept = is_keepable(operands.cluster)
+        made = fused(
+            operands,
+            lambda arrays, needs, others: products.bound(product, arrays, kept=kept, needs=needs, fallback=others),
+            (lambda right: products.packed(product, right)) if kept else None,
+        )
+        assert made is not None
+        return [made]
+
+    def _by_library(self, operands: Operands) -> list[Step]:
+        product, library = operands.cluster.product, self._library
+        assert library is not None
+        made = fused(
+            operands, lambda arrays, needs, others: library.bound(product, arrays, needs=needs, fallback=others)
+        )
+        if made is None:
+            raise CompileFailure("the library cannot read operands that lie so")
+        return [made]
+
+    def _trial(self, cluster: Cluster, region: Region) -> Trial:
+        reference = numpy_function(region)
+        library = self._library
+
+        def by_numpy(*arrays: Any) -> Sequence[Any]:
+            # Its threads would look for more work while the candidates are timed.
+            with nullcontext() if library is None else library.held():
+                made: Sequence[Any] = reference(*arrays)
+            return made
+
+        settle = _SETTLE if library is None else 0.0
+        return Trial(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster), settle)
+
+
+def _kind(operands: Operands) -> str:
+    """What tells work of one kind from another: what is computed, how the operands lie, and how large they are."""
+    cluster, sizes = operands.cluster, operands.sizes
+    product = cluster.product
+    item = product.dtype.itemsize
+    lies = [["apart", "side by side"][s == item] for s in (sizes.a_m, sizes.a_k, sizes.b_k, sizes.b_n)]
+    kept = "kept" if is_keepable(cluster) else "given"
+    stages = [s.words if s is not None else "nothing" for s in (product.before, product.after)]
+    classes = size_class(sizes.batches, sizes.m, sizes.n, sizes.k)
+    return "\n".join([product.dtype.name, *map(str, stages), *lies, kept, classes])
+
+
+def _region(operands: Operands) -> Region:
+    """A cluster as a region of its own, with the views that it reads arrays through."""
+    cluster = operands.cluster
+    graph = cluster.graph
+    views = {e for view in operands.views for e in view.through}
+    nodes = (*sorted(views), *cluster.nodes)
+    read = (a for n in nodes for a in graph.args[n] if a not in nodes and not is_constant(graph, a))
+    return Region(graph, RegionKind.SEQUENCE, nodes, tuple(dict.fromkeys(read)), cluster.outputs)
+
+
+def _views(cluster: Cluster, region: Region) -> list[Step]:
+    """The views of a cluster's region."""
+    return [n for n in region.nodes if n not in cluster.nodes]
