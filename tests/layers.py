@@ -43,7 +43,7 @@ LAYERS = (
     "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
     "devices.opencl.kernels", "devices.opencl.probe", "devices.opencl.device", "devices.opencl",
     "devices.cuda.errors", "devices.cuda.dialect", "devices.cuda.cache", "devices.cuda.staging", "devices.cuda.memory",
-    "devices.cuda.launch", "devices.cuda.splits", "devices.cuda.products", "devices.cuda.kernels",
+    "devices.cuda.launch", "devices.cuda.blas", "devices.cuda.splits", "devices.cuda.products", "devices.cuda.kernels",
     "devices.cuda.replay", "devices.cuda.probe", "devices.cuda.device", "devices.cuda",
     "devices.openvino.errors", "devices.openvino.library", "devices.openvino.rows", "devices.openvino.movement",
     "devices.openvino.elementwise", "devices.openvino.reductions", "devices.openvino.windows",

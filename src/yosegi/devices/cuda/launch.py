@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import addressof, c_int32, c_int64, c_void_p
 from threading import RLock, get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from ...codegen.dialect import Target
 from ...codegen.kernels import Kernel as Generated
@@ -32,12 +32,12 @@ class Queue:
         self.target = target
         self.lock = RLock()
         """Held while launches are put into the stream that belong together."""
-        self.tape: list[tuple[Launch | None, tuple[Data, ...]]] | None = None
-        """While a kernel is recorded: its launches, with the data they are on; `None` for one of a library."""
+        self.tape: Tape | None = None
+        """While a kernel is recorded: its launches, with the data they are on."""
         self._recorder = 0
 
     @contextmanager
-    def recording(self) -> Iterator[list[tuple[Launch | None, tuple[Data, ...]]]]:
+    def recording(self) -> Iterator[Tape]:
         """A list of what this thread launches."""
         self._recorder, self.tape = get_ident(), []
         try:
@@ -45,10 +45,20 @@ class Queue:
         finally:
             self.tape = None
 
-    def note(self, launch: Launch | None, data: tuple[Data, ...]) -> None:
+    def note(self, launch: Launchable, data: tuple[Data, ...]) -> None:
         """Tell a recording, if this thread makes one."""
         if self.tape is not None and self._recorder == get_ident():
             self.tape.append((launch, data))
+
+
+class Launchable(Protocol):
+    """Something that a stream takes."""
+
+    def at(self, pointers: Sequence[int]) -> None:
+        """Put it into the queue's stream, for data at these addresses."""
+
+
+Tape = list[tuple[Launchable, tuple[Data, ...]]]
 
 
 class Launch:

@@ -1,17 +1,13 @@
-"""Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that.
-
-cuBLAS takes columns first. A matrix of rows is its transpose there, so that C = A B is asked for as Cᵀ = Bᵀ Aᵀ, with
-the operands in the other order and nothing moved.
-"""
+"""Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import addressof, c_double, c_float
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product as combinations
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,8 +18,8 @@ from ...fuse import Region, is_constant
 from ...node import Call, Shape
 from ...precision import Precision
 from ...reference import bind
+from .blas import Batch, Blas, Multiplied
 from .dialect import CUDA
-from .errors import translated
 from .launch import Launch, Queue
 from .memory import Data
 from .splits import SPLIT_TERMS, split_kernel
@@ -33,10 +29,6 @@ _TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64
 _SINGLE, _DOUBLE = 68, 70
 """cublasComputeType_t: sums in float, or in double. Nothing is lowered unless one of the following is asked for."""
 _TF32: Final = 77
-_NO_SHORT_SUMS: Final = 16
-"""cublasMath_t: partial sums of 16-bit products stay in float."""
-_DEFAULT_ALGORITHM: Final = -1
-_NOT_TURNED, _TURNED = 0, 1
 _LARGEST: Final = 2**31 - 1
 
 
@@ -59,12 +51,15 @@ class _Product:
 
 
 class Products:
-    """The products of one device: a handle of cuBLAS, and the launches that use it."""
+    """The products of one device."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._blas: Any = None
-        self._handle = 0
+
+    @cached_property
+    def _blas(self) -> Blas:
+        """Opened when the first product is compiled."""
+        return Blas(self._queue)
 
     def refusal(self, call: Call) -> str | None:
         """Why there is no product for a call, or `None`."""
@@ -103,17 +98,16 @@ class Products:
         return kernel
 
     def _multiplied(self, made: _Product, dtype: DType, precision: Precision) -> Callable[[Data, Data, Data], None]:
-        self._open()
         terms = SPLIT_TERMS.get(precision) if dtype is float32 else None
         if terms is None:
             lowered = _TF32 if precision is Precision.TF32 and dtype is float32 else _SINGLE
             compute = _DOUBLE if dtype in (float64, complex128) else lowered
-            scale = c_double if compute == _DOUBLE else c_float
-            return lambda a, b, c: self._gemm(made, dtype, dtype, compute, scale, a.pointer, b.pointer, c.pointer, 0)
+            return self._launch(made, dtype, dtype, compute)
         queue, memory = self._queue, self._queue.memory
         count = 1 + max(max(pair) for pair in terms)
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
         half = float16 if precision is Precision.F16 else bfloat16
+        first, further = (self._launch(made, half, float32, _SINGLE, adds=adds) for adds in (False, True))
         splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1 + count) for size in sizes]
 
         def run(a: Data, b: Data, c: Data) -> None:
@@ -121,44 +115,19 @@ class Products:
             for split, whole, own in zip(splits, (a, b), parts, strict=True):
                 split(whole, *own)
             for number, (i, j) in enumerate(terms):
-                pointers = parts[0][i].pointer, parts[1][j].pointer, c.pointer
-                self._gemm(made, half, float32, _SINGLE, c_float, *pointers, min(number, 1))
+                (further if number else first)(parts[0][i], parts[1][j], c)
 
         return run
 
-    def _open(self) -> None:
-        if not self._handle:
-            queue = self._queue
-            with translated(f"[{queue.name}] opening cuBLAS"):
-                queue.runtime.setDevice(queue.number)
-                self._blas = queue.cupy.cuda.cublas
-                self._handle = self._blas.create()
-                self._blas.setMathMode(self._handle, _NO_SHORT_SUMS)
-
-    def _gemm(
-        self, p: _Product, operand: DType, result: DType, compute: int, scale: Any, a: int, b: int, c: int, beta: int
-    ) -> None:
-        """Put a product into the stream; with `beta` 1 it is added to what the result holds."""
-        queue = self._queue
-        kind, made = _TYPES[operand], _TYPES[result]
-        # A complex number is two of `scale`: the second is 0.
-        one, onto = (scale * 2)(1, 0), (scale * 2)(beta, 0)
-        sizes = operand.itemsize, operand.itemsize, result.itemsize
-        with translated(f"[{queue.name}] multiplying"), queue.lock:
-            queue.runtime.setDevice(queue.number)
-            with queue.stream:
-                for places, strides, count in _stacks(p):
-                    left, right, into = (x + at * n for x, at, n in zip((a, b, c), places, sizes, strict=True))
-                    self._blas.gemmStridedBatchedEx(
-                        self._handle, _NOT_TURNED, _NOT_TURNED, p.n, p.m, p.k, addressof(one),
-                        right, kind, p.n, strides[1], left, kind, p.k, strides[0], addressof(onto),
-                        into, made, p.n, strides[2], count, compute, _DEFAULT_ALGORITHM,
-                    )  # fmt: skip
-        queue.note(None, ())  # CuPy does not let cuBLAS be captured
+    def _launch(self, made: _Product, operand: DType, result: DType, compute: int, *, adds: bool = False) -> Multiplied:
+        """The product by cuBLAS; with `adds` it is added to what the result holds."""
+        kinds = _TYPES[operand], _TYPES[result]
+        batches = _stacks(made, (operand.itemsize, operand.itemsize, result.itemsize))
+        return Multiplied(self._blas, batches, kinds, compute, is_double=compute == _DOUBLE, adds=adds)
 
 
-def _stacks(p: _Product) -> list[tuple[tuple[int, int, int], tuple[int, int, int], int]]:
-    """The calls that a stack of products takes: where each begins in A, B and C, the strides, and how many products.
+def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:
+    """The calls that a stack of products takes; `sizes` are the bytes of an element of A, B and C.
 
     The innermost dimension of the stack is one call's; the others too, where all operands go on alike.
     """
@@ -177,9 +146,9 @@ def _stacks(p: _Product) -> list[tuple[tuple[int, int, int], tuple[int, int, int
         inner -= 1
     calls = []
     for index in combinations(*[range(n) for n in p.batch[:inner]]):
-        places = tuple(sum(i * s for i, s in zip(index, own, strict=False)) for own in per)
-        calls.append((places, strides, count))
-    return calls  # type: ignore[return-value]
+        at = [size * sum(i * s for i, s in zip(index, own, strict=False)) for own, size in zip(per, sizes, strict=True)]
+        calls.append(Batch(p.m, p.n, p.k, (at[0], at[1], at[2]), strides, count))
+    return calls
 
 
 def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType) -> Callable[[Data], Data]:

@@ -16,7 +16,7 @@ from ...memory.pool import Block
 from ...node import Shape
 from ...trace import trace
 from .errors import translated
-from .launch import Launch, Queue
+from .launch import Launchable, Queue, Tape
 from .memory import Data
 
 _MOST_OWNED: Final = 16 << 20
@@ -72,7 +72,7 @@ class _Recording:
         self,
         queue: Queue,
         ops: str,
-        tape: list[tuple[Launch | None, tuple[Data, ...]]],
+        tape: Tape,
         inputs: tuple[Data, ...],
         outputs: tuple[Data, ...],
     ) -> None:
@@ -85,10 +85,8 @@ class _Recording:
             raise _NotRecorded("two of its outputs are the same memory")
         self._outputs: list[tuple[Shape, DType]] = [(d.shape, d.dtype) for d in outputs]
         self._owned: dict[int, Block] = {}
-        self._launches: list[tuple[Launch, tuple[_Slot, ...]]] = []
+        self._launches: list[tuple[Launchable, tuple[_Slot, ...]]] = []
         for launch, data in tape:
-            if launch is None:
-                raise _NotRecorded("a product of the vendor's library is part of it")
             self._owned |= {d.pointer: d.block for d in data if d.block is not None and d.pointer not in slots}
             self._launches.append((launch, tuple([slots.get(d.pointer, (0, d.pointer)) for d in data])))
         if sum(block.nbytes for block in self._owned.values()) > _MOST_OWNED:
