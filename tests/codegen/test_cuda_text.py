@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_code
+import emulation
 import yosegi as ys
 from opencl_regions import numbers, regions
 from samples import SAMPLES, calls
@@ -32,7 +33,7 @@ from yosegi.simplify import simplify
 
 H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
 
-builds = pytest.mark.skipif(cuda_code.COMPILER is None, reason="there is no g++")
+builds = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 translates = pytest.mark.skipif(cuda_code.NVCC is None, reason="there is no nvcc")
 
 
@@ -54,9 +55,9 @@ def region_of(read: list[Read], arrays: list[Array], dtype: DType) -> Region:
 def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Array]:
     """A region's outputs, by kernels that run on the host."""
     inputs = Inputs.of(region)
-    arrays = [cuda_code.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
+    arrays = [emulation.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
     specs = [region.graph.calls[e].spec for e in region.outputs]
-    made = [cuda_code.padded(np.full(s.shape, 77, s.dtype.numpy)) for s in specs]
+    made = [emulation.padded(np.full(s.shape, 77, s.dtype.numpy)) for s in specs]
     if region.kind is RegionKind.LOOP:
         cuda_code.run(loop(region, inputs, cuda_code.HOSTED, cuda_code.TARGET), arrays, made, folder)
         return made
@@ -65,7 +66,7 @@ def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Arra
     if stages.slices == 1:
         cuda_code.run(stages.first, arrays, made, folder)
         return made
-    partials = cuda_code.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
+    partials = emulation.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
     cuda_code.run(stages.first, arrays, [*made[:place], partials, *made[place + 1 :]], folder)
     cuda_code.run(second_stage(stages, cuda_code.HOSTED, cuda_code.TARGET), [partials], [made[place]], folder)
     return made
