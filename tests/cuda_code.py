@@ -1,5 +1,5 @@
-"""CUDA C on the host: see `emulation`. The header takes the place of the dialect's: what a GPU's compiler knows of itself
-is written out here."""
+"""CUDA C on the host: see `emulation`. The header takes the place of the dialect's: what a GPU's compiler knows of
+itself is written out here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """GPU kernels on the host: rendered text, built by a C++ compiler, with the items of a group as fibers.
 
-The items of a group take turns: at a barrier each hands over to the next, so that what all of them wrote before is there
-for all of them behind it. A kernel in which some items of a group wait and others have returned fails.
+The items of a group take turns: at a barrier each hands over to the next, so that what all of them wrote before is
+there for all of them behind it. A kernel in which some items of a group wait and others have returned fails.
 """
 
 from __future__ import annotations

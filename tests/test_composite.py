@@ -41,7 +41,8 @@ def test_it_keeps_its_name_in_the_graph_and_comes_apart_in_the_plan():
     y = ys.nn.softmax(ys.asarray(X))
     graph = graph_of(capture([y._node])[0])
     assert [c.op.name for c in graph.calls] == ["leaf", "softmax"]
-    assert ops_of(y) == ["max", "subtract", "exp", "sum", "divide"]
+    with ys.options(device="cpu"):
+        assert ops_of(y) == ["max", "subtract", "exp", "sum", "divide"]
 
 
 def test_its_spec_is_that_of_its_parts():
@@ -79,8 +80,8 @@ def test_explain_tells_the_composites():
         assert "step 0 on cpu: multiply softmax(max subtract exp sum divide) multiply\n" in str(ys.explain(few))
         many = str(ys.explain(ys.nn.softmax(ys.nn.layer_norm(ys.tanh(x)))))
         assert "step 0 on cpu: tanh layer_norm softmax (14 ops)\n" in many
-    assert ys.explain(ys.nn.softmax(x)).to_json()["steps"][0]["composites"] == ["softmax"] * 5
-    assert "softmax(" in ys.explain(ys.nn.softmax(x))._repr_html_()
+        assert ys.explain(ys.nn.softmax(x)).to_json()["steps"][0]["composites"] == ["softmax"] * 5
+        assert "softmax(" in ys.explain(ys.nn.softmax(x))._repr_html_()
 
 
 def test_numbers_inside_are_constants_of_the_program():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log2
-from threading import Lock
+from threading import RLock
 from time import perf_counter, sleep
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class Choices:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
         self._stored = Programs("choices", identity)
         self._known: dict[str, Verdict] = {}
-        self._lock = Lock()
+        self._lock = RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -85,7 +85,7 @@ class Choices:
 
         Candidates make their kernels when they are asked to. Among equals, the first is chosen.
         """
-        with self._lock:  # two that measure at the same time would measure each other
+        with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
             known = self._known.get(kind) or self._read(kind)
             refused: dict[str, str] = {}
             if known is not None and known.winner in candidates:
@@ -98,6 +98,14 @@ class Choices:
                 self._known[kind] = chosen.verdict
                 self._write(kind, chosen.verdict)
             return chosen
+
+    def known(self, kind: str) -> Verdict | None:
+        """What was found for work of a kind, here or by an earlier process."""
+        with self._lock:
+            found = self._known.get(kind) or self._read(kind)
+            if found is not None:
+                self._known[kind] = found
+            return found
 
     def _read(self, kind: str) -> Verdict | None:
         """What an earlier process has found. A file that does not tell is set aside."""
@@ -118,7 +126,7 @@ class Choices:
 
     def _after_fork(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not there."""
-        self._lock = Lock()
+        self._lock = RLock()
 
 
 def size_class(*sizes: int) -> str:

@@ -91,14 +91,14 @@ def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder
     for m, k, n in ((129, 37, 70), (40, 64, 24)):
         x, w, r, b, c, d = (normal(dtype, *s) for s in ((m, k), (n, k), (m, n), (n,), (n,), (k,)))
         var = np.abs(c) + np.asarray(0.5, c.dtype)
-        t = {name: ys.asarray(a) for name, a in dict(x=x, w=w, r=r, b=b, c=c, d=d, var=var).items()}
+        t = {name: ys.asarray(a) for name, a in zip("xwrbcdv", (x, w, r, b, c, d, var), strict=True)}
         X, W, R, B, C, D, V = wide(x, w, r, b, c, d, var)
         cases = {
             "linear": (ys.nn.linear(t["x"], t["w"], t["b"]), X @ W.T + B),
             "residual": (ys.nn.linear_residual_relu(t["x"], t["w"], t["r"], t["b"]), np.maximum(X @ W.T + B + R, 0)),
             "gelu": (ys.nn.gelu_linear(t["x"], t["w"], t["b"]), gelu(X) @ W.T + B),
             "batch norm": (
-                ys.nn.linear_batch_norm_relu(t["x"], t["w"], t["b"], t["var"], t["c"], t["b"], t["c"]),
+                ys.nn.linear_batch_norm_relu(t["x"], t["w"], t["b"], t["v"], t["c"], t["b"], t["c"]),
                 np.maximum((X @ W.T + C - B) / np.sqrt(V + 1e-5) * B + C, 0),
             ),
             "layer norm": (

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ..dtype import DType, float32
 from ..errors import Unsupported
 from ..graph import Graph
 from ..node import Call, Shape
-from .expressions import Expression, Folded, Read, Strides, View, Walker, Word, parts_of
+from .expressions import Counted, Expression, Folded, Read, Strides, View, Walker, Word, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,12 @@ class Contraction:
     def expressions(self) -> tuple[Expression, ...]:
         """All there are."""
         return (self.left, self.right, *[o.expression for o in self.outputs])
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Rows, columns and the length of the sum."""
+        m, n, k = (prod(r.size for r in runs) for runs in (self.rows, self.columns, self.depth))
+        return m, n, k
 
     @property
     def has_neighbours(self) -> bool:
@@ -119,7 +126,7 @@ def merged(axes: Sequence[int], sizes: Shape, strides: Sequence[Strides]) -> tup
 
 
 def _strides_in(expression: Expression) -> list[Strides]:
-    return [p.strides for p in parts_of(expression) if isinstance(p, (Read, Word))]
+    return [p.strides for p in parts_of(expression) if isinstance(p, (Read, Word, Counted))]
 
 
 def _wide(call: Call, operand: int, view: View) -> set[int | None]:

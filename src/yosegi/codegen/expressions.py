@@ -72,6 +72,17 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Whole numbers, evenly spaced."""
+
+    start: int
+    step: int
+    strides: Strides
+    """Of the number of an element."""
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Folded:
     """A reduction along the space's last axis: one value for a row."""
 
@@ -91,7 +102,7 @@ class Sum:
     dtype: DType
 
 
-Expression = Read | Number | Apply | Word | Folded | Sum
+Expression = Read | Number | Apply | Word | Counted | Folded | Sum
 
 
 def parts_of(expression: Expression) -> Iterator[Expression]:
@@ -139,11 +150,15 @@ class Walker:
         if is_constant(graph, entry) and spec.size == 1:
             return Number(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
         if entry in self.known or entry in graph.inputs or is_constant(graph, entry):
-            return Read(entry, spec.dtype, self._strides(spec.shape, view))
+            return Read(entry, spec.dtype, self.strides(spec.shape, view))
         if call.op.scalar is not None:
             return Apply(call, tuple([self.at(a, self._broadcast(graph.calls[a], view)) for a in args]))
         if folds(call) and self.along is not None:
             return self._folded(call, args[0], view)
+        if call.op.name == "count" and spec.dtype.is_integer:
+            start, step = call.attrs["start"], call.attrs["step"]
+            if isinstance(start, int) and isinstance(step, int):
+                return Counted(start, step, self.strides(spec.shape, view), spec.dtype)
         if call.op.name == "slice_view" and graph.calls[args[0]].op.name == "philox":
             return self._word(call, args[0], view)
         inner = self._moved(call, view)
@@ -151,11 +166,12 @@ class Walker:
             raise Unsupported(f"{call.op.name} is not elementwise")
         return self.at(args[0], inner)
 
-    def _strides(self, shape: Shape, view: View) -> Strides:
+    def strides(self, shape: Shape, view: View) -> Strides:
+        """Where the elements of a contiguous array lie, through a view."""
         strides = [0] * len(self.sizes)
         step = 1
         for axis, n in zip(reversed(view), reversed(shape), strict=True):
-            if axis is not None:
+            if axis is not None and n != 1:
                 strides[axis] += step
             step *= n
         return tuple(strides)
@@ -209,7 +225,7 @@ class Walker:
         shape = self.graph.calls[source].spec.shape[1:]
         if not isinstance(which, int) or tuple(rest) != tuple((0, n, 1) for n in shape):
             raise Unsupported("a part of random words")
-        return Word(self.graph.args[source][0], which, self._strides(shape, view))
+        return Word(self.graph.args[source][0], which, self.strides(shape, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +269,9 @@ def _emitted(k: Primitives, part: Expression, places: Places, values: Mapping[in
         return k.literal(part.value, part.dtype)
     if isinstance(part, Word):
         return random_word(k, part.which, places.number(part.strides), places.state(part.state))
+    if isinstance(part, Counted):
+        number = k.convert(places.number(part.strides), part.dtype)
+        return k.add(k.mul(number, k.literal(part.step, part.dtype)), k.literal(part.start, part.dtype))
     assert isinstance(part, Apply), "row values and the product are known before"
     assert part.call.op.scalar is not None
     return k.rounded(part.call.op.scalar(k, *[values[id(o)] for o in part.operands], **part.call.attrs))

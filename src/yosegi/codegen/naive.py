@@ -59,6 +59,6 @@ def naive_product(graph: Graph, product: Contraction, dialect: Dialect, target: 
     total = wide.rounded(wide.convert(sums, product.result))
     places = frame.reader(wide, where, along, {id(product.total): total})
     for n, output in enumerate(product.outputs):
-        value = frame.value(wide, output.expression, places)
-        frame.put(wide, value, f"b{n}", frame.place(("b", n), output.strides, where))
+        result = frame.value(wide, output.expression, places)
+        frame.put(wide, result, f"b{n}", frame.place(("b", n), output.strides, where))
     return frame.kernel(items, target.group)

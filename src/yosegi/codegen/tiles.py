@@ -59,7 +59,6 @@ ON_GPUS: Final = {
 IN_VECTORS: Final = {
     "16": Tile(64, 16, 64, 8, 16),
     "32": Tile(64, 32, 64, 8, 32),
-    "64": Tile(64, 64, 64, 8, 32),
 }
 """Tiles for targets with caches and vectors, by their columns."""
 
@@ -180,7 +179,7 @@ class _Writer:
         return k.lines[-1].partition(" = ")[2].rstrip(";")
 
     def _write_products(self) -> None:
-        """A stretch of the sum, for an item's block. The sums are copied: what lives across barriers may be in memory."""
+        """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
         frame, tile, k = self.frame, self.tile, self.frame.k
         count = tile.item_rows * self.vectors
         with k.block(""):
@@ -223,7 +222,7 @@ class _Writer:
         if self.target.blocked and side == "left" and self.known and not deep:
             lanes = 1  # neighbours are of different rows, each with values of its own
         fast, slow = (self.tile.depth, extent) if deep else (extent, self.tile.depth)
-        frame, k, items = self.frame, self.frame.k, self.tile.items
+        k, items = self.frame.k, self.tile.items
         chunks = fast // lanes
         total = chunks * slow
         with k.block(f"for (int turn = 0; turn < {-(-total // items)}; turn++)"):
@@ -264,11 +263,13 @@ class _Writer:
 
     def _write_results(self) -> None:
         frame, tile, k, product = self.frame, self.tile, self.frame.k, self.product
-        with k.block(frame.unrolled("i", tile.item_rows)):
+        # Where there are vectors, the sums lie in memory by now: loops that are written out would only compile slowly.
+        each = self._counted if self.target.blocked else frame.unrolled
+        with k.block(each("i", tile.item_rows)):
             row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
             with k.block(f"if ({row} < {self.m})"):
                 at = self.stack | frame.indices("rows", product.rows, row)
-                with k.block(frame.unrolled("j", self.vectors)):
+                with k.block(each("j", self.vectors)):
                     column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {self.width}")
                     own = f"sums[i * {self.vectors} + j]"
                     if self.width == 1:
@@ -276,6 +277,9 @@ class _Writer:
                             self._write_result(k, own, at, column)
                     else:
                         self._write_vector(own, at, column)
+
+    def _counted(self, name: str, count: int) -> str:
+        return f"for (int {name} = 0; {name} < {count}; {name}++)"
 
     def _write_vector(self, own: str, at: dict[int, str], column: str) -> None:
         """A vector of results at once where it fits, else one by one."""

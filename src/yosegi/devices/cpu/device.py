@@ -8,6 +8,7 @@ from typing import Any
 
 from ...device import Kernel, Limits
 from ...dtype import ALL
+from ...expand import in_parts
 from ...fuse import Region
 from ...memory import HOST
 from ...memory.pool import memory_limit
@@ -49,6 +50,8 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
+        if any(call.op.decomposition is not None for call in region.calls):
+            region = in_parts(region)  # whole for another device of the chain: here the parts are fused with each other
         kernel = compile_region(region, self.natives, self.results, self.reduced.body)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
