@@ -20,9 +20,12 @@ from yosegi.codegen.frames import inputs_of
 from yosegi.codegen.kernels import Kernel
 from yosegi.codegen.naive import naive_product
 from yosegi.codegen.tiles import ON_GPUS, tiled_product
+from yosegi.dtype import DType
 from yosegi.expand import expand
-from yosegi.fuse import multiplies
+from yosegi.fuse import Region, fuse, multiplies
+from yosegi.fused import Fused
 from yosegi.graph import Graph, capture, graph_of
+from yosegi.node import Call
 from yosegi.simplify import simplify
 
 LANGUAGES: dict[str, ModuleType] = {"cuda": cuda_code, "msl": msl_code}
@@ -59,3 +62,50 @@ def computed(tensor: ys.Tensor, language: str, render: Render, folder: Path) -> 
     made = [emulation.padded(np.full(s.shape, 77 if s.dtype.is_integer else np.nan, s.dtype.numpy)) for s in specs]
     LANGUAGES[language].run(kernel, arrays, made, folder)
     return made[0]
+
+
+class Emulated:
+    """A machine for `fused.Fused` whose memory is NumPy's, and whose items are fibers."""
+
+    def __init__(self, language: str, folder: Path) -> None:
+        self.name = language
+        self.dialect = LANGUAGES[language].HOSTED
+        self.target = TARGET
+        self.launches = 0
+        self._language, self._folder = LANGUAGES[language], folder
+
+    def launcher(self, kernel: Kernel, inputs: int, outputs: int) -> Callable[[Sequence[Array], Sequence[Array]], None]:
+        def launch(given: Sequence[Array], made: Sequence[Array]) -> None:
+            assert (len(given), len(made)) == (inputs, outputs)
+            self.launches += 1
+            self._language.run(kernel, given, made, self._folder)
+
+        return launch
+
+    def has_library(self, call: Call) -> bool:
+        return False
+
+    def compile(self, region: Region) -> Any:
+        raise AssertionError(f"{region} should be part of a kernel")
+
+    def new(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        return emulation.padded(np.full(shape, 77 if dtype.is_integer else np.nan, dtype.numpy))
+
+    def from_host(self, array: Array) -> Array:
+        return emulation.padded(np.asarray(array))
+
+    def to_host(self, data: Array) -> Array:
+        return data
+
+    def synchronize(self) -> None: ...
+
+
+def taken_whole(tensor: ys.Tensor, machine: Emulated) -> Array:
+    """The value of a tensor that is one composite of arrays, as a device takes it whole."""
+    key, leaves, _ = capture([tensor._node])
+    (region,) = fuse(graph_of(key))
+    fused = Fused(machine, machine.name)
+    assert fused.refusal(region) is None
+    arrays = [machine.from_host(node.buffer.data) for node in leaves if node.buffer is not None]
+    made: Array = fused.compiled(region)(*arrays)[0]
+    return made

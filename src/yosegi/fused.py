@@ -28,7 +28,7 @@ from .errors import CompileFailure, Unsupported
 from .expand import in_parts
 from .fuse import Region, RegionKind, fuse, is_constant, multiplies
 from .graph import Graph
-from .node import Shape
+from .node import Call, Shape
 from .reference import bind
 from .trace import trace
 
@@ -39,17 +39,19 @@ PATTERNS: Final = frozenset({
 })  # fmt: skip
 """The composites that come out as few kernels."""
 
+_ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
+_LIBRARY: Final = "library"
 _FLASH: Final = "online softmax"
 _PATIENCE: Final = 16
 """Runs after which a region that nobody said would repeat is measured."""
-_WORTH: Final = 1 << 22
+_WORTH: Final = {True: 1 << 22, False: 1 << 18}
 """Products of elements, or elements of results, from which a better way repays the time that all of them take to
-compile."""
+compile; by whether the target has caches and vectors, for which compilers take seconds."""
 _HOST_WORK: Final = 1 << 31
 """Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
-_LARGE: Final = 256
-"""The least extent of a product from which its parts are expected to be better done one by one: see `Machine`."""
+_LARGE: Final = 256**3
+"""Products of elements from which a library, or parts one by one, are expected to be better than one kernel."""
 
 Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -60,8 +62,9 @@ class Machine(Protocol):
     name: str
     dialect: Dialect
     target: Target
-    has_library: bool
-    """Whether `compile` has products of a vendor's."""
+
+    def has_library(self, call: Call) -> bool:
+        """Whether `compile` has the vendor's own version of a product."""
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
@@ -115,24 +118,30 @@ class Fused:
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
         ways: dict[str, Callable[[], Kernel]] = {}
         products = [p for p in work.pieces if isinstance(p, Contraction)]
-        for name in variants(self._machine.target) if products else ("fused",):
+        for name in variants(self._machine.target) if products else (_ONE_KERNEL,):
             ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
         if is_whole(region):
             ways[_SEPARATE] = lambda: _steps(work.graph, [_apart(work.graph)], self._machine, "")
             if attention_refusal(region.calls[-1]) is None:
                 ways[_FLASH] = lambda: _attention(region, self._machine)
-        elif self._machine.has_library:
-            ways["library"] = lambda: self._machine.compile(region)
-        expected = self._expected(products, ways)
+        elif self._machine.has_library(region.calls[-1]):
+            ways[_LIBRARY] = lambda: self._machine.compile(region)
+        expected = self._expected(work, products, ways)
         return _Measured(self._machine, self._choices, region, work, ways, expected)
 
-    def _expected(self, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
+    def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
         if _FLASH in ways and not self._machine.target.blocked:
             return _FLASH
-        large = bool(products) and min(n for p in products for n in p.extents) >= _LARGE
-        if large and (self._machine.has_library or any(p.row_values for p in products)):
-            return "library" if "library" in ways else _SEPARATE if _SEPARATE in ways else prior(products[0])
-        return prior(products[0]) if products else "fused"
+        if not products:
+            return _ONE_KERNEL
+        calls = [call for call in work.graph.calls if multiplies(call)]
+        if work.size >= _LARGE:
+            if _LIBRARY in ways:
+                return _LIBRARY
+            has_library = all(self._machine.has_library(call) for call in calls)
+            if _SEPARATE in ways and (has_library or any(p.row_values for p in products)):
+                return _SEPARATE
+        return prior(products[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +248,7 @@ class _Measured:
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
         self._kind = f"{region} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
         known = choices.known(self._kind)
-        worth = work.size >= _WORTH
+        worth = work.size >= _WORTH[machine.target.blocked]
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
         self._lock = Lock()
         self._kernel = self._first(known.winner if known is not None and known.winner in ways else expected)

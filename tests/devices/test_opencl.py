@@ -21,7 +21,8 @@ from yosegi.device import Absent
 from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.dialect import OPENCL
 from yosegi.dtype import ALL, as_dtype, float16, float32, float_info
-from yosegi.fuse import RegionKind
+from yosegi.fuse import RegionKind, fuse
+from yosegi.graph import capture, graph_of
 from yosegi.op import REGISTRY
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
@@ -56,6 +57,18 @@ def test_what_it_cannot_do_has_a_reason() -> None:
     for tensor, reason in [(ys.sort(x), "no OpenCL kernel for sort"), (z @ z.mT, "no product of complex128")]:
         (region,) = [r for r in regions(tensor) if r.kind is not RegionKind.LOOP and "permute" not in str(r)]
         assert DEVICE.supports(region) == reason
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 129), (130, 129, 131), (260, 257, 300)], ids=["naive", "16", "32"])
+def test_products_in_each_way(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = RNG.normal(size=(m, k)).astype(np.float32), RNG.normal(size=(n, k)).astype(np.float32)
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    got = run(ys.asarray(a) @ ys.asarray(np.ascontiguousarray(b.T)))[0]
+    np.testing.assert_allclose(got, exact, rtol=0, atol=2e-6 * np.abs(exact).max())
+    (whole,) = fuse(graph_of(capture([ys.nn.linear(ys.asarray(a), ys.asarray(b))._node])[0]))
+    made = DEVICE.compile(whole)(DEVICE.from_host(a), DEVICE.from_host(b))[0]
+    np.testing.assert_allclose(DEVICE.to_host(made), exact, rtol=0, atol=2e-6 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)

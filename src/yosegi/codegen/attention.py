@@ -25,8 +25,8 @@ _ACROSS: Final = 8
 _OWN: Final = _BLOCK // _ACROSS
 """A group is 8 items by 8: each has so many queries, and every eighth key and feature."""
 _ITEMS: Final = _ACROSS * _ACROSS
-_WIDEST: Final = 128
-"""Features for which the tiles fit the shared memory of any GPU."""
+_SHARED: Final = 32 << 10
+"""Bytes that a group of any GPU may share."""
 
 
 def attention_refusal(call: Call) -> str | None:
@@ -36,7 +36,8 @@ def attention_refusal(call: Call) -> str | None:
     q, k, v = call.inputs[:3]
     if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:
         return f"attention in {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
-    if q.shape[-1] + v.shape[-1] > _WIDEST:
+    across = -(-v.shape[-1] // _ACROSS) * _ACROSS
+    if 4 * _BLOCK * (2 * (q.shape[-1] + 1) + across + _BLOCK + 1) > _SHARED:
         return f"{q.shape[-1]} and {v.shape[-1]} features are more than a group has memory for"
     return None
 
