@@ -85,6 +85,9 @@ class Emulated:
     def has_library(self, call: Call) -> bool:
         return False
 
+    def refusal(self, region: Region) -> str | None:
+        return "only kernels of templates run here"
+
     def compile(self, region: Region) -> Any:
         raise AssertionError(f"{region} should be part of a kernel")
 

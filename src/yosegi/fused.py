@@ -69,6 +69,9 @@ class Machine(Protocol):
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
 
+    def refusal(self, region: Region) -> str | None:
+        """Why `compile` cannot have a region, or `None`."""
+
     def compile(self, region: Region) -> Kernel:
         """A region that is not fused any further."""
 
@@ -102,8 +105,13 @@ class Fused:
         """Why there is no kernel for a product or a composite, or `None`."""
         try:
             work = _Work.of(region)
-        except Unsupported as reason:
-            return str(reason)
+        except Unsupported as failure:
+            return str(failure)
+        for piece in work.pieces:
+            for rest in piece.regions if isinstance(piece, Rest) else ():
+                reason = self._machine.refusal(rest)
+                if reason is not None:
+                    return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
                    if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
         if lacking:
@@ -116,18 +124,28 @@ class Fused:
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
-        ways: dict[str, Callable[[], Kernel]] = {}
+        ways = self._ways(region, work)
         products = [p for p in work.pieces if isinstance(p, Contraction)]
+        return _Measured(self._machine, self._choices, region, work, ways, self._expected(work, products, ways))
+
+    def ways(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
+        return self._ways(region, _Work.of(region))
+
+    def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        ways: dict[str, Callable[[], Kernel]] = {}
+        products = any(isinstance(p, Contraction) for p in work.pieces)
         for name in variants(self._machine.target) if products else (_ONE_KERNEL,):
             ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
+        apart = _apart(work.graph)
+        if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
+            ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
         if is_whole(region):
-            ways[_SEPARATE] = lambda: _steps(work.graph, [_apart(work.graph)], self._machine, "")
             if attention_refusal(region.calls[-1]) is None:
                 ways[_FLASH] = lambda: _attention(region, self._machine)
         elif self._machine.has_library(region.calls[-1]):
             ways[_LIBRARY] = lambda: self._machine.compile(region)
-        expected = self._expected(work, products, ways)
-        return _Measured(self._machine, self._choices, region, work, ways, expected)
+        return ways
 
     def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
         if _FLASH in ways and not self._machine.target.blocked:

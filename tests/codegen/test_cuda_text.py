@@ -16,15 +16,18 @@ from samples import SAMPLES, calls
 from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
 from values import Array, same
+from yosegi.codegen.attention import attention_kernel
 from yosegi.codegen.copies import copy_kernel
 from yosegi.codegen.dialect import Target
 from yosegi.codegen.kernels import Inputs
 from yosegi.codegen.loops import loop
 from yosegi.codegen.moves import moves
+from yosegi.codegen.pieces import Rest, pieces, rendered, variants
 from yosegi.codegen.reductions import reduction, second_stage
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
 from yosegi.dtype import ALL, DType, bool_
+from yosegi.expand import expand
 from yosegi.fuse import Region, RegionKind, fuse
 from yosegi.graph import Graph, capture, graph_of
 from yosegi.node import spec
@@ -139,7 +142,23 @@ def test_the_compiler_takes_every_kernel(folder: Path) -> None:
     big = ys.asarray(np.zeros((4096, 4096), np.float16))
     (region,) = regions(ys.sum(ys.exp(big) * big, axis=1))
     sources += kernels_of(region)
+    sources += templates()
     cuda_code.translates(list(dict.fromkeys(sources)), folder)
+
+
+def templates() -> list[str]:
+    """Every way to compute a product, with work around it; rows; and attention."""
+    x, w = (ys.asarray(np.zeros(s, np.float16)) for s in ((200, 64), (80, 64)))
+    attention = ys.nn.scaled_dot_product_attention(x, w, w)
+    sources = [attention_kernel(attention._node.call, CUDA, H200).source]
+    patterns = [ys.nn.gelu_linear(x, w), ys.nn.layer_norm_linear(x, w), ys.nn.dropout_linear(x, w, rng=1),
+                ys.nn.attention_scores(x, w, is_causal=True), ys.nn.layer_norm(x)]  # fmt: skip
+    for tensor in patterns:
+        graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
+        for piece in pieces(graph):
+            assert not isinstance(piece, Rest)
+            sources += [rendered(graph, piece, CUDA, H200, variant).kernel.source for variant in variants(H200)]
+    return sources
 
 
 def kernels_of(region: Region) -> list[str]:

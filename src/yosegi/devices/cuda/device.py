@@ -60,7 +60,7 @@ class CUDADevice:
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, self.name), self._memory, number, target)
         self._products = Products(self.queue)
-        self._fused = Fused(Machine(self.queue, self._products, self._plain), self.description)
+        self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports), self.description)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""

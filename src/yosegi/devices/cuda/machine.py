@@ -21,10 +21,17 @@ class Machine:
 
     dialect = CUDA
 
-    def __init__(self, queue: Queue, products: Products, compile_region: Callable[[Region], Kernel]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        products: Products,
+        compile_region: Callable[[Region], Kernel],
+        refusal: Callable[[Region], str | None],
+    ) -> None:
         self.name = queue.name
         self.target = queue.target
         self.compile = compile_region
+        self.refusal = refusal
         self._queue = queue
         self._products = products
         self._memory = queue.memory

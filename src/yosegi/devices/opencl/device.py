@@ -49,7 +49,7 @@ class OpenCL:
         programs = Programs(cl, context, device, options)
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
         identity = f"{self.description}\n{device.driver_version}\n{device.platform.version}"
-        self._fused = Fused(Machine(self.queue, self.compile), identity)
+        self._fused = Fused(Machine(self.queue, self.compile, self.supports), identity)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""

@@ -124,8 +124,11 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         return lambda: (value,)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
+    copies = moves(call)
+    if copies is None and call.op.name != "reshape":
+        raise Unsupported(f"no OpenCL kernel for {call.op.name}")
     steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, OPENCL, queue.target), 2))
-             for n, copy in moves(call) or []]  # fmt: skip
+             for n, copy in copies or []]  # fmt: skip
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}

@@ -20,10 +20,13 @@ class Machine:
 
     dialect = OPENCL
 
-    def __init__(self, queue: Queue, compile_region: Callable[[Region], Kernel]) -> None:
+    def __init__(
+        self, queue: Queue, compile_region: Callable[[Region], Kernel], refusal: Callable[[Region], str | None]
+    ) -> None:
         self.name = queue.name
         self.target = queue.target
         self.compile = compile_region
+        self.refusal = refusal
         self._queue = queue
         self._memory = queue.memory
 
