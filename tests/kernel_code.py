@@ -19,7 +19,8 @@ from yosegi.codegen.dialect import Dialect, Target
 from yosegi.codegen.frames import inputs_of
 from yosegi.codegen.kernels import Kernel
 from yosegi.codegen.naive import naive_product
-from yosegi.codegen.tiles import ON_GPUS, tiled_product
+from yosegi.codegen.tiles import tiled_product
+from yosegi.codegen.tilings import ON_GPUS
 from yosegi.dtype import DType
 from yosegi.expand import expand
 from yosegi.fuse import Region, fuse, multiplies

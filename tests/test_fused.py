@@ -16,6 +16,7 @@ from kernel_code import Emulated
 from values import Array
 from yosegi import fused as module
 from yosegi.codegen.kernels import Kernel
+from yosegi.device import host_device
 from yosegi.errors import CompileFailure
 from yosegi.expand import in_parts
 from yosegi.fuse import Region, fuse
@@ -92,6 +93,14 @@ def test_a_way_that_does_not_compile_is_dropped_and_told(tmp_path: Path) -> None
     trace.clear()
     np.testing.assert_allclose(multiplied(machine, repeats=True), A @ B, rtol=1e-5, atol=1e-5)
     assert any("it does not compile" in f.message for record in trace.records for f in record.failures)
+
+
+def test_the_host_takes_apart_what_was_left_whole_for_another_device() -> None:
+    (region,) = fuse(graph_of(capture([ys.nn.softmax(ys.asarray(A))._node])[0]))
+    powers = np.exp(A.astype(np.float64))
+    for repeats in (False, True):
+        (got,) = host_device().compile(replace(region, repeats=repeats))(A)
+        np.testing.assert_allclose(got, powers / powers.sum(-1, keepdims=True), rtol=1e-5)
 
 
 def test_a_composite_is_taken_apart_into_a_graph_of_its_own() -> None:

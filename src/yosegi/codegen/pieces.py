@@ -20,7 +20,8 @@ from .frames import inputs_of
 from .kernels import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, rows_of, rowwise
-from .tiles import tiled_product, tiles
+from .tiles import tiled_product
+from .tilings import tiles
 
 
 @dataclass(frozen=True, slots=True)

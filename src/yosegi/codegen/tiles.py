@@ -22,52 +22,18 @@ from ..graph import Graph
 from .c import CBuilder
 from .contractions import Contraction, Run
 from .dialect import Dialect, Target
-from .expressions import Expression, Read, parts_of
+from .expressions import Expression, Places, Read, parts_of
 from .frames import Frame, inputs_of, multiplied, splat
 from .kernels import Kernel
-from .packets import LANE, each_lane, fill, lane_of, packet_type
+from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane
+from .tilings import Tile
 from .value import Value
 
 _PACKET: Final = 16
+_UNROLLED: Final = 8
+"""Steps of the sum that are written out."""
 _PADDING: Final = 4
 """Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How a product is cut: so many results a group, so many an item, and the stretch of the sum at a time."""
-
-    rows: int
-    columns: int
-    depth: int
-    item_rows: int
-    item_columns: int
-
-    @property
-    def items(self) -> int:
-        """Items in a group."""
-        return self.rows // self.item_rows * (self.columns // self.item_columns)
-
-
-ON_GPUS: Final = {
-    "16": Tile(16, 16, 16, 2, 2),
-    "32": Tile(32, 32, 16, 4, 4),
-    "64": Tile(64, 64, 16, 4, 4),
-    "128": Tile(128, 128, 8, 8, 8),
-}
-"""Tiles by name: their rows. The larger are for GPUs with many registers, and large products."""
-IN_VECTORS: Final = {
-    "16": Tile(64, 16, 64, 8, 16),
-    "32": Tile(64, 32, 64, 8, 32),
-}
-"""Tiles for targets with caches and vectors, by their columns."""
-
-
-def tiles(target: Target) -> dict[str, Tile]:
-    """The tiles that a target may try, by name."""
-    if target.blocked and target.width >= 16:
-        return dict(IN_VECTORS)
-    return {name: tile for name, tile in ON_GPUS.items() if tile.items <= max(target.group, target.cooperating)}
 
 
 def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
@@ -190,7 +156,7 @@ class _Writer:
                 stop = k.let(self.ctype, f"min(({self.ctype}){tile.depth}, {self.deep} - begin)")
                 head = f"for ({self.ctype} d = 0; d < {stop}; d++)"
             else:
-                head = frame.unrolled("d", tile.depth)
+                head = f"{frame.dialect.unrolled.format(n=_UNROLLED)}\n{self._counted('d', tile.depth)}"
             with k.block(head):
                 k.lines.append(f"{self.scalar} a[{tile.item_rows}];")
                 k.lines.append(f"{self.wide} b[{self.vectors}];")
@@ -225,7 +191,9 @@ class _Writer:
         k, items = self.frame.k, self.tile.items
         chunks = fast // lanes
         total = chunks * slow
-        with k.block(f"for (int turn = 0; turn < {-(-total // items)}; turn++)"):
+        # Written out on GPUs, so that all of an item's reads are under way at a time.
+        each = self._counted if self.target.blocked else self.frame.unrolled
+        with k.block(each("turn", -(-total // items))):
             number = k.let("int", f"turn * {items} + {self.item}")
             with k.block(f"if ({number} < {total})" if total % items else ""):
                 along = k.let("int", f"{number} % {chunks} * {lanes}")
@@ -269,6 +237,10 @@ class _Writer:
             row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
             with k.block(f"if ({row} < {self.m})"):
                 at = self.stack | frame.indices("rows", product.rows, row)
+                lanes = self._stored_at_once()
+                if lanes > 1:
+                    self._write_packets(at, lanes)
+                    return
                 with k.block(each("j", self.vectors)):
                     column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {self.width}")
                     own = f"sums[i * {self.vectors} + j]"
@@ -277,6 +249,41 @@ class _Writer:
                             self._write_result(k, own, at, column)
                     else:
                         self._write_vector(own, at, column)
+
+    def _stored_at_once(self) -> int:
+        """How many neighbouring results an item writes as one packet."""
+        outputs, columns = self.product.outputs, self.product.columns
+        if self.target.blocked or not self.product.has_neighbours:
+            return 1
+        lanes = min(_PACKET // max(o.expression.dtype.itemsize for o in outputs), self.tile.item_columns)
+        steps = [s for o in outputs for a, s in enumerate(o.strides) if a != columns[-1].axis]
+        return lanes if all(n % lanes == 0 for n in (columns[-1].size, *steps)) else 1
+
+    def _write_packets(self, at: dict[int, str], lanes: int) -> None:
+        """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
+        frame, k, outputs = self.frame, self.frame.k, self.product.outputs
+        with k.block(frame.unrolled("j", self.tile.item_columns // lanes)):
+            column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {lanes}")
+            with k.block(f"if ({column} < {self.n})"):
+                for n, output in enumerate(outputs):
+                    k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
+                with each_lane(k, lanes):
+                    own = f"sums[i * {self.vectors} + j * {lanes} + {LANE}]"
+                    _, places = self._at_result(k, own, at, f"{column} + {LANE}")
+                    for n, output in enumerate(outputs):
+                        set_lane(k, f"q{n}", frame.value(k, output.expression, places))
+                where = at | frame.indices("columns", self.product.columns, column)
+                for n, output in enumerate(outputs):
+                    place = frame.place(("b", n), output.strides, where)
+                    drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
+
+    def _at_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> tuple[dict[int, str], Places]:
+        """The indices of a result, and how expressions are read there."""
+        product = self.product
+        along = product.columns[-1].axis if product.columns else None
+        where = at | self.frame.indices("columns", product.columns, column)
+        total = k.rounded(k.convert(Value(product.summed, own), product.result))
+        return where, self.frame.reader(k, where, along, {id(product.total): total})
 
     def _counted(self, name: str, count: int) -> str:
         return f"for (int {name} = 0; {name} < {count}; {name}++)"
@@ -294,12 +301,9 @@ class _Writer:
                 self._write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
 
     def _write_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> None:
-        frame, product = self.frame, self.product
-        along = product.columns[-1].axis if product.columns else None
-        where = at | frame.indices("columns", product.columns, column)
-        total = k.rounded(k.convert(Value(product.summed, own), product.result))
-        places = frame.reader(k, where, along, {id(product.total): total})
-        for n, output in enumerate(product.outputs):
+        frame = self.frame
+        where, places = self._at_result(k, own, at, column)
+        for n, output in enumerate(self.product.outputs):
             value = frame.value(k, output.expression, places)
             frame.put(k, value, f"b{n}", frame.place(("b", n), output.strides, where))
 
