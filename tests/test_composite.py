@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from fakes import CompilerFails, DiesAfter, FailsAtRandom, FakeDevice, OutOfMemoryAt, installed
+from fakes import CompilerFails, DiesAfter, FailsAtRandom, FakeDevice, ModelCompiler, OutOfMemoryAt, installed
 from gradients import check_gradient
 from yosegi.composite import composite, decomposed
 from yosegi.device import chain_named
@@ -279,6 +279,16 @@ def test_a_device_that_has_it_not_is_passed_over():
         assert f"not on {first.name}: it has no softmax of its own" in str(ys.explain(y))
         ys.eval(y)
     assert (first.runs, second.calls) == (0, 1)
+
+
+def test_one_that_was_left_whole_for_nobody_comes_in_parts():
+    """A device that has it may yet get nothing: to the others it is what it is made of."""
+    picky, other = ModelCompiler(natives=SOFTMAX, least_products=2), FakeDevice()
+    big = ys.asarray(RNG.normal(size=(400, 400)))
+    with installed(picky, other), ys.options(device="auto"):
+        steps = ys.explain(ys.nn.softmax(big)).to_json()["steps"]
+    assert {step["device"] for step in steps} == {other.name}
+    assert [op for step in steps for op in step["ops"]] == ["max", "subtract", "exp", "sum", "divide"]
 
 
 @pytest.mark.parametrize(

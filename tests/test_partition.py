@@ -126,6 +126,8 @@ def _mixed(x):
         (lambda: ys.zeros((7, 3, 4)) @ ys.zeros((4,)), 2 * 7 * 3 * 4),
         (lambda: ys.einsum("bij,bjk->ik", ys.zeros((2, 3, 4)), ys.zeros((1, 4, 5))), 2 * 2 * 3 * 4 * 5),
         (lambda: ys.sum(ys.zeros((10, 10))), 1000),
+        (lambda: ys.nn.conv2d(ys.zeros((2, 6, 9, 9)), ys.zeros((8, 3, 3, 3)), groups=2), 2 * (2 * 8 * 7 * 7) * 3 * 9),
+        (lambda: ys.nn.linear(ys.zeros((5, 3)), ys.zeros((4, 3))), 2 * 5 * 3 * 4 + 10 * 12),
     ],
 )
 def test_work(make, amount):

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from .background import background
 from .device import Device, chain_named, device_named, devices, host_device
 from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
-from .expand import expand
+from .expand import expand, is_whole_in_vain
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .health import health
@@ -92,19 +92,27 @@ def plan_for(key: Key) -> Plan:
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    wanted, strategy = current().device, current().precision
-    chain = chain_named(wanted)
-    expanded = expand(graph, chain)
+    chain = chain_named(current().device)
+    plan = _placed(graph, chain, chain, repeats)
+    if is_whole_in_vain(plan):
+        plan = _placed(graph, (), chain, repeats)
+    if current().device != "auto":
+        check_fallback(plan, chain[0])
+    return plan
+
+
+def _placed(graph: Graph, takers: Sequence[Device], chain: Sequence[Device], repeats: bool) -> Plan:
+    """The graph over a chain, with the composites whole that one of the `takers` has."""
+    expanded = expand(graph, takers)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
             check(stage)
-    if wanted == "auto":
+    strategy = current().precision
+    if current().device == "auto":
         return place(smaller, chain, repeats=repeats, strategy=strategy)
     # A device that was named is meant, however small the work.
-    plan = place(smaller, chain, prefer_host_below=0, repeats=repeats, strategy=strategy)
-    check_fallback(plan, chain[0])
-    return plan
+    return place(smaller, chain, prefer_host_below=0, repeats=repeats, strategy=strategy)
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

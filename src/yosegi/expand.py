@@ -16,6 +16,7 @@ from .graph import Graph
 from .node import Call
 from .op import leaf_call
 from .place import refusal
+from .plan import Plan
 from .simplify import simplify
 
 
@@ -79,3 +80,9 @@ def in_parts(region: Region) -> Region:
     inputs = graph.inputs
     nodes = tuple(n for n in range(len(graph.calls)) if n not in inputs)
     return replace(region, graph=graph, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=inputs, outputs=graph.outputs)
+
+
+def is_whole_in_vain(plan: Plan) -> bool:
+    """Whether composites stayed whole for devices none of which got any in the end: in parts, others do them better."""
+    homes = [(s.device, c.op) for s in plan.steps for c in s.region.calls if c.op.decomposition is not None]
+    return bool(homes) and not any(op.name in device.limits.natives for device, op in homes)

@@ -111,7 +111,7 @@ class _Replay:
             return None
         try:
             buffers = [Buffer(m, space) for m in kernel(*data)]
-            leaves = [t._node for t in tensors]
+            leaves = [t._node for t in tensors if type(t) is Tensor]  # a number comes with tensors of the host alone
             nodes = self.outputs(leaves, buffers)
             settle(nodes, buffers, leaves)
         except (DeviceFailure, ValuesLost):
@@ -163,8 +163,8 @@ class Jitted(Generic[P, R]):
                     break
             else:
                 replay = self._replays.get(tuple(key))
-                if space is not HOST:
-                    made = None if replay is None else replay.on_device(space, data, args)
+                if replay is not None and (space is not HOST or replay.kernel is None):
+                    made = replay.on_device(space, data, args)
                     return self._call(args, kwargs) if made is None else made
                 if replay is not None and replay.kernel is not None and held() is None:
                     try:

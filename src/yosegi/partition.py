@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from math import prod
 from typing import Final
 
+from .composite import decomposed
 from .device import Device, Partitions
 from .fuse import Region, RegionKind, is_constant
 from .graph import Graph
@@ -42,8 +43,12 @@ def work(region: Region) -> int:
 
 
 def _work_of(call: Call) -> int:
+    if call.op.decomposition is not None:
+        return sum(_work_of(inner) for inner, _ in decomposed(call).steps)
     if call.op.name == "matmul":
         return 2 * call.spec.size * call.inputs[0].shape[-1]
+    if call.op.name == "conv":
+        return 2 * call.spec.size * prod(call.inputs[1].shape[1:])
     if call.op.name == "einsum":
         terms = call.attrs["subscripts"].partition("->")[0].split(",")
         lengths: dict[str, int] = {}

@@ -7,9 +7,11 @@ from fakes import FakeDevice, installed
 from yosegi.bench.analysis import performance
 from yosegi.bench.cases import PATTERNS, cases
 from yosegi.bench.machine import bound
+from yosegi.bench.peers import PEERS
 from yosegi.bench.suite import Settings, matches, run
 from yosegi.cli import main
-from yosegi.device import device_named
+from yosegi.device import device_named, devices
+from yosegi.op import OpKind
 
 QUICK = {"sittings": 1, "rounds": 2, "seconds": 0.01, "budget": 0.0}
 
@@ -75,6 +77,11 @@ def test_the_suites_of_the_acceptance_table_are_all_there():
     for name in PATTERNS:
         assert [c.size for c in cases() if c.name == name] == [128, 256, 512, 1024]
     assert {c.suite for c in cases()} >= {"conversion", "precision", "overhead", "memory"}
+    layers = [(c.name, c.size) for c in cases() if c.suite == "convolution"]
+    assert layers == [
+        ("conv2d 3x3", 64 * 56 * 56), ("conv2d 3x3", 8 * 64 * 56 * 56), ("conv2d 3x3 depthwise", 64 * 56 * 56),
+        ("conv2d 7x7 stride 2", 3 * 224 * 224),
+    ]  # fmt: skip
 
 
 def test_every_small_case_is_right_on_the_host_and_the_yardstick():
@@ -82,6 +89,27 @@ def test_every_small_case_is_right_on_the_host_and_the_yardstick():
     document = run(Settings((device_named("cpu"),), pattern=small, **QUICK))
     assert {r.status for r in document.results} == {"ok"}
     assert all(r.of_limit is None or r.of_limit > 0 for r in document.results)
+
+
+@pytest.mark.filterwarnings("default")  # the peers' own
+def test_convolutions_are_right_on_every_device_and_every_peer():
+    """Each computes the same thing, with the weights as a part of its program."""
+    chosen = ",".join(c.id for c in cases() if c.suite == "convolution" and c.size < 300_000)
+    able = tuple(d for d in devices() if OpKind.CONVOLUTION in d.limits.kinds)
+    others = tuple(name for name in PEERS if name != "torch.compile")  # the same, by a compiler that may be missing
+    document = run(Settings(able, against=others, pattern=chosen, **QUICK))
+    assert [(r.contender, r.status, r.reason) for r in document.results if r.status != "ok"] == []
+    assert len(document.results) == 3 * (1 + len(able) + len(others) - len(document.skipped))
+
+
+def test_weights_are_the_same_in_every_call_and_not_inputs():
+    for case in cases():
+        if case.suite == "convolution":
+            (w,), (again,) = case.weights(), case.weights()
+            assert np.array_equal(w, again)
+            assert len(case.inputs(np.random.default_rng(0))) == 1
+        else:
+            assert case.weights() == ()
 
 
 def test_inputs_are_random_and_new_in_every_sitting():

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -374,6 +375,17 @@ def test_rows_are_one_kernel(function: Any, shape: tuple[int, ...]) -> None:
     assert len(groups_of(function(x))) == 1
     for got, wanted in both(function(x)):
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> None:
+    stages = import_module("yosegi.devices.cpu.stages")
+    x = np.random.default_rng(0).normal(size=(64, 1000)).astype(np.float32)
+    region, _ = region_of(ys.nn.softmax(ys.asarray(x) * 2) + 1)
+    assert [call.op.name for call in region.calls] == ["multiply", "softmax", "add"]
+    kernel = stages.compile_region(replace(region, repeats=True), NATIVES, RESULTS)
+    powers = np.exp(2 * x - np.max(2 * x, axis=1, keepdims=True))
+    np.testing.assert_allclose(kernel(x)[0], powers / powers.sum(axis=1, keepdims=True) + 1, rtol=1e-5)
+    assert [name for name in kernel.__globals__ if name.startswith("xn")] == ["xn0"]
 
 
 def test_what_cannot_be_one_kernel_is_several() -> None:

@@ -19,6 +19,9 @@ from yosegi.device import Absent, discovered
 from yosegi.devices import openvino
 from yosegi.devices.openvino import errors, library, models, ops, probe
 from yosegi.devices.openvino.models import Models
+from yosegi.devices.openvino.rows import DTYPES, SINGLE, Row
+from yosegi.devices.openvino.specimens import NOT_TRIED, region_of, specimens
+from yosegi.dtype import bool_, int32
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 from yosegi.health import health
 from yosegi.store import sealed
@@ -46,9 +49,9 @@ def test_inputs_are_read_and_outputs_written_where_they_lie() -> None:
     x, y = ys.asarray(a, copy=False), ys.asarray(b, copy=False)
     region, data = whole(ys.exp(x @ y), x @ y)
     model = DEVICE.compile(region)
-    for _ in range(3):  # bound anew for every call
+    for _ in range(3):
         results = model(*data)
-        request = model._request
+        request = model._request.request
         given = {request.get_input_tensor(n).data.ctypes.data for n in range(2)}
         made = [request.get_output_tensor(n).data.ctypes.data for n in range(2)]
         assert given == {a.ctypes.data, b.ctypes.data}
@@ -62,7 +65,55 @@ def test_memory_that_may_only_be_read_is_read_where_it_lies() -> None:
     region, data = whole(ys.asarray(a, copy=False) * 2)
     model = DEVICE.compile(region)
     np.testing.assert_array_equal(model(*data)[0], a * 2)
-    assert model._request.get_input_tensor(0).data.ctypes.data == a.ctypes.data
+    assert model._request.request.get_input_tensor(0).data.ctypes.data == a.ctypes.data
+
+
+@needed
+def test_a_jitted_function_works_on_the_users_memory() -> None:
+    a, w = numbers(2, 8, 12, 12), ys.asarray(numbers(8, 8, 3, 3))
+    f = ys.jit(lambda x: ys.nn.conv2d(x, w, padding=1))
+    x = ys.asarray(a, copy=False)
+    with ys.options(device=DEVICE.name):
+        for _ in range(3):
+            result = np.asarray(f(x))
+            (replay,) = f._replays.values()
+            request = replay.plan.sole_step.kernels[DEVICE.name]._request.request
+            assert request.get_input_tensor(0).data.ctypes.data == a.ctypes.data
+            assert request.get_output_tensor(0).data.ctypes.data == result.ctypes.data
+
+
+class Counted:
+    """A request that counts how often its tensors are set."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self.inputs = self.outputs = 0
+
+    def set_input_tensor(self, n: int, tensor: Any) -> None:
+        self.inputs += 1
+        self._request.set_input_tensor(n, tensor)
+
+    def set_output_tensor(self, n: int, tensor: Any) -> None:
+        self.outputs += 1
+        self._request.set_output_tensor(n, tensor)
+
+
+@needed
+def test_tensors_are_bound_anew_only_for_other_memory() -> None:
+    region, data = whole(ys.asarray(numbers(40, 40)) * ys.asarray(numbers(40, 40)))
+    model = DEVICE.compile(region)
+    model(*data)
+    counted = model._request.request = Counted(model._request.request)
+    for _ in range(3):  # the same arrays, and results that nobody keeps
+        np.testing.assert_array_equal(model(*data)[0], data[0] * data[1])
+    assert (counted.inputs, counted.outputs) == (0, 0)
+    kept = [model(data[0], other)[0] for other in (numbers(40, 40), numbers(40, 40))]
+    assert counted.inputs == 2  # those that are new
+    assert counted.outputs == 1  # the first of two that are kept has the memory of those before
+    np.testing.assert_array_equal(model(*data)[0], data[0] * data[1])
+    assert counted.inputs == 3
+    assert not np.shares_memory(*kept)
+    np.testing.assert_array_equal(model(data[0][::-1], data[1])[0], data[0][::-1] * data[1])
 
 
 @needed
@@ -130,6 +181,7 @@ def test_constants_are_part_of_the_model() -> None:
 @needed
 def test_a_limit_on_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     real: Any = next(d for d in ys.devices() if d.name == DEVICE.name)
+    real.trim()  # what other tests have left there
     monkeypatch.setattr(real.models.pool, "limit", 10_000)
     with ys.options(device=DEVICE.name):
         np.testing.assert_allclose((ys.asarray(np.ones((100, 100), np.float32)) * 2).numpy(), 2)
@@ -147,7 +199,7 @@ def test_the_precision_is_always_ours() -> None:
     assert chosen["EXECUTION_MODE_HINT"] == "ACCURACY"
     assert chosen["NUM_STREAMS"] == "1"
     region, _ = whole(ys.asarray(numbers(4)) * 2)
-    compiled = DEVICE.compile(region)._request.get_compiled_model()
+    compiled = DEVICE.compile(region)._request.request.get_compiled_model()
     assert "float" in str(compiled.get_property("INFERENCE_PRECISION_HINT"))
     assert "16" not in str(compiled.get_property("INFERENCE_PRECISION_HINT"))
 
@@ -292,12 +344,13 @@ def test_without_the_library_it_is_absent_and_says_how_to_get_it(monkeypatch: py
 def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     trials = []
-    outcomes = {"present": Outcome([["CPU", "a processor"], ["GPU", "a card"]]), "CPU": Outcome(failure="SIGILL"),
-                "GPU": Outcome({"exp float32": "inf instead of nan"})}  # fmt: skip
+    outcomes = {("present",): Outcome([["CPU", "a processor"], ["GPU", "a card"]]),
+                ("wrong_rows", "CPU"): Outcome(failure="SIGILL"),
+                ("wrong_rows", "GPU"): Outcome({"exp float32": "inf instead of nan"})}  # fmt: skip
 
     def attempt(function: str, *arguments: str) -> Outcome:
         trials.append((function.partition(":")[2], *arguments))
-        return outcomes[arguments[0] if arguments else "present"]
+        return outcomes.get(trials[-1], Outcome(None))
 
     monkeypatch.setattr(probe, "attempt", attempt)
     for _ in range(2):
@@ -306,10 +359,36 @@ def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.Mon
         assert (card.name, card.is_gpu, card.description) == ("openvino:1", True, "GPU: a card")
         reason = card.supports(whole(ys.exp(ys.asarray(numbers(3))))[0])
         assert reason == "its exp of float32 was wrong when it was tried here: inf instead of nan"
-    assert trials == [("present",), ("wrong_rows", "CPU"), ("wrong_rows", "GPU")]  # the verdict is kept
-    outcomes["CPU"] = Outcome({})
+    tried = [("present",), ("wrong_rows", "CPU"), ("wrong_rows", "GPU")]
+    assert trials == [*tried, *[("reason_against", "GPU", p) for p in ("f16", "bf16")]]  # the verdict is kept
+    outcomes["wrong_rows", "CPU"] = Outcome({})
     monkeypatch.setattr(probe, "_FAILED_FOR", 0.0)  # but a failure not for ever: the machine may have been too busy
     assert [d.name for d in openvino.discover() if not isinstance(d, Absent)] == ["openvino:0", "openvino:1"]
+
+
+@needed
+def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    plugins = {"CPU": "a processor", "GPU.0": "a card", "GPU.1": "another card", "NPU": "a neural processor"}
+
+    def attempt(function: str, *arguments: str) -> Outcome:
+        if function.endswith(":present"):
+            return Outcome([list(pair) for pair in plugins.items()])
+        if function.endswith(":wrong_rows"):
+            return Outcome({"add float32": "it computes in f16"} if arguments == ("NPU",) else {})
+        return Outcome(None if arguments[0].startswith("GPU") else "no gain")
+
+    monkeypatch.setattr(probe, "attempt", attempt)
+    found = list(openvino.discover())
+    assert [d.name for d in found] == ["openvino:0", "openvino:1", "openvino:2", "openvino:3"]
+    assert [d.models.plugin for d in found] == list(plugins)
+    assert [d.is_gpu for d in found] == [False, True, True, False]
+    assert [d.rank for d in found] == sorted(d.rank for d in found)
+    assert all(description in d.description for d, description in zip(found, plugins.values(), strict=True))
+    assert [len(d.limits.precisions) for d in found] == [0, 2, 2, 0]
+    region = whole(ys.asarray(numbers(3)) + ys.asarray(numbers(3)))[0]
+    reasons = [d.supports(region) for d in found]
+    assert reasons == [None, None, None, "its add of float32 was wrong when it was tried here: it computes in f16"]
 
 
 @needed
@@ -336,8 +415,30 @@ def test_this_machines_rows_are_right() -> None:
 @needed
 def test_the_trial_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setitem(ops.ROWS, "exp", ops.Row(lambda o, call, args: o.exp(args[0]), ops.SINGLE))
+    monkeypatch.setitem(ops.ROWS, "exp", Row(lambda o, call, args: o.exp(args[0]), SINGLE))
     assert probe.wrong_rows("CPU") == {"exp float32": "inf instead of nan"}
+
+
+@needed
+def test_every_row_is_tried_in_every_dtype_that_it_is_for() -> None:
+    tried = {(n.call.op.name, d) for d in DTYPES for n in specimens(d) if DEVICE.supports(region_of([n])[0]) is None}
+    wanted = {(name, d) for name, row in ops.ROWS.items() if name not in NOT_TRIED for d in row.dtypes}
+    never = {("positive", bool_), *[(name, int32) for name in ("tril", "triu", "where")]}  # no such call, or refused
+    never |= {(name, d) for name, d in wanted if name == "scaled_dot_product_attention" and d is bool_}  # its mask's
+    assert wanted - tried == never
+
+
+@needed
+def test_a_row_that_a_plugin_does_not_compile_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = models.translate
+
+    def translate(region: Any) -> Any:
+        if any(call.op.name == "erf" for call in region.calls):
+            raise RuntimeError("Operation Erf is not supported")
+        return real(region)
+
+    monkeypatch.setattr(models, "translate", translate)
+    assert probe.wrong_rows("CPU") == {"erf float32": "[openvino:0] compiling erf: Operation Erf is not supported"}
 
 
 @needed
@@ -404,6 +505,44 @@ def test_many_threads_share_a_model() -> None:
         results = list(pool.map(work, inputs))
     for a, result in zip(inputs, results, strict=True):
         np.testing.assert_allclose(result, np.tanh(a @ w.numpy()) @ w.numpy(), rtol=1e-3, atol=1e-3)
+
+
+@needed
+def test_a_replay_that_is_one_model_is_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = ys.asarray(numbers(16, 16))
+    f = ys.jit(lambda x: ys.tanh(x @ w))
+    x = ys.asarray(numbers(8, 16))
+    with ys.options(device=DEVICE.name):
+        first = f(x).numpy()
+        (replay,) = f._replays.values()
+        assert set(replay.plan.sole_step.kernels) == {DEVICE.name}
+        ran = len(trace.records)
+        np.testing.assert_array_equal(f(x).numpy(), first)
+        assert len(trace.records) == ran
+
+        def fails(*data: Any) -> Any:
+            raise RuntimeError("Check failed")
+
+        monkeypatch.setattr(replay.plan.sole_step.kernels[DEVICE.name], "_request", fails)
+        np.testing.assert_allclose(f(x).numpy(), first, rtol=1e-5)
+        assert (trace.records[-1].device, trace.records[-1].failures[0].kind) == ("cpu", "LaunchFailure")
+        np.testing.assert_allclose(f(x).numpy(), first, rtol=1e-5)
+        assert trace.records[-1].failures[0].kind == "quarantined"
+    health.clear()
+
+
+@needed
+def test_a_replay_of_several_results_beside_a_number_is_called_directly() -> None:
+    w = ys.asarray(numbers(16, 16))
+    f = ys.jit(lambda x, unused: (ys.tanh(x @ w), x - 1))
+    x = ys.asarray(numbers(8, 16))
+    with ys.options(device=DEVICE.name):
+        f(x, 2.0)
+        ran = len(trace.records)
+        product, rest = f(x, 3.0)
+        assert len(trace.records) == ran
+    np.testing.assert_allclose(product.numpy(), np.tanh(x.numpy() @ w.numpy()), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(rest.numpy(), x.numpy() - 1)
 
 
 FORKED = """
@@ -477,8 +616,8 @@ def test_sixty_layers_with_an_op_that_it_lacks_do_not_go_back_and_forth() -> Non
             x = ys.sort(ys.tanh(x @ x), axis=-1)
         (step,) = ys.plan(x).steps
         assert step.device.name == "cpu"
-        assert dict(step.refused)[DEVICE.name] in ("no OpenVINO op for sort", "a piece of 2 ops with so little work is "
-                                                   "not worth a call")  # fmt: skip
+        assert dict(step.refused)[DEVICE.name] in ("its TopK has no place for NaN", "a piece of 2 ops with so little "
+                                                   "work is not worth a call")  # fmt: skip
 
 
 @needed

@@ -39,10 +39,11 @@ class Functions(Protocol):
     def max(self, x: Any, axis: int, /) -> Any: ...
     def mean(self, x: Any, axis: int, /) -> Any: ...
     def convert(self, x: Any, dtype: str, /) -> Any: ...
+    def conv(self, x: Any, w: Any, stride: int, padding: int, groups: int, /) -> Any: ...
 
 
 Program = Callable[..., Any]
-"""The case on a contender's functions and arrays."""
+"""The case on a contender's functions and arrays: its inputs, then its weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Case:
     """The largest error, over the largest value, that is not wrong."""
     multiplies: bool = False
     """Whether a library of products with threads of its own takes part."""
+    weights: Callable[[], tuple[Any, ...]] = tuple
+    """Arrays that are the same in every call, as a model's are: whoever compiles may prepare them."""
 
     @property
     def id(self) -> str:
@@ -83,6 +86,9 @@ def cases(*, large: bool = False) -> Iterator[Case]:
     for rows, columns in ROWS:
         yield _rows("softmax", softmax, rows, columns, "m", 5)
         yield _rows("layer norm", layer_norm, rows, columns, "mvv", 8)
+    for name, layer in LAYERS.items():
+        for batch in layer.batches:
+            yield _convolution(name, layer, batch)
     for name, (pattern, kinds) in PATTERNS.items():
         for n in PATTERN_SQUARES:
             yield _pattern(name, pattern, kinds, n)
@@ -173,6 +179,27 @@ PATTERNS: Final[dict[str, tuple[Program, str]]] = {
 """Program, and what its inputs are: a matrix, a vector, a mask to keep values by, or labels, one hot per row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A convolution of square images by square kernels, padded so that a stride of 1 keeps the size."""
+
+    channels: int
+    outputs: int
+    side: int
+    kernel: int
+    stride: int = 1
+    groups: int = 1
+    batches: tuple[int, ...] = (1,)
+
+
+LAYERS: Final = {
+    "conv2d 3x3": Layer(64, 64, 56, 3, batches=(1, 8)),
+    "conv2d 3x3 depthwise": Layer(64, 64, 56, 3, groups=64),
+    "conv2d 7x7 stride 2": Layer(3, 64, 224, 7, stride=2),
+}
+"""The body of a residual network, that of a mobile one, and the first layer of either."""
+
+
 # Inputs
 
 
@@ -224,6 +251,20 @@ def _sum(suite: str, n: int, dtype: DType) -> Case:
         suite, "sum", n, dtype, lambda f, x: f.sum(x, None),
         lambda rng: (rng.random(n, np.float32).astype(dtype.numpy),),
         float(n), n * dtype.itemsize, _tolerance(dtype, max(16, sqrt(n) / 4)),
+    )  # fmt: skip
+
+
+def _convolution(name: str, layer: Layer, batch: int) -> Case:
+    side, padding = layer.side, layer.kernel // 2
+    kernel = (layer.outputs, layer.channels // layer.groups, layer.kernel, layer.kernel)
+    read = batch * layer.channels * side * side
+    made = batch * layer.outputs * (side // layer.stride) ** 2
+    terms = kernel[1] * layer.kernel**2
+    return Case(
+        "convolution", name, read, float32, lambda f, x, w: f.conv(x, w, layer.stride, padding, layer.groups),
+        lambda rng: (_normal(rng, (batch, layer.channels, side, side), float32),), 2.0 * made * terms,
+        4 * (read + made + layer.outputs * terms), _tolerance(float32, sqrt(terms)), multiplies=True,
+        weights=lambda: (_normal(np.random.default_rng(layer.kernel), kernel, float32),),
     )  # fmt: skip
 
 

@@ -14,10 +14,10 @@ from .runners import NotHere, Runner
 
 
 class _Writer(Protocol):
-    """What writes a model: nodes by their ONNX names, and numbers."""
+    """What writes a model: nodes by their ONNX names, and constants."""
 
     def node(self, kind: str, *operands: _Symbol, **attributes: Any) -> _Symbol: ...
-    def number(self, value: float, like: _Symbol) -> _Symbol: ...
+    def array(self, value: Any) -> _Symbol: ...
 
 
 class _Symbol:
@@ -28,7 +28,7 @@ class _Symbol:
 
     def _with(self, kind: str, other: Any, *, swapped: bool = False) -> _Symbol:
         if not isinstance(other, _Symbol):
-            other = self.writer.number(other, self)
+            other = self.writer.array(np.asarray(other, self.dtype))
         return self.writer.node(kind, *((other, self) if swapped else (self, other)))
 
     def __add__(self, other: Any) -> _Symbol:
@@ -86,6 +86,9 @@ class _Written:
     def convert(self, x: _Symbol, dtype: str) -> _Symbol:
         return x.writer.node("Cast", x, to=as_dtype(dtype).numpy)
 
+    def conv(self, x: _Symbol, w: _Symbol, stride: int, padding: int, groups: int) -> _Symbol:
+        return x.writer.node("Conv", x, w, strides=[stride] * 2, pads=[padding] * 4, group=groups)
+
 
 _FUNCTIONS: Final = _Written()
 
@@ -121,7 +124,8 @@ class _OnnxWriter:
     def model(self, case: Case, inputs: tuple[Any, ...]) -> Any:
         """The whole model, for inputs of these shapes."""
         helper = self.onnx.helper
-        result = case.program(_FUNCTIONS, *[_Symbol(self, f"x{n}", a.dtype) for n, a in enumerate(inputs)])
+        symbols = [_Symbol(self, f"x{n}", a.dtype) for n, a in enumerate(inputs)]
+        result = case.program(_FUNCTIONS, *symbols, *map(self.array, case.weights()))
         given = [self._described(f"x{n}", a.dtype, a.shape) for n, a in enumerate(inputs)]
         made = [self._described(result.value, result.dtype, None)]
         graph = helper.make_graph(self.nodes, "case", given, made, self.constants)
@@ -144,8 +148,8 @@ class _OnnxWriter:
         self.nodes.append(self.onnx.helper.make_node(kind, names, [name], **attributes))
         return _Symbol(self, name, dtype)
 
-    def number(self, value: float, like: _Symbol) -> _Symbol:
-        return _Symbol(self, self._constant(np.asarray(value, like.dtype)), like.dtype)
+    def array(self, value: Any) -> _Symbol:
+        return _Symbol(self, self._constant(value), value.dtype)
 
     def _constant(self, array: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -168,7 +172,8 @@ def openvino_runner(threads: int) -> Runner:
             raise NotHere("it is held to float32 here")
         writer = _OpenvinoWriter()
         parameters = [writer.opset.parameter(a.shape, np.float32) for a in case.inputs(np.random.default_rng(0))]
-        result = case.program(_FUNCTIONS, *[_Symbol(writer, p, np.float32) for p in parameters])
+        symbols = [_Symbol(writer, p, np.float32) for p in parameters]
+        result = case.program(_FUNCTIONS, *symbols, *map(writer.array, case.weights()))
         model = openvino.Model([result.value], parameters)
         request = core.compile_model(model, "CPU", settings).create_infer_request()
 
@@ -193,6 +198,8 @@ class _OpenvinoWriter:
         values = [o.value for o in operands]
         if kind == "MatMul":
             made = self.opset.matmul(*values, False, False)
+        elif kind == "Conv":
+            made = self._conv(*values, **attributes)
         elif kind == "Transpose":
             made = self.opset.transpose(*values, np.array([1, 0]))
         elif kind.startswith("Reduce"):
@@ -203,5 +210,13 @@ class _OpenvinoWriter:
             made = getattr(self.opset, self._NAMES.get(kind, kind.lower()))(*values)
         return _Symbol(self, made, operands[0].dtype)
 
-    def number(self, value: float, like: _Symbol) -> _Symbol:
-        return _Symbol(self, self.opset.constant(np.asarray(value, like.dtype)), like.dtype)
+    def _conv(self, x: Any, w: Any, strides: list[int], pads: list[int], group: int) -> Any:
+        steps = (strides, pads[:2], pads[2:], [1, 1])
+        if group == 1:
+            return self.opset.convolution(x, w, *steps)
+        outputs, *rest = w.get_output_shape(0)
+        split = self.opset.reshape(w, np.array([group, outputs // group, *rest]), False)
+        return self.opset.group_convolution(x, split, *steps)
+
+    def array(self, value: Any) -> _Symbol:
+        return _Symbol(self, self.opset.constant(value), value.dtype)

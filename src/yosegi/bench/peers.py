@@ -18,8 +18,12 @@ from .runners import NotHere, Runner
 
 def numpy_runner() -> Runner:
     """NumPy, op by op: the yardstick of every case."""
-    functions = _numpy_functions()
-    return Runner("numpy", "", False, lambda a: a, lambda case: lambda *x: case.program(functions, *x))
+
+    def prepare(case: Case) -> Callable[..., Any]:
+        weights = case.weights()
+        return lambda *x: case.program(NUMPY_FUNCTIONS, *x, *weights)
+
+    return Runner("numpy", "", False, lambda a: a, prepare)
 
 
 def _numpy_functions() -> Any:
@@ -31,7 +35,19 @@ def _numpy_functions() -> Any:
         max=lambda x, axis: np.max(x, axis=axis, keepdims=True),
         mean=lambda x, axis: np.mean(x, axis=axis, keepdims=True),
         convert=lambda x, dtype: x.astype(as_dtype(dtype).numpy),
+        conv=_numpy_conv,
     )  # fmt: skip
+
+
+def _numpy_conv(x: Any, w: Any, stride: int, padding: int, groups: int) -> Any:
+    """The windows of an image, times the kernel, by groups of channels."""
+    outputs, channels, *kernel = w.shape
+    wide = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[:, :, ::stride, ::stride]
+    windows = windows.reshape(x.shape[0], groups, channels, *windows.shape[2:])
+    made = [np.einsum("nchwij,ocij->nohw", windows[:, g], part, optimize=True)
+            for g, part in enumerate(w.reshape(groups, outputs // groups, channels, *kernel))]  # fmt: skip
+    return np.concatenate(made, axis=1)
 
 
 NUMPY_FUNCTIONS: Final = _numpy_functions()
@@ -56,14 +72,17 @@ def _torch_runner(threads: int, *, compiled: bool) -> Runner:
         max=lambda x, axis: torch.amax(x, dim=axis, keepdim=True),
         mean=lambda x, axis: torch.mean(x, dim=axis, keepdim=True),
         convert=lambda x, dtype: x.to(getattr(torch, dtype)),
+        conv=lambda x, w, stride, padding, groups: torch.conv2d(x, w, None, stride, padding, 1, groups),
     )  # fmt: skip
 
     def prepare(case: Case) -> Callable[..., Any]:
         if case.multiplies and case.dtype.is_half:
             _survived("half_product", case.dtype.name)
 
+        weights = [_torch_from(torch, w) for w in case.weights()]
+
         def program(*inputs: Any) -> Any:
-            return case.program(functions, *inputs)
+            return case.program(functions, *inputs, *weights)
 
         if not compiled:
             return program
@@ -109,10 +128,14 @@ def _jax_runner(threads: int) -> Runner:
         max=lambda x, axis: jnp.max(x, axis=axis, keepdims=True),
         mean=lambda x, axis: jnp.mean(x, axis=axis, keepdims=True),
         convert=lambda x, dtype: x.astype(dtype),
+        conv=lambda x, w, stride, padding, groups: jax.lax.conv_general_dilated(
+            x, w, (stride, stride), ((padding, padding),) * 2, feature_group_count=groups
+        ),
     )  # fmt: skip
 
     def prepare(case: Case) -> Callable[..., Any]:
-        jitted = jax.jit(lambda *inputs: case.program(functions, *inputs))
+        weights = [jnp.asarray(w) for w in case.weights()]
+        jitted = jax.jit(lambda *inputs: case.program(functions, *inputs, *weights))
         return lambda *inputs: jitted(*inputs).block_until_ready()
 
     return Runner("jax", "", False, jnp.asarray, prepare, turn=lambda: jax.enable_x64(True))

@@ -61,13 +61,19 @@ def of_device(device: Device, mode: str) -> Runner:
         return Runner(device.name, mode, True, lambda a: a, lambda case: _finished(sent, device), turn=turn)
     if mode == DOWNLOAD:
         return Runner(device.name, mode, True, device.from_host, lambda case: device.to_host)
-    return Runner(device.name, mode, True, sent, lambda case: _WAYS[mode](case.program, device), turn=turn)
+    return Runner(device.name, mode, True, sent, lambda case: _WAYS[mode](with_weights(case), device), turn=turn)
+
+
+def with_weights(case: Case) -> Program:
+    """The case's program as one of its inputs alone."""
+    weights = [asarray(w) for w in case.weights()]
+    return (lambda f, *inputs: case.program(f, *inputs, *weights)) if weights else case.program
 
 
 def elsewhere(device: Device, case: Case, inputs: list[Any]) -> str | None:
     """Why a case, asked of a device, would be run by another; `None` if it runs there."""
     with options(device=device.name):
-        steps = explain(case.program(FUNCTIONS, *inputs)).to_json()["steps"]
+        steps = explain(with_weights(case)(FUNCTIONS, *inputs)).to_json()["steps"]
     for step in steps:
         if step["device"] != device.name:
             reasons = [r["reason"] for r in step["refused"] if r["device"] == device.name]
@@ -158,6 +164,9 @@ class _Own:
 
     def convert(self, x: Any, dtype: str) -> Any:
         return x.astype(dtype)
+
+    def conv(self, x: Any, w: Any, stride: int, padding: int, groups: int) -> Any:
+        return REGISTRY["conv"](x, w, stride=stride, padding=padding, groups=groups)
 
 
 class _OneByOne:

@@ -204,7 +204,8 @@ def matches(case: Case, pattern: str) -> bool:
 def _checked(case: Case, settings: Settings, others: Sequence[Runner]) -> list[_Entry]:
     inputs = case.inputs(np.random.default_rng(0))
     with np.errstate(all="ignore"):
-        expected = np.asarray(case.program(_EXACT, *[a.astype(np.float64) for a in inputs]), np.float64)
+        exact = [a.astype(np.float64) for a in (*inputs, *case.weights())]
+        expected = np.asarray(case.program(_EXACT, *exact), np.float64)
     group = [_Entry(case, numpy_runner(), None), *_on_devices(case, settings)]
     if case.suite not in _WITHOUT_PEERS:
         group += [_Entry(case, peer, None) for peer in others]

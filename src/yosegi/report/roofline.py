@@ -19,6 +19,7 @@ _SUITES: Final = {
     "matmul": ("square", "products"),
     "elementwise": ("circle", "elementwise"),
     "reduction": ("triangle-up", "reductions"),
+    "convolution": ("triangle-down", "convolutions"),
     "patterns": ("diamond", "fused patterns"),
     "precision": ("cross", "other precisions"),
 }

@@ -17,7 +17,7 @@ from .digest import Digest, Group, speed_over
 from .parts import Figure, Row, Section, Table
 from .units import count, figures, percent, rate, seconds, short
 
-SUITES: Final = ("matmul", "elementwise", "reduction")
+SUITES: Final = ("matmul", "elementwise", "reduction", "convolution")
 MOST_FIGURES: Final = 24
 _HEIGHT: Final = 250
 _MUCH: Final = 4

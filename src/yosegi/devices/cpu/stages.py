@@ -13,7 +13,7 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded, expands
+from ...codegen.llvm.expand import expanded, expands, in_parts
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
 from ...fuse import Region, multiplies
@@ -29,6 +29,7 @@ _COMPILING: Final = 0.015
 
 def compile_region(region: Region, natives: Natives, results: Results, body: Body = reference_body) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
+    region = in_parts(region)
     saved = _saved(region.calls)
     if natives.reason is not None or not saved:
         return numpy_function(region, body=body)

@@ -20,7 +20,7 @@ def discover() -> Iterable[Device | Absent]:
     found: list[Device | Absent] = []
     for number, told in enumerate(known["plugins"]):
         if told["failure"] is None:
-            found.append(OpenVINO(told["plugin"], number, told["description"], told["wrong"]))
+            found.append(OpenVINO(told["plugin"], number, told["description"], told["wrong"], told["against"]))
         else:
             reason = f"{told['plugin']}: a trial in a child process failed: {told['failure']}"
             found.append(Absent(f"openvino:{number}", reason))

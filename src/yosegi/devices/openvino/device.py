@@ -9,12 +9,15 @@ from typing import Any, Final
 from ...device import Kernel, Limits, Partitions, host_device
 from ...fuse import Region
 from ...memory import HOST
-from ...op import OpKind
+from ...op import REGISTRY, OpKind
+from ...precision import Precision
+from .library import REDUCED
 from .models import Models
+from .ops import NATIVES, ROWS
 from .rows import DTYPES
 from .translate import why_not
 
-_KINDS: Final = frozenset({OpKind.SOURCE, OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.LINEAR_ALGEBRA})
+_KINDS: Final = frozenset({OpKind.SOURCE, *[REGISTRY[name].kind for name in ROWS]})
 _PARTITIONS: Final = Partitions(least_work=20_000_000, least_products=2, most=8)
 
 
@@ -24,18 +27,29 @@ class OpenVINO:
     space = HOST
     is_volatile = False
     coalesces = True
-    limits = Limits(DTYPES, _KINDS, compiles_slowly=True, partitions=_PARTITIONS)
 
-    def __init__(self, plugin: str, number: int, description: str, wrong: Mapping[str, str]) -> None:
+    def __init__(
+        self, plugin: str, number: int, description: str, wrong: Mapping[str, str], against: Mapping[str, str]
+    ) -> None:
+        """What was found when it was tried: the rows that were `wrong` ("op dtype") and how, and what speaks `against`
+        lower precisions, by their names."""
         self.name = f"openvino:{number}"
         self.rank = 200 + number
         self.is_gpu = plugin.startswith("GPU")
-        self.description = f"{plugin}: {description}"
+        self.description = "; ".join([f"{plugin}: {description}", *[f"no {p}: {why}" for p, why in against.items()]])
+        precisions = frozenset(p for p in REDUCED if p.value not in against)
+        self.limits = Limits(
+            DTYPES, _KINDS, NATIVES, compiles_slowly=True, partitions=_PARTITIONS, precisions=precisions
+        )
         self._wrong = wrong
+        self._against = against
         self.models = Models(self.name, plugin)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
+        if region.precision is not Precision.FULL and region.precision not in self.limits.precisions:
+            name = region.precision.value
+            return f"no {name}: {self._against.get(name, 'it has no such precision')}"
         for call in region.calls if self._wrong else ():
             for dtype in {s.dtype.name for s in call.inputs}:
                 told = self._wrong.get(f"{call.op.name} {dtype}")

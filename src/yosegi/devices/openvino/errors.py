@@ -20,14 +20,15 @@ def translated(kind: type[DeviceFailure], doing: str) -> Iterator[None]:
         yield
     except DeviceFailure:
         raise
-    except MemoryError as error:
-        raise OutOfMemory(f"{doing}: the system has no memory left") from error
     except Exception as error:
-        raise failure(kind, str(error).strip() or type(error).__name__, doing) from error
+        raise failure(kind, error, doing) from error
 
 
-def failure(kind: type[DeviceFailure], text: str, doing: str) -> DeviceFailure:
-    """The failure that a message of OpenVINO means. Its last line says what went wrong, those before where."""
+def failure(kind: type[DeviceFailure], error: Exception, doing: str) -> DeviceFailure:
+    """The failure that an exception means. Of a message the last line says what went wrong, those before where."""
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{doing}: the system has no memory left")
+    text = str(error).strip() or type(error).__name__
     said = f"{doing}: {text.splitlines()[-1]}"
     if any(words in text for words in _NO_MEMORY):
         return OutOfMemory(said)

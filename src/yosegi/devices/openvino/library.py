@@ -15,6 +15,11 @@ import sys
 from functools import cache
 from typing import Any, Final
 
+from ...precision import Precision
+
+REDUCED: Final = (Precision.F16, Precision.BF16)
+"""The precisions below float32 that OpenVINO has, where its plugin has them."""
+_HINTS: Final = {Precision.FULL: "f32", Precision.F16: "f16", Precision.BF16: "bf16"}
 _TELEMETRY: Final = "openvino_telemetry"
 
 
@@ -51,11 +56,11 @@ def core() -> Any:
     return made
 
 
-def settings(plugin: str) -> dict[str, Any]:
+def settings(plugin: str, precision: Precision = Precision.FULL) -> dict[str, Any]:
     """How models are compiled for a plugin ("CPU", "GPU", …), out of what that plugin knows."""
     wanted = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "EXECUTION_MODE_HINT": "ACCURACY",
+        "INFERENCE_PRECISION_HINT": _HINTS[precision],
+        "EXECUTION_MODE_HINT": "ACCURACY" if precision is Precision.FULL else "PERFORMANCE",
         "CPU_DENORMALS_OPTIMIZATION": False,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",

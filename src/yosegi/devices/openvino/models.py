@@ -7,21 +7,21 @@ used for the longest time is put away, and compiled again if it must be.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from ...errors import CompileFailure, LaunchFailure
+from ...errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure
 from ...fuse import Region
 from ...memory.pool import memory_limit
 from . import blobs
-from .errors import translated
+from .errors import failure, translated
 from .library import core, settings
 from .ports import host_pool
+from .requests import Request
 from .translate import Translation, translate
 
 LIVE: Final = 96  # each holds two idle threads and 2 MB
@@ -37,8 +37,15 @@ class Models:
         self.pool = host_pool(memory_limit(name))
         self.compiled = 0
         self.loaded = 0
+        self.is_forked = False
         self._known: WeakValueDictionary[Any, Model] = WeakValueDictionary()
         self._lock = Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """In a forked child OpenVINO's threads are not there: whoever calls a model would wait for ever."""
+        self.is_forked = True
 
     def get(self, region: Region) -> Model:
         """The model of a region, ready to run. Regions that are the same work share one."""
@@ -63,7 +70,7 @@ class Models:
 
     def request_for(self, region: Region, model: Any) -> Any:
         """A request to run a region: of a compiled model from disk if it is there, else compiled and kept there."""
-        chosen = settings(self.plugin)
+        chosen = settings(self.plugin, region.precision)
         place = blobs.place_of(region, self.plugin, chosen)
         found = None if place is None else blobs.load(place, self.plugin, chosen)
         if found is not None:
@@ -85,7 +92,7 @@ class Model:
         self._running = f"[{models.name}] running {region}"
         self._lock = Lock()  # a request is for one thread at a time
         self._translation: Translation | None = None
-        self._request: Any = None
+        self._request: Request | None = None
         self._put_away_at = float("-inf")
         self.last_used = time.monotonic()
 
@@ -107,27 +114,19 @@ class Model:
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it on host arrays. Its results are new arrays, or inputs as they are."""
+        if self._models.is_forked:
+            raise DeviceLost(f"[{self._models.name}] its driver was loaded before this process was forked")
         with self._lock:
-            translation = self._prepared()
+            translation = self._translation or self._prepared()
             self.last_used = time.monotonic()
-            with translated(LaunchFailure, self._running):
-                return self._run(translation, data)
-
-    def _run(self, translation: Translation, data: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self._request is None:  # every output is an input
-            return tuple([data[n] for n, _ in translation.outputs])
-        read = [np.asarray(data[i], order="C") for i, _ in translation.inputs]
-        for n, (_, port) in enumerate(translation.inputs):
-            self._request.set_input_tensor(n, port.tensor_on(read[n]))
-        results: list[Any] = []
-        for n, wanted in translation.outputs:
-            if wanted is None:
-                results.append(data[n])
-            else:
-                results.append(wanted.new(self._models.pool))
-                self._request.set_output_tensor(n, wanted.tensor_on(results[-1]))
-        self._request.infer(share_outputs=True)
-        return tuple(results)
+            try:
+                if self._request is not None:
+                    return self._request(data)
+            except DeviceFailure:
+                raise
+            except Exception as error:
+                raise failure(LaunchFailure, error, self._running) from error
+            return tuple([data[n] for n, _ in translation.outputs])  # every output is an input
 
     def _prepared(self) -> Translation:
         if self._translation is None:
@@ -137,6 +136,7 @@ class Model:
                 translation = translate(self._region)
                 if translation.model is not None:
                     self._models.make_room()
-                    self._request = self._models.request_for(self._region, translation.model)
+                    request = self._models.request_for(self._region, translation.model)
+                    self._request = Request(request, translation, self._models.pool)
             self._translation = replace(translation, model=None)  # it is compiled: what it was made from can go
         return self._translation

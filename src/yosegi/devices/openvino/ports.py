@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ...dtype import bfloat16
 from ...memory.pool import Block, Pool
-from ...node import Shape, Spec
+from ...node import Spec
 from .library import openvino, opset
 
 TYPES: Final = {
@@ -23,21 +24,23 @@ class Port:
 
     def __init__(self, spec: Spec) -> None:
         ov = openvino()
+        self.nbytes = spec.nbytes
         self._spec = spec
         self._shape = ov.Shape(spec.shape)
         self._type = getattr(ov.Type, TYPES[spec.dtype.name])
         self._tensor = ov.Tensor
         self._is_foreign = spec.dtype is bfloat16  # to OpenVINO's bindings, and to NumPy's interface
-        self._code = "<u2" if self._is_foreign else spec.dtype.numpy.str
+        self._bytes = ctypes.c_char * spec.nbytes
 
     def tensor_on(self, array: Any) -> Any:
         """A tensor on the memory of an array, which must be contiguous, and stay as long as the tensor is used."""
         return self._tensor(array.view(np.uint16) if self._is_foreign else array, self._shape, self._type)
 
-    def new(self, pool: Pool) -> Any:
-        """An array of the pool's memory, for values that will be written."""
-        made = np.asarray(_Exposed(pool.take(self._spec.nbytes), self._spec.shape, self._code))
-        return made.view(self._spec.dtype.numpy) if self._is_foreign else made
+    def array_on(self, block: Block) -> Any:
+        """An array on the memory of a block, which does not go back to its pool before the array is gone."""
+        raw: Any = self._bytes.from_address(block.memory.address)
+        raw.block = block
+        return np.ndarray(self._spec.shape, self._spec.dtype.numpy, raw)
 
     def parameter(self) -> Any:
         """The node of a model that stands for this input."""
@@ -49,15 +52,6 @@ class Memory(NamedTuple):
 
     raw: Any
     address: int
-
-
-class _Exposed:
-    """A block's memory for NumPy. An array made of this keeps the block from going back to its pool."""
-
-    def __init__(self, block: Block, shape: Shape, code: str) -> None:
-        self.block = block
-        data = (block.memory.address, False)
-        self.__array_interface__ = {"data": data, "shape": shape, "typestr": code, "version": 3}
 
 
 def host_pool(limit: int | None) -> Pool:

@@ -51,13 +51,17 @@ class Row:
     """Why this call of the op cannot be had, if it cannot."""
     takes_places: bool = False
     """Whether its inputs after the first are positions, in a dtype of their own."""
+    gives_places: bool = False
+    """Whether its result is positions."""
+    sums: bool = False
+    """Whether it adds values up, so that its error is relative to the largest of its results, not to each."""
 
 
 def refusal(row: Row, graph: Graph, entry: int) -> str | None:
     """Why a call cannot be had through its row."""
     call = graph.calls[entry]
     inputs = call.inputs[:1] if row.takes_places else call.inputs
-    for s in (*inputs, *call.outputs):
+    for s in (*inputs, *(() if row.gives_places else call.outputs)):
         if s.dtype not in DTYPES:
             return _UNKNOWN.get(s.dtype.kind, "") or f"it would keep {s.dtype.name} in another integer type"
         if not s.size:

@@ -1,0 +1,182 @@
+"""Rows of the op table for elementwise ops. Where OpenVINO's own op is wrong, the row builds something else.
+
+Its exp makes infinity of NaN and of results above 2.6e38; its max, min and comparisons by greater lose NaN; its relu
+makes 0 of NaN; its erf has no digits near 0. Other functions it does not have are made of those that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, log
+from typing import Any, Final
+
+from ...codegen.error_function import SINGLE as ERF
+from ...dtype import bool_, float32, int32
+from ...graph import Graph
+from ...node import Call
+from .rows import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, Builder, Row, is_nan, number
+
+_LARGE: Final = 87.0  # above, what its exp makes is wrong, or about to be
+_SHIFT: Final = 64.0  # taken from an exponent above that, no digit of it is lost
+
+
+def as_it_is(name: str) -> Builder:
+    """OpenVINO's op of this name, on the same inputs."""
+    return lambda o, call, args: getattr(o, name)(*args)
+
+
+def each(function: Callable[..., Any]) -> Builder:
+    """A builder from a function of the opset and the inputs."""
+    return lambda o, call, args: function(o, *args)
+
+
+# Functions
+
+
+def _exp(o: Any, x: Any) -> Any:
+    large = o.less(number(o, _LARGE, x), x)
+    made = o.exp(o.select(large, o.subtract(x, number(o, _SHIFT, x)), x))
+    made = o.multiply(made, o.select(large, number(o, exp(_SHIFT), x), number(o, 1, x)))
+    return o.select(is_nan(o, x), x, made)
+
+
+def _expm1(o: Any, x: Any) -> Any:
+    """Near 0 by the tangent of half the angle: 2t / (1 - t), in which no digits cancel."""
+    t, one = o.tanh(o.multiply(x, number(o, 0.5, x))), number(o, 1, x)
+    near = o.divide(o.add(t, t), o.subtract(one, t))
+    return o.select(o.less(o.abs(x), one), near, o.subtract(_exp(o, x), one))
+
+
+def _log1p(o: Any, x: Any) -> Any:
+    """The logarithm of 1 + x as it is rounded, and what the rounding took."""
+    one = number(o, 1, x)
+    whole = o.add(x, one)
+    made = o.log(whole)
+    lost = o.divide(o.subtract(o.subtract(whole, one), x), whole)
+    is_finite = o.less(o.abs(made), number(o, float("inf"), x))
+    return o.subtract(made, o.select(is_finite, lost, number(o, 0, x)))
+
+
+def _logaddexp(o: Any, a: Any, b: Any) -> Any:
+    larger = o.select(o.less_equal(b, a), a, b)
+    apart = o.select(o.equal(a, b), number(o, 0, a), o.negative(o.abs(o.subtract(a, b))))  # infinities are not apart
+    # With the selection in between it does not see log(exp(x) + 1), of which it would make a softplus without digits.
+    share = o.select(is_nan(o, apart), apart, o.exp(apart))
+    return o.add(larger, _log1p(o, share))
+
+
+def _erf(o: Any, x: Any) -> Any:
+    square = o.multiply(x, x)
+    near = number(o, ERF.near[-1], x)
+    for coefficient in ERF.near[-2::-1]:
+        near = o.add(o.multiply(near, square), number(o, coefficient, x))
+    return o.select(o.less(o.abs(x), number(o, 1, x)), o.add(o.multiply(near, x), x), o.erf(x))
+
+
+def _relu(o: Any, x: Any) -> Any:
+    return o.select(o.less_equal(x, number(o, 0, x)), number(o, 0, x), x)
+
+
+def _extreme(name: str) -> Builder:
+    def build(o: Any, call: Call, args: Sequence[Any]) -> Any:
+        made = getattr(o, name)(*args)
+        for x in args if call.spec.dtype.is_float else ():
+            if not (x.get_type_name() == "Constant" and (x.data == x.data).all()):
+                made = o.select(is_nan(o, x), x, made)  # it gives the other one
+        return made
+
+    return build
+
+
+def _truncated(o: Any, x: Any) -> Any:
+    return o.select(o.less(x, number(o, 0, x)), o.ceiling(x), o.floor(x))
+
+
+UNARY: Final[dict[str, Row]] = {
+    "abs": Row(as_it_is("abs"), FLOATS),
+    "negative": Row(as_it_is("negative"), FLOATS),
+    "sign": Row(as_it_is("sign"), FLOATS),
+    "floor": Row(as_it_is("floor"), FLOATS),
+    "ceil": Row(as_it_is("ceiling"), FLOATS),
+    "trunc": Row(each(_truncated), FLOATS),
+    "round": Row(each(lambda o, x: o.round(x, "HALF_TO_EVEN")), FLOATS),
+    "isnan": Row(each(is_nan), FLOATS),
+    "isinf": Row(each(lambda o, x: o.equal(o.abs(x), number(o, float("inf"), x))), FLOATS),
+    "isfinite": Row(each(lambda o, x: o.less(o.abs(x), number(o, float("inf"), x))), FLOATS),
+    "square": Row(each(lambda o, x: o.multiply(x, x)), SINGLE),
+    "reciprocal": Row(each(lambda o, x: o.divide(number(o, 1, x), x)), SINGLE),
+    "sqrt": Row(as_it_is("sqrt"), SINGLE),
+    "exp": Row(each(_exp), SINGLE),
+    "expm1": Row(each(_expm1), SINGLE),
+    "log": Row(as_it_is("log"), SINGLE),
+    "log1p": Row(each(_log1p), SINGLE),
+    "log2": Row(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(2), x))), SINGLE),
+    "log10": Row(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(10), x))), SINGLE),
+    "sin": Row(as_it_is("sin"), SINGLE),
+    "cos": Row(as_it_is("cos"), SINGLE),
+    "tan": Row(as_it_is("tan"), SINGLE),
+    "asin": Row(as_it_is("asin"), SINGLE),
+    "acos": Row(as_it_is("acos"), SINGLE),
+    "atan": Row(as_it_is("atan"), SINGLE),
+    "sinh": Row(as_it_is("sinh"), SINGLE),
+    "cosh": Row(as_it_is("cosh"), SINGLE),
+    "tanh": Row(as_it_is("tanh"), SINGLE),
+    "asinh": Row(as_it_is("asinh"), SINGLE),
+    "acosh": Row(as_it_is("acosh"), SINGLE),
+    "atanh": Row(as_it_is("atanh"), SINGLE),
+    "relu": Row(each(_relu), FLOATS),
+    "sigmoid": Row(as_it_is("sigmoid"), SINGLE),
+    "erf": Row(each(_erf), SINGLE),
+    "logical_not": Row(as_it_is("logical_not"), BOOL),
+    "bitwise_invert": Row(as_it_is("logical_not"), BOOL),
+}
+
+BINARY: Final[dict[str, Row]] = {
+    "add": Row(as_it_is("add"), SINGLE),
+    "subtract": Row(as_it_is("subtract"), SINGLE),
+    "multiply": Row(as_it_is("multiply"), SINGLE),
+    "divide": Row(as_it_is("divide"), SINGLE),
+    "pow": Row(as_it_is("power"), SINGLE),
+    "logaddexp": Row(each(_logaddexp), SINGLE, sums=True),
+    "maximum": Row(_extreme("maximum"), COMPARED - BOOL),
+    "minimum": Row(_extreme("minimum"), COMPARED - BOOL),
+    "equal": Row(as_it_is("equal"), COMPARED),
+    "not_equal": Row(as_it_is("not_equal"), COMPARED),
+    "less": Row(as_it_is("less"), COMPARED),
+    "less_equal": Row(as_it_is("less_equal"), COMPARED),
+    "greater": Row(each(lambda o, a, b: o.less(b, a)), COMPARED),  # its own says that every number is above NaN
+    "greater_equal": Row(each(lambda o, a, b: o.less_equal(b, a)), COMPARED),
+    "logical_and": Row(as_it_is("logical_and"), BOOL),
+    "logical_or": Row(as_it_is("logical_or"), BOOL),
+    "logical_xor": Row(as_it_is("logical_xor"), BOOL),
+    "bitwise_and": Row(as_it_is("logical_and"), BOOL),
+    "bitwise_or": Row(as_it_is("logical_or"), BOOL),
+    "bitwise_xor": Row(as_it_is("logical_xor"), BOOL),
+}
+
+
+# Casts and selection
+
+
+def _converted(o: Any, call: Call, args: Sequence[Any]) -> Any:
+    if call.spec.dtype is bool_:
+        return o.not_equal(args[0], number(o, 0, args[0]))
+    return o.convert(args[0], "f32" if call.spec.dtype is float32 else "i32")
+
+
+def _not_converted(graph: Graph, entry: int) -> str | None:
+    source, target = graph.calls[entry].inputs[0].dtype, graph.calls[entry].spec.dtype
+    exact = target in (float32, bool_) or (target is int32 and (source is bool_ or source.is_integer))
+    return None if exact else f"it might not round {source.name} to {target.name}"
+
+
+def _no_wide_integers(graph: Graph, entry: int) -> str | None:
+    call = graph.calls[entry]
+    wide = call.spec.dtype.is_integer and call.spec.dtype.bits > 8
+    return f"it might select {call.spec.dtype.name} in float32" if wide else None
+
+
+SELECTION: Final[dict[str, Row]] = {
+    "convert": Row(_converted, DTYPES, _not_converted),
+    "where": Row(as_it_is("select"), DTYPES, _no_wide_integers),
+}
