@@ -157,7 +157,7 @@ class Fused:
             if _LIBRARY in ways:
                 return _LIBRARY
             has_library = all(self._machine.has_library(call) for call in calls)
-            if _SEPARATE in ways and (has_library or any(p.row_values for p in products)):
+            if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
         return prior(products[0])
 

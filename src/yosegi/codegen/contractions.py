@@ -70,6 +70,11 @@ class Contraction:
         return len(self.columns) == 1 and all(o.strides[self.columns[0].axis] == 1 for o in self.outputs)
 
     @property
+    def prepares(self) -> bool:
+        """Whether its operands are computed on their way: for each tile of the result anew."""
+        return not (isinstance(self.left, Read) and isinstance(self.right, Read))
+
+    @property
     def row_values(self) -> tuple[Folded, ...]:
         """What has to be known of the left operand's rows before the product, in an order in which it can be made."""
         return tuple(p for p in parts_of(self.left) if isinstance(p, Folded))
