@@ -26,7 +26,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
-LIMITS = {"devices": 40, "chain": 60, "memory": 50, "matmul": 55, "transfer": 30, "chaos": 50, "tests": 150}
+LIMITS = {
+    "devices": 40, "chain": 60, "memory": 50, "matmul": 55, "kernels": 150, "transfer": 30, "chaos": 50, "tests": 150,
+}  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
 
 Row = dict[str, Any]
@@ -285,6 +287,13 @@ def matmul() -> None:
                      host_us=host, torch_us=other, torch_tflops=2 * n**3 / other / 1e6, ratio=other / us)  # fmt: skip
 
             attempted(f"matmul {n} {name} {precision.value}", work)
+
+
+def kernels() -> None:
+    """Every way to compute products and patterns."""
+    from gpu_kernels import all_ways
+
+    all_ways(Ours(), told, attempted)
 
 
 def transfer() -> None:

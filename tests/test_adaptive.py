@@ -94,6 +94,16 @@ def test_loops_beside_products_run_as_always() -> None:
     assert [s.candidate.precision for s in plan.steps] == [Precision.BF16, Precision.FULL]
 
 
+def test_products_inside_composites_are_looked_at_too() -> None:
+    device = Reduced(Precision.BF16, natives=frozenset({"linear"}))
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):
+        ys.nn.linear(ys.asarray(A), ys.asarray(B)).numpy()
+        assert Precision.BF16 in device.ran
+        left, right = CANCELLING
+        got = ys.nn.linear(ys.asarray(left), ys.asarray(right.T.copy())).numpy()
+    assert hostile.true_error(got, left.astype(float) @ right.astype(float), by_norm=True) <= 1e-2
+
+
 def test_float64_is_not_looked_at() -> None:
     device = Reduced(Precision.BF16)
     with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):

@@ -41,7 +41,8 @@ def test_it_keeps_its_name_in_the_graph_and_comes_apart_in_the_plan():
     y = ys.nn.softmax(ys.asarray(X))
     graph = graph_of(capture([y._node])[0])
     assert [c.op.name for c in graph.calls] == ["leaf", "softmax"]
-    assert ops_of(y) == ["max", "subtract", "exp", "sum", "divide"]
+    with ys.options(device="cpu"):
+        assert ops_of(y) == ["max", "subtract", "exp", "sum", "divide"]
 
 
 def test_its_spec_is_that_of_its_parts():
@@ -79,8 +80,8 @@ def test_explain_tells_the_composites():
         assert "step 0 on cpu: multiply softmax(max subtract exp sum divide) multiply\n" in str(ys.explain(few))
         many = str(ys.explain(ys.nn.softmax(ys.nn.layer_norm(ys.tanh(x)))))
         assert "step 0 on cpu: tanh layer_norm softmax (14 ops)\n" in many
-    assert ys.explain(ys.nn.softmax(x)).to_json()["steps"][0]["composites"] == ["softmax"] * 5
-    assert "softmax(" in ys.explain(ys.nn.softmax(x))._repr_html_()
+        assert ys.explain(ys.nn.softmax(x)).to_json()["steps"][0]["composites"] == ["softmax"] * 5
+        assert "softmax(" in ys.explain(ys.nn.softmax(x))._repr_html_()
 
 
 def test_numbers_inside_are_constants_of_the_program():
@@ -282,12 +283,12 @@ def test_a_device_that_has_it_not_is_passed_over():
 
 def test_one_that_was_left_whole_for_nobody_comes_in_parts():
     """A device that has it may yet get nothing: to the others it is what it is made of."""
-    picky, other = ModelCompiler(natives=SOFTMAX, launch=1.0), FakeDevice()
+    picky, other = ModelCompiler(natives=frozenset({"elu"}), launch=1.0), FakeDevice()
     big = ys.asarray(RNG.normal(size=(400, 400)))
     with installed(picky, other), ys.options(device="auto"):
-        steps = ys.explain(ys.nn.softmax(big)).to_json()["steps"]
+        steps = ys.explain(ys.nn.elu(big)).to_json()["steps"]
     assert {step["device"] for step in steps} == {other.name}
-    assert [op for step in steps for op in step["ops"]] == ["max", "subtract", "exp", "sum", "divide"]
+    assert [op for step in steps for op in step["ops"]] == ["greater", "where", "expm1", "where"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import log2
-from threading import Lock
+from threading import RLock
 from time import perf_counter, sleep
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ class Choices:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
         self._stored = Programs("choices", identity)
         self._known: dict[str, Verdict] = {}
-        self._lock = Lock()
+        self._lock = RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -93,7 +93,7 @@ class Choices:
         name = self._stored.name(kind)
         if current().deterministic:
             return _first(candidates, trial)
-        with self._lock:  # two that measure at the same time would measure each other
+        with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
             known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
             refused: dict[str, str] = {}
             if known is not None and known.winner is not None and known.winner in candidates:
@@ -108,6 +108,18 @@ class Choices:
                 self._write(kind, chosen.verdict)
                 _decided[name] = chosen.verdict.winner
             return chosen
+
+    def known(self, kind: str) -> Verdict | None:
+        """What was found for work of a kind, here or by an earlier process."""
+        if current().deterministic:
+            return None
+        with self._lock:
+            name = self._stored.name(kind)
+            found = self._known.get(kind) or _adopted.get(name) or self._read(kind)
+            if found is not None and found.winner is not None:
+                self._known[kind] = found
+                _decided[name] = found.winner
+            return found
 
     def _read(self, kind: str) -> Verdict | None:
         """What an earlier process has found. A file that does not tell is set aside."""
@@ -128,7 +140,7 @@ class Choices:
 
     def _after_fork(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not there."""
-        self._lock = Lock()
+        self._lock = RLock()
 
 
 _decided: Final[dict[str, str]] = {}

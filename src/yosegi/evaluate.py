@@ -98,7 +98,8 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
     options = current()
     chain = chain_named(options.device)
-    plan = _placed(graph, chain, chain, repeats)
+    takers = () if options.policy.precisions else chain  # what is inside a composite has no precision of its own
+    plan = _placed(graph, takers, chain, repeats)
     if is_whole_in_vain(plan):
         plan = _placed(graph, (), chain, repeats)
     if options.device != "auto":

@@ -7,15 +7,17 @@ folded and shared like anything else: what a composite computes and what its gra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .candidates import refusal
 from .composite import decomposed
 from .device import Device
-from .fuse import Region, RegionKind
+from .fuse import Region, RegionKind, is_constant
 from .graph import Graph
 from .node import Call
 from .op import leaf_call
 from .plan import Plan
+from .simplify import simplify
 
 
 def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
@@ -64,6 +66,20 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
     alone = Graph(calls, (*[()] * last, inputs), (last,))
     region = Region(alone, RegionKind.OPAQUE, (last,), inputs, (last,))
     return any(refusal(device, region) is None for device in having)
+
+
+def in_parts(region: Region) -> Region:
+    """A region with its composites replaced by what they are made of, in a graph of its own."""
+    read = dict.fromkeys(a for n in region.nodes for a in region.graph.args[n])
+    constants = [a for a in read if a not in region.inputs and a not in region.nodes and is_constant(region.graph, a)]
+    entries = (*region.inputs, *constants, *region.nodes)
+    at = {entry: n for n, entry in enumerate(entries)}
+    calls = [leaf_call(region.graph.calls[e].spec) if e in region.inputs else region.graph.calls[e] for e in entries]
+    args = [() if e in region.inputs else tuple([at[a] for a in region.graph.args[e]]) for e in entries]
+    graph = simplify(expand(Graph(tuple(calls), tuple(args), tuple([at[o] for o in region.outputs])), ()))
+    inputs = graph.inputs
+    nodes = tuple(n for n in range(len(graph.calls)) if n not in inputs)
+    return replace(region, graph=graph, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=inputs, outputs=graph.outputs)
 
 
 def is_whole_in_vain(plan: Plan) -> bool:

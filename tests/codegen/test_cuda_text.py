@@ -9,21 +9,25 @@ import numpy as np
 import pytest
 
 import cuda_code
+import emulation
 import yosegi as ys
 from opencl_regions import numbers, regions
 from samples import SAMPLES, calls
 from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
 from values import Array, same
+from yosegi.codegen.attention import attention_kernel
 from yosegi.codegen.copies import copy_kernel
 from yosegi.codegen.dialect import Target
 from yosegi.codegen.kernels import Inputs
 from yosegi.codegen.loops import loop
 from yosegi.codegen.moves import moves
+from yosegi.codegen.pieces import Rest, pieces, rendered, variants
 from yosegi.codegen.reductions import reduction, second_stage
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
 from yosegi.dtype import ALL, DType, bfloat16, bool_, float16
+from yosegi.expand import expand
 from yosegi.fuse import Region, RegionKind, fuse
 from yosegi.graph import Graph, capture, graph_of
 from yosegi.node import spec
@@ -32,7 +36,7 @@ from yosegi.simplify import simplify
 
 H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
 
-builds = pytest.mark.skipif(cuda_code.COMPILER is None, reason="there is no g++")
+builds = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 translates = pytest.mark.skipif(cuda_code.NVCC is None, reason="there is no nvcc")
 
 
@@ -54,9 +58,9 @@ def region_of(read: list[Read], arrays: list[Array], dtype: DType) -> Region:
 def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Array]:
     """A region's outputs, by kernels that run on the host."""
     inputs = Inputs.of(region)
-    arrays = [cuda_code.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
+    arrays = [emulation.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
     specs = [region.graph.calls[e].spec for e in region.outputs]
-    made = [cuda_code.padded(np.full(s.shape, 77, s.dtype.numpy)) for s in specs]
+    made = [emulation.padded(np.full(s.shape, 77, s.dtype.numpy)) for s in specs]
     if region.kind is RegionKind.LOOP:
         cuda_code.run(loop(region, inputs, cuda_code.HOSTED, cuda_code.TARGET), arrays, made, folder)
         return made
@@ -65,7 +69,7 @@ def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Arra
     if stages.slices == 1:
         cuda_code.run(stages.first, arrays, made, folder)
         return made
-    partials = cuda_code.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
+    partials = emulation.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
     cuda_code.run(stages.first, arrays, [*made[:place], partials, *made[place + 1 :]], folder)
     cuda_code.run(second_stage(stages, cuda_code.HOSTED, cuda_code.TARGET), [partials], [made[place]], folder)
     return made
@@ -138,7 +142,23 @@ def test_the_compiler_takes_every_kernel(folder: Path) -> None:
     big = ys.asarray(np.zeros((4096, 4096), np.float16))
     (region,) = regions(ys.sum(ys.exp(big) * big, axis=1))
     sources += kernels_of(region)
+    sources += templates()
     cuda_code.translates(list(dict.fromkeys(sources)), folder)
+
+
+def templates() -> list[str]:
+    """Every way to compute a product, with work around it; rows; and attention."""
+    x, w = (ys.asarray(np.zeros(s, np.float16)) for s in ((200, 64), (80, 64)))
+    attention = ys.nn.scaled_dot_product_attention(x, w, w)
+    sources = [attention_kernel(attention._node.call, CUDA, H200).source]
+    patterns = [ys.nn.gelu_linear(x, w), ys.nn.layer_norm_linear(x, w), ys.nn.dropout_linear(x, w, rng=1),
+                ys.nn.attention_scores(x, w, is_causal=True), ys.nn.layer_norm(x)]  # fmt: skip
+    for tensor in patterns:
+        graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
+        for piece in pieces(graph):
+            assert not isinstance(piece, Rest)
+            sources += [rendered(graph, piece, CUDA, H200, variant).kernel.source for variant in variants(H200)]
+    return sources
 
 
 def kernels_of(region: Region) -> list[str]:

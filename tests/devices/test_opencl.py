@@ -20,8 +20,11 @@ from yosegi.codegen.loops import loop
 from yosegi.device import Absent
 from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.dialect import OPENCL
+from yosegi.devices.opencl.products import Machine
 from yosegi.dtype import ALL, as_dtype, float16, float32, float_info
-from yosegi.fuse import RegionKind
+from yosegi.fuse import RegionKind, fuse
+from yosegi.fused import Fused
+from yosegi.graph import capture, graph_of
 from yosegi.op import REGISTRY
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
@@ -52,9 +55,38 @@ def test_samples(name: str, number: int, layout: str) -> None:
 
 def test_what_it_cannot_do_has_a_reason() -> None:
     x = ys.asarray(RNG.normal(size=(3, 4)))
-    for tensor, reason in [(ys.sort(x), "no OpenCL kernel for sort"), (x @ x.mT, "no OpenCL kernel for matmul")]:
+    z = x.astype(ys.complex128)
+    for tensor, reason in [(ys.sort(x), "no OpenCL kernel for sort"), (z @ z.mT, "no product of complex128")]:
         (region,) = [r for r in regions(tensor) if r.kind is not RegionKind.LOOP and "permute" not in str(r)]
         assert DEVICE.supports(region) == reason
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 129), (130, 129, 131), (260, 257, 300)], ids=["naive", "16", "32"])
+def test_products_in_each_way(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b = RNG.normal(size=(m, k)).astype(np.float32), RNG.normal(size=(n, k)).astype(np.float32)
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    got = run(ys.asarray(a) @ ys.asarray(np.ascontiguousarray(b.T)))[0]
+    np.testing.assert_allclose(got, exact, rtol=0, atol=2e-6 * np.abs(exact).max())
+    (whole,) = fuse(graph_of(capture([ys.nn.linear(ys.asarray(a), ys.asarray(b))._node])[0]))
+    made = DEVICE.compile(whole)(DEVICE.from_host(a), DEVICE.from_host(b))[0]
+    np.testing.assert_allclose(DEVICE.to_host(made), exact, rtol=0, atol=2e-6 * np.abs(exact).max())
+
+
+def test_templates_as_a_gpu_gets_them() -> None:
+    machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports)
+    machine.target = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
+    x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((70, 24), (40, 24)))
+    patterns = [ys.nn.layer_norm_linear(x, w), ys.nn.softmax(x), ys.nn.scaled_dot_product_attention(x, w, w)]
+    for tensor in patterns:
+        key, leaves, _ = capture([tensor._node])
+        (region,) = fuse(graph_of(key))
+        arrays = [node.buffer.data for node in leaves if node.buffer is not None]
+        args = region.graph.args[region.nodes[-1]]
+        expected = reference.bind(region.calls[-1])(*[arrays[a] for a in args]).astype(np.float64)
+        for way, make in Fused(machine, "a gpu").ways(region).items():
+            got = DEVICE.to_host(make()(*[DEVICE.from_host(a) for a in arrays])[0])
+            np.testing.assert_allclose(got, expected, rtol=0, atol=5e-3 * np.abs(expected).max(), err_msg=way)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)

@@ -94,6 +94,12 @@ class Dialect:
     """The same for all its turns."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
+    size_parameter: str = "const {type} {name}"
+    """A parameter that is a number: {type}, {name}."""
+    parameter_place: str = ""
+    """What stands behind a kernel's parameter to tell its place: {n}."""
+    built_in: tuple[str, ...] = ()
+    """Parameters that every kernel has behind its own, where a language tells items their numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
     rounded: Mapping[DType, str] = field(default_factory=dict)

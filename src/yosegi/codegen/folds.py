@@ -21,6 +21,11 @@ _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 """What adding and multiplying truth values comes to."""
 
 
+def folds(call: Call) -> bool:
+    """Whether a call is a reduction that can be folded element by element."""
+    return call.op.name in _COMBINE or call.op.name in _FOLD_OF
+
+
 @dataclass(frozen=True, slots=True)
 class Fold:
     """One reduction. Truth values are folded as the integers 0 and 1, 16-bit floats as float."""

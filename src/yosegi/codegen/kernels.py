@@ -47,6 +47,7 @@ class Sizes:
     def __init__(self, elements: int, dialect: Dialect) -> None:
         self.is_long = elements >= INT_LIMIT
         self.ctype = dialect.types[int64 if self.is_long else int32]
+        self._parameter = dialect.size_parameter
         self.values: dict[str, int] = {}
 
     def __call__(self, value: int) -> str:
@@ -59,7 +60,7 @@ class Sizes:
 
     def parameters(self) -> list[str]:
         """Their declarations."""
-        return [f"const {self.ctype} {name}" for name in self.values]
+        return [self._parameter.format(type=self.ctype, name=name) for name in self.values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +157,7 @@ def assembled(
     words = k.dialect.packed if packed else k.dialect.stored
     pointers = [parameter(k, words[d], f"a{n}", const=True) for n, d in enumerate(inputs)]
     pointers += [parameter(k, words[d], f"b{n}", const=False) for n, d in enumerate(outputs)]
-    head = f"{k.dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
+    place = k.dialect.parameter_place
+    own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
+    head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
     return "\n".join([k.dialect.header, *k.declarations.values(), head, "{", *prelude, *k.lines, "}", ""])

@@ -1,14 +1,13 @@
-"""Ops that are short for several others, written out: variances, so that they can be part of a group, sums of products
-by named indices, so that they are products of matrices, and composites."""
+"""Ops that are short for several others, written out: variances, so that they can be part of a group, and sums of
+products by named indices, so that they are products of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...composite import decomposed
 from ...dtype import float32, float64
 from ...fuse import Region, is_constant
 from ...graph import Graph
@@ -21,19 +20,8 @@ _SPREADS = ("var", "std")
 
 def expanded(region: Region) -> Region:
     """The region with variances and products by named indices written out; itself if it has none that can be."""
-    return _rewritten(region, _expands, _written)
-
-
-def in_parts(region: Region) -> Region:
-    """The region with its composites written out, which were left whole for another device; itself if it has none."""
-    return _rewritten(region, lambda call: call.op.decomposition is not None, _parts)
-
-
-def _rewritten(
-    region: Region, is_short: Callable[[Call], bool], write: Callable[[Program, Call, tuple[int, ...]], int]
-) -> Region:
     graph = region.graph
-    if not any(is_short(graph.calls[n]) for n in region.nodes):
+    if not any(_expands(graph.calls[n]) for n in region.nodes):
         return region
     program = Program()
     new: dict[int, int] = {}
@@ -51,8 +39,8 @@ def _rewritten(
     first = len(program.calls)
     for entry in region.nodes:
         call = graph.calls[entry]
-        if is_short(call):
-            new[entry] = write(program, call, tuple(map(put, graph.args[entry])))
+        if _expands(call):
+            new[entry] = _written(program, call, tuple(map(put, graph.args[entry])))
         else:
             for a in graph.args[entry]:
                 assert a in new or is_constant(graph, a)
@@ -61,17 +49,6 @@ def _rewritten(
     made = Graph(tuple(program.calls), tuple(program.args), outputs)
     nodes = _alive(made, range(first, len(program.calls)))
     return replace(region, graph=made, nodes=nodes, inputs=tuple(new[i] for i in region.inputs), outputs=outputs)
-
-
-def _parts(program: Program, call: Call, args: tuple[int, ...]) -> int:
-    """What a composite is made of, and what its parts are made of."""
-    if call.op.decomposition is None:
-        return program.put(call, args)
-    parts = decomposed(call)
-    at = list(args)
-    for inner, inputs in parts.steps:
-        at.append(_parts(program, inner, tuple([at[i] for i in inputs])))
-    return at[parts.output]
 
 
 def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:

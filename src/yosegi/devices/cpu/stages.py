@@ -13,10 +13,11 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...codegen.llvm.expand import expanded, in_parts
+from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel
+from ...expand import in_parts
 from ...fuse import Region, multiplies
 from ...node import Call
 from ...precision import Precision
@@ -35,7 +36,8 @@ _CHOOSING: Final = 10
 
 def compile_region(region: Region, ways: Ways, body: Body = reference_body) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
-    region = in_parts(region)
+    if any(call.op.decomposition is not None for call in region.calls):
+        region = in_parts(region)  # they were left whole for another device
     calls = expanded(region).calls
     saved = _saved(calls)
     if ways.natives.reason is not None or not saved:

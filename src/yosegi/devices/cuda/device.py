@@ -9,11 +9,13 @@ from ...codegen.dialect import Target
 from ...device import Kernel, Limits
 from ...dtype import ALL
 from ...fuse import Region
+from ...fused import PATTERNS, Fused
 from ...op import OpKind
 from ...precision import Precision
 from .cache import Programs
-from .kernels import compile_region, refusal
+from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
+from .machine import Machine
 from .memory import Data, Memory
 from .products import Products
 from .replay import Replayed
@@ -21,6 +23,7 @@ from .splits import SPLIT_TERMS
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA,
+    OpKind.NORMALISATION,
 })  # fmt: skip
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
@@ -53,24 +56,28 @@ class CUDADevice:
         )
         self.identity = f"{self.description}\ndriver {cuda.runtime.driverGetVersion()}"
         fast = _FAST if int(capability) >= _TENSOR_CORES else frozenset()
-        self.limits = Limits(frozenset(ALL), _KINDS, precisions=fast)
+        self.limits = Limits(frozenset(ALL), _KINDS, natives=PATTERNS, precisions=fast)
         stream = cuda.Stream(non_blocking=True)
         self._memory = Memory(cuda.runtime, stream.ptr, number, self.name)
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, self.name), self._memory, number, target)
         self._products = Products(self.queue)
+        self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports), self.description)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
-        reason = refusal(region, self._products)
+        reason = refusal(region, self._products, self._fused)
         if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > _PARAMETERS:
             return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
         return reason
 
     def compile(self, region: Region) -> Kernel:
         """The region as launches of generated kernels and products of the vendor's, recorded when it runs again."""
-        return Replayed(compile_region(region, self.queue, self._products), self.queue, str(region))
+        return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
+
+    def _plain(self, region: Region) -> Kernel:
+        return compile_plain(region, self.queue, self._products, self._fused)
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data of this device."""

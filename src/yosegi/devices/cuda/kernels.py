@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,9 @@ from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
 from ...fuse import Region, RegionKind, fuse, is_constant
+from ...fused import Fused, is_whole
 from ...node import Call
+from ...precision import Precision
 from ...reference import bind
 from .dialect import CUDA
 from .launch import Launch, Queue
@@ -29,11 +32,12 @@ def parts_of(region: Region) -> list[Region]:
     if region.kind is not RegionKind.SEQUENCE:
         return [region]
     place = {entry: n for n, entry in enumerate(region.nodes)}
-    own = [r for r in fuse(region.graph) if r.nodes[0] in place]
+    own = [replace(r, repeats=region.repeats, precision=region.precision)
+           for r in fuse(region.graph) if r.nodes[0] in place]  # fmt: skip
     return sorted(own, key=lambda r: place[r.nodes[0]])
 
 
-def refusal(region: Region, products: Products) -> str | None:
+def refusal(region: Region, products: Products, fused: Fused) -> str | None:
     """Why there is no kernel for a region, or `None`."""
     for part in parts_of(region):
         if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
@@ -41,6 +45,9 @@ def refusal(region: Region, products: Products) -> str | None:
         call = part.calls[-1]
         if part.kind is RegionKind.CONTRACTION:
             reason = products.refusal(call)
+            reason = reason and fused.refusal(part) and reason
+        elif is_whole(part):
+            reason = fused.refusal(part)
         else:
             reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
         if reason is not None:
@@ -48,23 +55,30 @@ def refusal(region: Region, products: Products) -> str | None:
     return None
 
 
-def compile_region(region: Region, queue: Queue, products: Products) -> Kernel:
+def compile_region(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.SEQUENCE:
-        return _sequence(region, queue, products)
+        return _sequence(region, queue, products, fused)
+    if is_whole(region) or (region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL):
+        return fused.compiled(region)
+    return compile_plain(region, queue, products, fused)
+
+
+def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
+    """The same without a choice: products are the library's where it has them."""
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
         return _reduction(region, queue)
     if region.kind is RegionKind.CONTRACTION:
-        return products.compiled(region)
+        return products.compiled(region) if products.refusal(region.calls[-1]) is None else fused.compiled(region)
     return _movement(region, queue)
 
 
-def _sequence(region: Region, queue: Queue, products: Products) -> Kernel:
+def _sequence(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
     """The parts, one after the other. What no later part reads is let go of, so that its memory serves again."""
     parts = parts_of(region)
-    kernels = [compile_region(part, queue, products) for part in parts]
+    kernels = [compile_region(part, queue, products, fused) for part in parts]
     last = {e: n for n, part in enumerate(parts) for e in part.inputs}
     kept = set(region.outputs)
     drops = [[e for e in (*p.inputs, *p.outputs) if last.get(e, n) == n and e not in kept] for n, p in enumerate(parts)]

@@ -9,12 +9,17 @@ from ...codegen.dialect import Target
 from ...device import Kernel, Limits
 from ...dtype import ALL, complex128, float64
 from ...fuse import Region
+from ...fused import PATTERNS, Fused
 from ...op import OpKind
 from .cache import Programs
-from .kernels import Queue, compile_region, refusal
+from .kernels import compile_region, refusal
+from .launch import Queue
 from .memory import Data, Memory
+from .products import Machine
 
-_KINDS: Final = frozenset({OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX})
+_KINDS: Final = frozenset({
+    OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,
+})  # fmt: skip
 
 _SIZES: Final = 32  # parameters left for sizes and for constants of a program
 
@@ -33,7 +38,7 @@ class OpenCL:
         queue = cl.CommandQueue(context, device)
         extensions = device.extensions.split()
         missing = set() if "cl_khr_fp64" in extensions else {float64, complex128}
-        self.limits = Limits(frozenset(ALL) - missing, _KINDS)
+        self.limits = Limits(frozenset(ALL) - missing, _KINDS, natives=PATTERNS)
         units = int(device.max_compute_units)
         self.description = f"{device.name.strip()}, {units} units, {device.version.strip()}"
         self._parameters = int(device.max_parameter_size)
@@ -44,6 +49,8 @@ class OpenCL:
         programs = Programs(cl, context, device, options)
         self.identity = f"{programs.identity}\n{units} units"
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
+        identity = f"{self.description}\n{device.driver_version}\n{device.platform.version}"
+        self._fused = Fused(Machine(self.queue, self.compile, self.supports), identity)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
@@ -51,14 +58,14 @@ class OpenCL:
         lacking = next((s.dtype for s in specs if s.dtype not in self.limits.dtypes), None)
         if lacking is not None:
             return f"no {lacking.name} on this device"
-        reason = refusal(region)
+        reason = refusal(region, self._fused)
         if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > self._parameters:
             return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
         return reason
 
     def compile(self, region: Region) -> Kernel:
         """The region as launches of generated kernels."""
-        return compile_region(region, self.queue)
+        return compile_region(region, self.queue, self._fused)
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data of this device: in place where memory is shared."""

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ...codegen.copies import copy_kernel
-from ...codegen.dialect import Target
-from ...codegen.kernels import NAME, Inputs
-from ...codegen.kernels import Kernel as Generated
+from ...codegen.kernels import Inputs
 from ...codegen.loops import loop
 from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
 from ...fuse import Region, RegionKind, is_constant
+from ...fused import Fused, is_whole
 from ...node import Call
 from ...reference import bind
-from .cache import Programs
 from .dialect import OPENCL
-from .errors import translated
+from .launch import Launch, Queue
 from .memory import Data, Memory
 
 _FEW: Final = 4096
@@ -30,64 +26,22 @@ _FEW: Final = 4096
 _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
 
-class Queue:
-    """One device's in-order queue: what is launched returns at once, and runs in the order of the launches."""
-
-    def __init__(self, cl: Any, queue: Any, programs: Programs, memory: Memory, name: str, target: Target) -> None:
-        self.cl = cl
-        self.queue = queue
-        self.programs = programs
-        self.memory = memory
-        self.name = name
-        self.target = target
-
-
-class Launch:
-    """A kernel that can be put into the queue, again and again, from any thread.
-
-    Its sizes are set once; `buffers` come before them among its parameters.
-    """
-
-    def __init__(self, queue: Queue, generated: Generated, buffers: int) -> None:
-        self._queue = queue
-        cl = queue.cl
-        program = queue.programs.get(generated.source)
-        number = np.int64 if generated.long_sizes else np.int32
-        with translated(cl, f"[{queue.name}] preparing a kernel"):
-            self._kernel = cl.Kernel(program, NAME)
-            for n, size in enumerate(generated.sizes):
-                self._kernel.set_arg(buffers + n, number(size))
-        groups = -(-generated.items // generated.group)
-        self._range = ((groups * generated.group,), (generated.group,))
-        self._lock = Lock()  # a kernel's parameters are part of it until it is in the queue
-
-    def __call__(self, inputs: Sequence[Data], outputs: Sequence[Data]) -> None:
-        """Put it into the queue."""
-        queue = self._queue
-        cl, kernel = queue.cl, self._kernel
-        with translated(cl, f"[{queue.name}] launching a kernel"):
-            with self._lock:
-                for n, data in enumerate((*inputs, *outputs)):
-                    kernel.set_arg(n, data.buffer)
-                event = cl.enqueue_nd_range_kernel(queue.queue, kernel, *self._range)
-            queue.queue.flush()
-            foreign = [data for data in inputs if data.block is None]
-            if foreign:
-                queue.memory.keep(event, foreign)
-
-
-def refusal(region: Region) -> str | None:
+def refusal(region: Region, fused: Fused) -> str | None:
     """Why no kernel can be generated for a region, or `None`."""
     if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
         return None
+    if region.kind is RegionKind.CONTRACTION or is_whole(region):
+        return fused.refusal(region)
     name = region.calls[-1].op.name
     if region.kind is RegionKind.OPAQUE and (name in _FREE or moves(region.calls[-1]) is not None):
         return None
     return f"no OpenCL kernel for {name}"
 
 
-def compile_region(region: Region, queue: Queue) -> Kernel:
+def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
+    if region.kind is RegionKind.CONTRACTION or is_whole(region):
+        return fused.compiled(region)
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
@@ -170,8 +124,11 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         return lambda: (value,)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
+    copies = moves(call)
+    if copies is None and call.op.name != "reshape":
+        raise Unsupported(f"no OpenCL kernel for {call.op.name}")
     steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, OPENCL, queue.target), 2))
-             for n, copy in moves(call) or []]  # fmt: skip
+             for n, copy in copies or []]  # fmt: skip
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}

@@ -1,0 +1,139 @@
+"""A graph as few kernels: products with all that is elementwise around them, rows, and regions for the rest.
+
+A product takes what is behind it as far as that is elementwise and of its shape, and what is before it down to memory.
+Of what remains, everything that goes row by row is one kernel. So a pattern of layers, whatever its ops are called, is
+one kernel or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..fuse import Region, fuse, multiplies
+from ..graph import Graph
+from ..op import leaf_call
+from .contractions import Contraction, contraction
+from .dialect import Dialect, Target
+from .frames import inputs_of
+from .kernels import Inputs, Kernel
+from .naive import naive_product
+from .rowwise import Rows, rows_of, rowwise
+from .tiles import tiled_product
+from .tilings import tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Regions of a smaller graph. `entries` tells for each of its entries which one of the whole graph it is."""
+
+    regions: tuple[Region, ...]
+    entries: tuple[int, ...]
+
+
+Piece = Contraction | Rows | Rest
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A piece as a kernel: what it reads, constants last, and the entries that it writes."""
+
+    kernel: Kernel
+    inputs: Inputs
+    outputs: tuple[int, ...]
+
+
+NAIVE: Final = "naive"
+
+
+def variants(target: Target) -> tuple[str, ...]:
+    """The ways to compute a product on a target, by name."""
+    return (NAIVE, *tiles(target))
+
+
+def prior(product: Contraction) -> str:
+    """The way that is taken until something has been measured."""
+    least = min(product.extents)
+    return "32" if least >= 256 else "16" if least >= 128 else NAIVE
+
+
+def rendered(graph: Graph, piece: Contraction | Rows, dialect: Dialect, target: Target, variant: str) -> Rendered:
+    """A piece as a kernel; of a product, in this way."""
+    written = tuple(o.entry for o in piece.outputs)
+    if isinstance(piece, Rows):
+        inputs = inputs_of(graph, [o.expression for o in piece.outputs])
+        return Rendered(rowwise(graph, piece, dialect, target), inputs, written)
+    if variant == NAIVE:
+        kernel = naive_product(graph, piece, dialect, target)
+    else:
+        kernel = tiled_product(graph, piece, dialect, target, tiles(target)[variant])
+    return Rendered(kernel, inputs_of(graph, piece.expressions), written)
+
+
+def pieces(graph: Graph) -> list[Piece]:
+    """The graph, cut; in an order in which it can run. Raises `Unsupported` if a product is more than one kernel."""
+    made: list[Piece] = []
+    known: frozenset[int] = frozenset()
+    for entry, call in enumerate(graph.calls):
+        if multiplies(call):
+            product = contraction(graph, entry, _shown(graph, entry, _behind(graph, entry)), known)
+            made.append(product)
+            known |= {o.entry for o in product.outputs}
+    while True:
+        rows = rows_of(graph, _needed(graph, known), known)
+        if rows is None or not rows.outputs:
+            break
+        made.append(rows)
+        known |= {o.entry for o in rows.outputs}
+    if not set(graph.outputs) <= known:
+        made.append(_rest(graph, known))
+    return made
+
+
+def _behind(graph: Graph, product: int) -> set[int]:
+    """The product and the elementwise entries of its shape that are made of it."""
+    shape = graph.calls[product].spec.shape
+    inside = {product}
+    for entry in range(product + 1, len(graph.calls)):
+        call = graph.calls[entry]
+        if call.op.scalar is not None and call.spec.shape == shape and inside & set(graph.args[entry]):
+            others = _before(graph, [a for a in graph.args[entry] if a not in inside], inside)
+            if all(graph.calls[o].op.scalar is not None or not graph.args[o] or o < product for o in others):
+                inside.add(entry)
+    return inside
+
+
+def _before(graph: Graph, entries: Sequence[int], stop: set[int]) -> set[int]:
+    """All that entries are made of, down to some others."""
+    found: set[int] = set()
+    waiting = list(entries)
+    while waiting:
+        entry = waiting.pop()
+        if entry not in found and entry not in stop:
+            found.add(entry)
+            waiting += graph.args[entry]
+    return found
+
+
+def _shown(graph: Graph, product: int, inside: set[int]) -> list[int]:
+    """Of a product and what is behind it: what others read, or want."""
+    read = {a for n, args in enumerate(graph.args) if n not in inside for a in args}
+    return sorted(n for n in inside if n in read or n in graph.outputs)
+
+
+def _needed(graph: Graph, known: frozenset[int]) -> list[int]:
+    """What has to be computed for the outputs, with some entries known; in order."""
+    return sorted(_before(graph, [o for o in graph.outputs if o not in known], set(known)))
+
+
+def _rest(graph: Graph, known: frozenset[int]) -> Rest:
+    needed = _needed(graph, known)
+    read = {a for n in needed for a in graph.args[n]} & known
+    entries = tuple(sorted({*needed, *read, *(known & set(graph.outputs))}))
+    at = {entry: n for n, entry in enumerate(entries)}
+    calls = [leaf_call(graph.calls[e].spec) if e in known else graph.calls[e] for e in entries]
+    args = [() if e in known else tuple([at[a] for a in graph.args[e]]) for e in entries]
+    outputs = [at[o] for o in graph.outputs if o not in known]
+    small = Graph(tuple(calls), tuple(args), tuple(outputs))
+    return Rest(tuple(fuse(small)), entries)

@@ -1,0 +1,412 @@
+"""Products in tiles: a group of items brings tiles of both operands into the memory it shares, and multiplies them.
+
+    for each tile of the result, by a group:
+        values of the left operand's rows, if its elements need any    (each row by some items)
+        for each stretch of the sum:
+            both operands' tiles to shared memory, elementwise work done on the way    (each element once)
+            each item adds products to its own block of results, which stays in registers
+        each item's block to memory, elementwise work done on the way
+
+Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. On GPUs an item brings
+packets where rows are made of whole ones. On targets with caches an item's block is made of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from ..graph import Graph
+from .c import CBuilder
+from .contractions import Contraction, Run
+from .dialect import Dialect, Target
+from .expressions import Expression, Places, Read, parts_of
+from .frames import Frame, inputs_of, multiplied, splat
+from .kernels import Kernel
+from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane
+from .tilings import Tile
+from .value import Value
+
+_PACKET: Final = 16
+_UNROLLED: Final = 8
+"""Steps of the sum that are written out."""
+_PADDING: Final = 4
+"""Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
+
+
+def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
+    """The kernel of a product whose result has elements."""
+    return _Writer(graph, product, dialect, target, tile).written()
+
+
+class _Writer:
+    """Writes one kernel."""
+
+    def __init__(self, graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> None:
+        self.product, self.tile, self.target = product, tile, target
+        inputs = inputs_of(graph, product.expressions)
+        results = prod(r.size for runs in (product.batch, product.rows, product.columns) for r in runs)
+        elements = max([results, *[prod(s) for s in inputs.shapes]]) + tile.rows * tile.columns
+        self.frame = Frame(dialect, target, inputs, product.outputs, elements)
+        self.width = min(16, tile.item_columns) if target.blocked else 1
+        self.vectors = tile.item_columns // self.width
+        self.scalar = dialect.types[product.summed]
+        self.ctype = self.frame.ctype
+        self.wide = CBuilder(dialect, self.width).ctype(product.summed)
+        depth = product.depth[-1].axis if product.depth else None
+        moving = [p for p in parts_of(product.left) if isinstance(p, Read) and depth is not None and p.strides[depth]]
+        self.left_by_rows = target.blocked and any(p.strides[depth] == 1 for p in moving if depth is not None)
+        """Whether a row of the left operand's tile lies side by side; elsewhere a column does."""
+        self.left_step = (tile.depth if self.left_by_rows else tile.rows) + (0 if target.blocked else _PADDING)
+        self.right_step = tile.columns + (0 if target.blocked else _PADDING)
+
+    def written(self) -> Kernel:
+        """The whole kernel."""
+        frame, tile, product, k = self.frame, self.tile, self.product, self.frame.k
+        down, across = (-(-prod(r.size for r in runs) // n)
+                        for runs, n in ((product.rows, tile.rows), (product.columns, tile.columns)))  # fmt: skip
+        self.m, self.n = frame.total("rows", product.rows), frame.total("columns", product.columns)
+        self.deep = frame.total("depth", product.depth)
+        self.item = k.let("int", f"(int)({frame.dialect.local_id})")
+        group = k.let(self.ctype, f"({self.ctype})({frame.dialect.group_id})")
+        wide, high = frame.size("across", across), frame.size("down", down)
+        above = k.let(self.ctype, f"{group} / {wide}")
+        stack = k.let(self.ctype, f"{above} / {high}")
+        self.row = k.let(self.ctype, f"({above} - {stack} * {high}) * {tile.rows}")
+        self.column = k.let(self.ctype, f"({group} - {above} * {wide}) * {tile.columns}")
+        self.stack = frame.indices("batch", product.batch, stack)
+        frame.shared(self.scalar, "left_tile", (tile.rows if self.left_by_rows else tile.depth) * self.left_step)
+        frame.shared(self.scalar, "right_tile", tile.depth * self.right_step)
+        self._write_row_values()
+        self._write_sums()
+        self._write_results()
+        return frame.kernel(prod(r.size for r in product.batch) * down * across * tile.items, tile.items)
+
+    # Row values
+
+    def _write_row_values(self) -> None:
+        """Each value of a row is folded by as many items as there are for a row, and then by the first of them."""
+        frame, tile, k = self.frame, self.tile, self.frame.k
+        self.known: dict[int, tuple[str, Value]] = {}
+        team = max(1, tile.items // tile.rows)
+        for number, value in enumerate(self.product.row_values):
+            fold, scalar = value.fold, frame.dialect.types[value.fold.accumulated]
+            name = f"row_value{number}"
+            frame.shared(scalar, name, tile.rows * team)
+            with k.block(f"for (int row = {self.item} / {team}; row < {tile.rows}; row += {tile.items // team})"):
+                total = k.variable(k.literal(fold.start, fold.accumulated))
+                place = k.let(self.ctype, f"{self.row} + row")
+                with k.block(f"if ({place} < {self.m})"):
+                    own = self.stack | frame.indices("rows", self.product.rows, place)
+                    first = f"{self.item} % {team}"
+                    with k.block(f"for ({self.ctype} step = {first}; step < {self.deep}; step += {team})"):
+                        at = own | frame.indices("depth", self.product.depth, "step")
+                        element = frame.value(k, value.operand, frame.reader(k, at, known=self._row_values("row")))
+                        k.assign(total, fold.combine(k, total, fold.begin(k, element)))
+                k.lines.append(f"{name}[row * {team} + {self.item} % {team}] = {total.text};")
+            frame.barrier()
+            with k.block(f"for (int row = {self.item}; row < {tile.rows}; row += {tile.items})"):
+                parts = [Value(fold.accumulated, k.let(scalar, f"{name}[row * {team} + {n}]")) for n in range(team)]
+                while len(parts) > 1:
+                    parts = [fold.combine(k, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                made = fold.end(k, parts[0])
+                k.lines.append(f"{name}[row * {team}] = {made.text};")
+            frame.barrier()
+            self.known[id(value)] = (f"{name}[({{row}}) * {team}]", Value(fold.result, ""))
+
+    def _row_values(self, row: str) -> dict[int, Value]:
+        return {key: Value(value.dtype, text.format(row=row)) for key, (text, value) in self.known.items()}
+
+    # Sums
+
+    def _write_sums(self) -> None:
+        frame, tile, k = self.frame, self.tile, self.frame.k
+        count = tile.item_rows * self.vectors
+        zero = self.scalar_zero()
+        k.lines.append(f"{self.wide} sums[{count}];")
+        with k.block(frame.unrolled("i", count)):
+            k.lines.append(f"sums[i] = {zero};")
+        across = tile.columns // tile.item_columns
+        self.own_row = k.let("int", f"{self.item} / {across} * {tile.item_rows}")
+        self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
+        with k.block(f"for ({self.ctype} begin = 0; begin < {self.deep}; begin += {tile.depth})"):
+            self._write_tile(self.product.left, "left", self.product.rows, self.row, tile.rows, self.m)
+            self._write_tile(self.product.right, "right", self.product.columns, self.column, tile.columns, self.n)
+            frame.barrier()
+            self._write_products()
+            frame.barrier()
+
+    def scalar_zero(self) -> str:
+        """Zero in every lane."""
+        k = CBuilder(self.frame.dialect, self.width)
+        k.literal(0, self.product.summed)
+        return k.lines[-1].partition(" = ")[2].rstrip(";")
+
+    def _write_products(self) -> None:
+        """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
+        frame, tile, k = self.frame, self.tile, self.frame.k
+        count = tile.item_rows * self.vectors
+        with k.block(""):
+            k.lines.append(f"{self.wide} part[{count}];")
+            with k.block(frame.unrolled("i", count)):
+                k.lines.append("part[i] = sums[i];")
+            if self.target.blocked:
+                stop = k.let(self.ctype, f"min(({self.ctype}){tile.depth}, {self.deep} - begin)")
+                head = f"for ({self.ctype} d = 0; d < {stop}; d++)"
+            else:
+                head = f"{frame.dialect.unrolled.format(n=_UNROLLED)}\n{self._counted('d', tile.depth)}"
+            with k.block(head):
+                k.lines.append(f"{self.scalar} a[{tile.item_rows}];")
+                k.lines.append(f"{self.wide} b[{self.vectors}];")
+                with k.block(frame.unrolled("i", tile.item_rows)):
+                    k.lines.append(f"a[i] = left_tile[{self._left_at(f'{self.own_row} + i', 'd')}];")
+                with k.block(frame.unrolled("j", self.vectors)):
+                    at = f"d * {self.right_step} + {self.own_column} + j * {self.width}"
+                    read = frame.dialect.load.format(n=self.width, pointer="right_tile", at=at)
+                    k.lines.append(f"b[j] = {read if self.width > 1 else f'right_tile[{at}]'};")
+                with k.block(frame.unrolled("i", tile.item_rows)), k.block(frame.unrolled("j", self.vectors)):
+                    w = k.at_width(self.width)
+                    dtype, own = self.product.summed, f"part[i * {self.vectors} + j]"
+                    made = multiplied(w, splat(w, Value(dtype, "a[i]")), Value(dtype, "b[j]"), Value(dtype, own))
+                    k.lines.append(f"{own} = {made.text};")
+            with k.block(frame.unrolled("i", count)):
+                k.lines.append("sums[i] = part[i];")
+
+    def _left_at(self, row: str, step: str) -> str:
+        return f"({row}) * {self.left_step} + {step}" if self.left_by_rows else f"{step} * {self.left_step} + {row}"
+
+    # Tiles
+
+    def _write_tile(
+        self, value: Expression, side: str, runs: Sequence[Run], first: str, extent: int, end: str
+    ) -> None:  # fmt: skip
+        """An operand's tile, from `first` and from where the stretch of the sum begins."""
+        deep = self._runs_fast(value, runs)
+        lanes = self._lanes(value, self.product.depth if deep else runs, self.tile.depth if deep else extent)
+        if self.target.blocked and side == "left" and self.known and not deep:
+            lanes = 1  # neighbours are of different rows, each with values of its own
+        fast, slow = (self.tile.depth, extent) if deep else (extent, self.tile.depth)
+        k, items = self.frame.k, self.tile.items
+        chunks = fast // lanes
+        total = chunks * slow
+        # Written out on GPUs, so that all of an item's reads are under way at a time.
+        each = self._counted if self.target.blocked else self.frame.unrolled
+        with k.block(each("turn", -(-total // items))):
+            number = k.let("int", f"turn * {items} + {self.item}")
+            with k.block(f"if ({number} < {total})" if total % items else ""):
+                along = k.let("int", f"{number} % {chunks} * {lanes}")
+                beside = k.let("int", f"{number} / {chunks}")
+                step, line = (along, beside) if deep else (beside, along)
+                here = _TileElements(self, value, side, runs, first, end, step, line, deep, lanes)
+                if self.target.blocked and lanes > 1:
+                    here.write_vector()
+                else:
+                    here.write_packet()
+
+    def _runs_fast(self, value: Expression, runs: Sequence[Run]) -> bool:
+        """Whether an operand's elements lie side by side along the sum."""
+        reads = [p for p in parts_of(value) if isinstance(p, Read) and any(p.strides)]
+        inner = [(p.strides[self.product.depth[-1].axis] if self.product.depth else 0,
+                  p.strides[runs[-1].axis] if runs else 0) for p in reads]  # fmt: skip
+        return sum(d == 1 for d, _ in inner) > sum(r == 1 for _, r in inner)
+
+    def _lanes(self, value: Expression, runs: Sequence[Run], extent: int) -> int:
+        """How many neighbours an item brings at once."""
+        if not runs:
+            return 1
+        reads = [p for p in parts_of(value) if isinstance(p, Read)]
+        axis = runs[-1].axis
+        if self.target.blocked:
+            return self.width if len(runs) == 1 and extent % self.width == 0 else 1
+        if any(p.strides[axis] not in (0, 1) for p in reads) or not any(p.strides[axis] for p in reads):
+            return 1
+        lanes = min(_PACKET // max(p.dtype.itemsize for p in reads), extent)
+        whole = runs[-1].size % lanes == 0
+        aligned = all(s % lanes == 0 for p in reads if p.strides[axis] for a, s in enumerate(p.strides) if a != axis)
+        return lanes if whole and aligned else 1
+
+    # Results
+
+    def _write_results(self) -> None:
+        frame, tile, k, product = self.frame, self.tile, self.frame.k, self.product
+        # Where there are vectors, the sums lie in memory by now: loops that are written out would only compile slowly.
+        each = self._counted if self.target.blocked else frame.unrolled
+        with k.block(each("i", tile.item_rows)):
+            row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
+            with k.block(f"if ({row} < {self.m})"):
+                at = self.stack | frame.indices("rows", product.rows, row)
+                lanes = self._stored_at_once()
+                if lanes > 1:
+                    self._write_packets(at, lanes)
+                    return
+                with k.block(each("j", self.vectors)):
+                    column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {self.width}")
+                    own = f"sums[i * {self.vectors} + j]"
+                    if self.width == 1:
+                        with k.block(f"if ({column} < {self.n})"):
+                            self._write_result(k, own, at, column)
+                    else:
+                        self._write_vector(own, at, column)
+
+    def _stored_at_once(self) -> int:
+        """How many neighbouring results an item writes as one packet."""
+        outputs, columns = self.product.outputs, self.product.columns
+        if self.target.blocked or not self.product.has_neighbours:
+            return 1
+        lanes = min(_PACKET // max(o.expression.dtype.itemsize for o in outputs), self.tile.item_columns)
+        steps = [s for o in outputs for a, s in enumerate(o.strides) if a != columns[-1].axis]
+        return lanes if all(n % lanes == 0 for n in (columns[-1].size, *steps)) else 1
+
+    def _write_packets(self, at: dict[int, str], lanes: int) -> None:
+        """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
+        frame, k, outputs = self.frame, self.frame.k, self.product.outputs
+        with k.block(frame.unrolled("j", self.tile.item_columns // lanes)):
+            column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {lanes}")
+            with k.block(f"if ({column} < {self.n})"):
+                for n, output in enumerate(outputs):
+                    k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
+                with each_lane(k, lanes):
+                    own = f"sums[i * {self.vectors} + j * {lanes} + {LANE}]"
+                    _, places = self._at_result(k, own, at, f"{column} + {LANE}")
+                    for n, output in enumerate(outputs):
+                        set_lane(k, f"q{n}", frame.value(k, output.expression, places))
+                where = at | frame.indices("columns", self.product.columns, column)
+                for n, output in enumerate(outputs):
+                    place = frame.place(("b", n), output.strides, where)
+                    drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
+
+    def _at_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> tuple[dict[int, str], Places]:
+        """The indices of a result, and how expressions are read there."""
+        product = self.product
+        along = product.columns[-1].axis if product.columns else None
+        where = at | self.frame.indices("columns", product.columns, column)
+        total = k.rounded(k.convert(Value(product.summed, own), product.result))
+        return where, self.frame.reader(k, where, along, {id(product.total): total})
+
+    def _counted(self, name: str, count: int) -> str:
+        return f"for (int {name} = 0; {name} < {count}; {name}++)"
+
+    def _write_vector(self, own: str, at: dict[int, str], column: str) -> None:
+        """A vector of results at once where it fits, else one by one."""
+        k, fits = self.frame.k, f"{column} + {self.width} <= {self.n}"
+        if self.product.has_neighbours:
+            with k.block(f"if ({fits})"):
+                self._write_result(k.at_width(self.width), own, at, column)
+        with k.block("else" if self.product.has_neighbours else ""):
+            k.lines.append(f"{self.scalar} edge[{self.width}];")
+            k.lines.append(self.frame.dialect.store.format(n=self.width, pointer="edge", at="0", value=own) + ";")
+            with k.block(f"for (int lane = 0; lane < {self.width} && {column} + lane < {self.n}; lane++)"):
+                self._write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
+
+    def _write_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> None:
+        frame = self.frame
+        where, places = self._at_result(k, own, at, column)
+        for n, output in enumerate(self.product.outputs):
+            value = frame.value(k, output.expression, places)
+            frame.put(k, value, f"b{n}", frame.place(("b", n), output.strides, where))
+
+
+@dataclass(frozen=True, slots=True)
+class _TileElements:
+    """Neighbouring elements of one operand on their way into its tile."""
+
+    writer: _Writer
+    value: Expression
+    side: str
+    runs: Sequence[Run]
+    first: str
+    end: str
+    step: str
+    line: str
+    deep: bool
+    """Whether they are neighbours along the sum."""
+    lanes: int
+
+    def write_packet(self) -> None:
+        """Element by element, from packets where there are several lanes."""
+        w = self.writer
+        frame, k = w.frame, w.frame.k
+        line, step = (k.let(w.ctype, t) for t in (f"{self.first} + {self.line}", f"begin + {self.step}"))
+        k.lines.append(f"{w.scalar} made[{self.lanes}];")
+        with k.block(f"if ({line} < {self.end} && {step} < {w.deep})"):
+            packets = self._packets(self._indices(line, step))
+            with each_lane(k, self.lanes):
+                lane = f" + {LANE}" if self.lanes > 1 else ""
+                at = self._indices(*((line, step + lane) if self.deep else (line + lane, step)))
+                read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
+                places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.deep else lane)),
+                                      packets=read)  # fmt: skip
+                value = k.convert(frame.value(k, self.value, places), w.product.summed)
+                k.lines.append(f"made[{LANE}] = {value.text};")
+        with k.block("else"), each_lane(k, self.lanes):
+            k.lines.append(f"made[{LANE}] = ({w.scalar})0;")
+        with each_lane(k, self.lanes):
+            k.lines.append(f"{self._tile_place(LANE if self.lanes > 1 else '0')} = made[{LANE}];")
+
+    def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
+        """The reads that go by packets, by identity, in variables."""
+        w = self.writer
+        k = w.frame.k
+        if self.lanes == 1:
+            return {}
+        axis = (w.product.depth if self.deep else self.runs)[-1].axis
+        made = {}
+        for part in parts_of(self.value):
+            if isinstance(part, Read) and part.strides[axis]:
+                name = f"p{len(k.lines)}"
+                k.lines.append(f"{packet_type(k, part.dtype, self.lanes)} {name};")
+                place = w.frame.place(id(part), part.strides, at)
+                fill(k, part.dtype, self.lanes, name, w.frame.pointer(part.entry), place, None)
+                made[id(part)] = (part, name)
+        return made
+
+    def write_vector(self) -> None:
+        """A vector at once where it is inside, else element by element."""
+        w = self.writer
+        frame, k, n = w.frame, w.frame.k, self.lanes
+        line, step = (k.let(w.ctype, t) for t in (f"{self.first} + {self.line}", f"begin + {self.step}"))
+        other, here, end = (line, step, w.deep) if self.deep else (step, line, self.end)
+        limit = self.end if self.deep else w.deep
+        axis = (w.product.depth if self.deep else self.runs)[-1].axis
+        side_by_side = (self.deep == w.left_by_rows) if self.side == "left" else not self.deep
+        with k.block(f"if ({other} < {limit} && {here} + {n} <= {end})"):
+            v = k.at_width(n)
+            at = self._indices(line, step)
+            known = {key: splat(v, x) for key, x in self._row_values(self.line).items()}
+            value = v.convert(frame.value(v, self.value, frame.reader(v, at, axis, known)), w.product.summed)
+            if side_by_side:
+                place = self._tile_index("0")
+                k.lines.append(frame.dialect.store.format(n=n, pointer=f"{self.side}_tile", at=place,
+                                                          value=value.text) + ";")  # fmt: skip
+            else:
+                k.lines.append(f"{w.scalar} made[{n}];")
+                k.lines.append(frame.dialect.store.format(n=n, pointer="made", at="0", value=value.text) + ";")
+                with each_lane(k, n):
+                    k.lines.append(f"{self._tile_place(LANE)} = made[{LANE}];")
+        with k.block("else"), k.block(f"for (int {LANE} = 0; {LANE} < {n}; {LANE}++)"):
+            k.lines.append(f"{w.scalar} made = ({w.scalar})0;")
+            with k.block(f"if ({other} < {limit} && {here} + {LANE} < {end})"):
+                places = (line, f"{step} + {LANE}") if self.deep else (f"{line} + {LANE}", step)
+                row = self.line if self.deep else f"{self.line} + {LANE}"
+                reader = frame.reader(k, self._indices(*places), known=self._row_values(row))
+                k.lines.append(f"made = {k.convert(frame.value(k, self.value, reader), w.product.summed).text};")
+            k.lines.append(f"{self._tile_place(LANE)} = made;")
+
+    def _row_values(self, row: str) -> dict[int, Value]:
+        return self.writer._row_values(row) if self.side == "left" else {}
+
+    def _indices(self, line: str, step: str) -> dict[int, str]:
+        w = self.writer
+        role = "rows" if self.side == "left" else "columns"
+        own = w.frame.indices(role, self.runs, line)
+        return w.stack | own | w.frame.indices("depth", w.product.depth, step)
+
+    def _tile_index(self, lane: str) -> str:
+        line, step = (self.line, f"({self.step} + {lane})") if self.deep else (f"({self.line} + {lane})", self.step)
+        w = self.writer
+        return w._left_at(line, step) if self.side == "left" else f"{step} * {w.right_step} + {line}"
+
+    def _tile_place(self, lane: str) -> str:
+        return f"{self.side}_tile[{self._tile_index(lane)}]"

@@ -1,0 +1,62 @@
+"""A kernel that can be launched, again and again, from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...codegen.dialect import Target
+from ...codegen.kernels import NAME
+from ...codegen.kernels import Kernel as Generated
+from .cache import Programs
+from .errors import translated
+from .memory import Data, Memory
+
+
+class Queue:
+    """One device's in-order queue: what is launched returns at once, and runs in the order of the launches."""
+
+    def __init__(self, cl: Any, queue: Any, programs: Programs, memory: Memory, name: str, target: Target) -> None:
+        self.cl = cl
+        self.queue = queue
+        self.programs = programs
+        self.memory = memory
+        self.name = name
+        self.target = target
+
+
+class Launch:
+    """A kernel that can be put into the queue, again and again, from any thread.
+
+    Its sizes are set once; `buffers` come before them among its parameters.
+    """
+
+    def __init__(self, queue: Queue, generated: Generated, buffers: int) -> None:
+        self._queue = queue
+        cl = queue.cl
+        program = queue.programs.get(generated.source)
+        number = np.int64 if generated.long_sizes else np.int32
+        with translated(cl, f"[{queue.name}] preparing a kernel"):
+            self._kernel = cl.Kernel(program, NAME)
+            for n, size in enumerate(generated.sizes):
+                self._kernel.set_arg(buffers + n, number(size))
+        groups = -(-generated.items // generated.group)
+        self._range = ((groups * generated.group,), (generated.group,))
+        self._lock = Lock()  # a kernel's parameters are part of it until it is in the queue
+
+    def __call__(self, inputs: Sequence[Data], outputs: Sequence[Data]) -> None:
+        """Put it into the queue."""
+        queue = self._queue
+        cl, kernel = queue.cl, self._kernel
+        with translated(cl, f"[{queue.name}] launching a kernel"):
+            with self._lock:
+                for n, data in enumerate((*inputs, *outputs)):
+                    kernel.set_arg(n, data.buffer)
+                event = cl.enqueue_nd_range_kernel(queue.queue, kernel, *self._range)
+            queue.queue.flush()
+            foreign = [data for data in inputs if data.block is None]
+            if foreign:
+                queue.memory.keep(event, foreign)

@@ -1,0 +1,62 @@
+"""What this device brings for products and composites: see `fused`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...codegen.kernels import Kernel as Generated
+from ...device import Kernel
+from ...dtype import DType
+from ...fuse import Region
+from ...node import Call, Shape
+from .dialect import OPENCL
+from .launch import Launch, Queue
+from .memory import Data
+
+
+class Machine:
+    """Launches on a queue, for `fused.Fused`."""
+
+    dialect = OPENCL
+
+    def __init__(
+        self, queue: Queue, compile_region: Callable[[Region], Kernel], refusal: Callable[[Region], str | None]
+    ) -> None:
+        self.name = queue.name
+        self.target = queue.target
+        self.compile = compile_region
+        self.refusal = refusal
+        self._queue = queue
+        self._memory = queue.memory
+
+    def launcher(
+        self, kernel: Generated, inputs: int, outputs: int
+    ) -> Callable[[Sequence[Data], Sequence[Data]], None]:
+        """A generated kernel, to be launched on the data of inputs and outputs."""
+        launch, memory = Launch(self._queue, kernel, inputs + outputs), self._memory
+
+        def run(given: Sequence[Data], made: Sequence[Data]) -> None:
+            launch([d.finished(memory) for d in given], made)
+
+        return run
+
+    def has_library(self, call: Call) -> bool:
+        """Whether there is a product of the vendor's: never."""
+        return False
+
+    def new(self, shape: Shape, dtype: DType) -> Data:
+        """Room for a result."""
+        return self._memory.new(shape, dtype)
+
+    def from_host(self, array: Any) -> Data:
+        """An array of the host as data."""
+        return self._memory.from_host(array)
+
+    def to_host(self, data: Data) -> Any:
+        """Data as an array of the host."""
+        return self._memory.to_host(data)
+
+    def synchronize(self) -> None:
+        """Wait for all launches."""
+        self._memory.wait()

@@ -1,0 +1,344 @@
+"""Products and composites on a kernel device: in several ways, of which the fastest that is right is kept.
+
+A region is cut into few kernels (`codegen.pieces`), with each way to compute its product; or it is computed in parts,
+each a kernel of its own, its products perhaps by a library. It begins in the way that is expected to be best. Once it
+is known to repeat, the ways are measured on its own data, checked against the reference, and the winner is remembered
+for sizes of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from threading import Lock
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from .choice import Choices, Trial, size_class
+from .codegen.attention import attention_kernel, attention_refusal
+from .codegen.contractions import Contraction, contraction
+from .codegen.dialect import Dialect, Target
+from .codegen.kernels import Kernel as Generated
+from .codegen.pieces import NAIVE, Piece, Rest, pieces, prior, rendered, variants
+from .device import Kernel
+from .dtype import DType
+from .errors import CompileFailure, Unsupported
+from .expand import in_parts
+from .fuse import Region, RegionKind, fuse, is_constant, multiplies
+from .graph import Graph
+from .node import Call, Shape
+from .reference import bind
+from .trace import trace
+
+PATTERNS: Final = frozenset({
+    "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
+    "cross_entropy", "attention_scores", "scaled_dot_product_attention", "softmax", "log_softmax", "layer_norm",
+    "rms_norm",
+})  # fmt: skip
+"""The composites that come out as few kernels."""
+
+_ONE_KERNEL: Final = "fused"
+_SEPARATE: Final = "separate"
+_LIBRARY: Final = "library"
+_FLASH: Final = "online softmax"
+_PATIENCE: Final = 16
+"""Runs after which a region that nobody said would repeat is measured."""
+_WORTH: Final = {True: 1 << 22, False: 1 << 18}
+"""Products of elements, or elements of results, from which a better way repays the time that all of them take to
+compile; by whether the target has caches and vectors, for which compilers take seconds."""
+_HOST_WORK: Final = 1 << 31
+"""Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
+_LARGE: Final = 256**3
+"""Products of elements from which a library, or parts one by one, are expected to be better than one kernel."""
+
+Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
+
+
+class Machine(Protocol):
+    """What a device brings."""
+
+    name: str
+    dialect: Dialect
+    target: Target
+
+    def has_library(self, call: Call) -> bool:
+        """Whether `compile` has the vendor's own version of a product."""
+
+    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
+        """A generated kernel, to be launched on the data of inputs and outputs."""
+
+    def refusal(self, region: Region) -> str | None:
+        """Why `compile` cannot have a region, or `None`."""
+
+    def compile(self, region: Region) -> Kernel:
+        """A region that is not fused any further."""
+
+    def new(self, shape: Shape, dtype: DType) -> Any:
+        """Room for a result."""
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as data."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data as an array of the host."""
+
+    def synchronize(self) -> None:
+        """Wait for all launches."""
+
+
+def is_whole(region: Region) -> bool:
+    """Whether a region is a composite."""
+    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
+
+
+class Fused:
+    """The products and composites of one device."""
+
+    def __init__(self, machine: Machine, identity: str) -> None:
+        """`identity` tells what times depend on."""
+        self._machine = machine
+        self._choices = Choices(identity)
+
+    def refusal(self, region: Region) -> str | None:
+        """Why there is no kernel for a product or a composite, or `None`."""
+        try:
+            work = _Work.of(region)
+        except Unsupported as failure:
+            return str(failure)
+        for piece in work.pieces:
+            for rest in piece.regions if isinstance(piece, Rest) else ():
+                reason = self._machine.refusal(rest)
+                if reason is not None:
+                    return reason
+        lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
+                   if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
+        if lacking:
+            return f"no {lacking[0].name} in its language"
+        return None
+
+    def compiled(self, region: Region) -> Kernel:
+        """A product or a composite, in the way that is best as far as is known."""
+        work = _Work.of(region)
+        specs = [work.graph.calls[o].spec for o in work.graph.outputs]
+        if not all(s.size for s in specs):
+            return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
+        ways = self._ways(region, work)
+        products = [p for p in work.pieces if isinstance(p, Contraction)]
+        return _Measured(self._machine, self._choices, region, work, ways, self._expected(work, products, ways))
+
+    def ways(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
+        return self._ways(region, _Work.of(region))
+
+    def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        ways: dict[str, Callable[[], Kernel]] = {}
+        products = any(isinstance(p, Contraction) for p in work.pieces)
+        for name in variants(self._machine.target) if products else (_ONE_KERNEL,):
+            ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
+        apart = _apart(work.graph)
+        if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
+            ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
+        if is_whole(region):
+            if attention_refusal(region.calls[-1]) is None:
+                ways[_FLASH] = lambda: _attention(region, self._machine)
+        elif self._machine.has_library(region.calls[-1]):
+            ways[_LIBRARY] = lambda: self._machine.compile(region)
+        return ways
+
+    def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
+        if _FLASH in ways and not self._machine.target.blocked:
+            return _FLASH
+        if not products:
+            return _ONE_KERNEL
+        calls = [call for call in work.graph.calls if multiplies(call)]
+        if work.size >= _LARGE:
+            if _LIBRARY in ways:
+                return _LIBRARY
+            has_library = all(self._machine.has_library(call) for call in calls)
+            if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
+                return _SEPARATE
+        return prior(products[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A region as a graph of its own, and cut into pieces."""
+
+    graph: Graph
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def of(cls, region: Region) -> _Work:
+        """A region's. Raises `Unsupported`."""
+        own = in_parts(region)
+        if is_whole(region):
+            if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
+                raise Unsupported("there is nothing to compute")
+            return cls(own.graph, tuple(pieces(own.graph)))
+        entry = own.graph.outputs[0]
+        if not multiplies(own.graph.calls[entry]):
+            raise Unsupported("it is no product any more")
+        return cls(own.graph, (contraction(own.graph, entry, (entry,)),))
+
+    @property
+    def size(self) -> int:
+        """Products of elements; where there are none, elements of results."""
+        products = [p for p in self.pieces if isinstance(p, Contraction)]
+        if not products:
+            return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
+        return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
+
+
+def _apart(graph: Graph) -> Rest:
+    return Rest(tuple(fuse(graph)), tuple(range(len(graph.calls))))
+
+
+def _steps(graph: Graph, cut: Sequence[Piece], machine: Machine, way: str) -> Kernel:
+    """Pieces, one after the other."""
+    steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
+    for piece in cut:
+        if isinstance(piece, Rest):
+            for region in piece.regions:
+                reads, writes = (tuple(piece.entries[e] for e in own) for own in (region.inputs, region.outputs))
+                steps.append((machine.compile(region), reads, writes))
+            continue
+        made = rendered(graph, piece, machine.dialect, machine.target, way)
+        reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
+        constants = [machine.from_host(array) for array in made.inputs.constants]
+        specs = [graph.calls[e].spec for e in made.outputs]
+        launch = machine.launcher(made.kernel, len(made.inputs.entries), len(specs))
+        steps.append((_launched(machine, launch, constants, [(s.shape, s.dtype) for s in specs]), reads, made.outputs))
+    inputs, outputs = graph.inputs, graph.outputs
+
+    def kernel(*data: Any) -> tuple[Any, ...]:
+        values = dict(zip(inputs, data, strict=True))
+        for run, reads, writes in steps:
+            values.update(zip(writes, run(*[values[e] for e in reads]), strict=True))
+        return tuple([values[o] for o in outputs])
+
+    return kernel
+
+
+def _launched(
+    machine: Machine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
+) -> Callable[..., Sequence[Any]]:
+    def run(*data: Any) -> Sequence[Any]:
+        made = [machine.new(shape, dtype) for shape, dtype in specs]
+        launch([*data, *constants], made)
+        return made
+
+    return run
+
+
+def _attention(region: Region, machine: Machine) -> Kernel:
+    call = region.calls[-1]
+    kernel = attention_kernel(call, machine.dialect, machine.target)
+    launch = machine.launcher(kernel, len(call.inputs), 1)
+    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
+    run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
+    return lambda *data: tuple(run(*[data[n] for n in order]))
+
+
+class _Lazy:
+    """Data that becomes an array of the host when somebody compares it."""
+
+    def __init__(self, machine: Machine, data: Any) -> None:
+        self._machine = machine
+        self._data = data
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self._machine.to_host(self._data)
+        return array if dtype is None else array.astype(dtype)
+
+
+class _Measured:
+    """A kernel that goes over to a better way when one has been found."""
+
+    def __init__(
+        self, machine: Machine, choices: Choices, region: Region, work: _Work, ways: Mapping[str, Callable[[], Kernel]],
+        expected: str,
+    ) -> None:  # fmt: skip
+        self._machine, self._choices, self._region, self._work = machine, choices, region, work
+        self._ways, self._expected = ways, expected
+        specs = [work.graph.calls[e].spec for e in work.graph.inputs]
+        shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
+        self._kind = f"{region} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
+        known = choices.known(self._kind)
+        worth = work.size >= _WORTH[machine.target.blocked]
+        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
+        self._lock = Lock()
+        winner = None if known is None else known.winner
+        self._kernel = self._first(winner if winner is not None and winner in ways else expected)
+
+    def __call__(self, *data: Any) -> tuple[Any, ...]:
+        """Run it."""
+        if self._wait:
+            with self._lock:
+                self._wait = max(0, self._wait - 1)
+                if not self._wait and len(self._ways) > 1:
+                    self._measure(data)
+        return self._kernel(*data)
+
+    def _first(self, name: str) -> Kernel:
+        """The kernel of a way, or of the next that compiles."""
+        failed: CompileFailure | None = None
+        for way in dict.fromkeys((name, *self._ways)):
+            try:
+                return self._ways[way]()
+            except CompileFailure as failure:
+                failed = failure
+                trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
+        assert failed is not None
+        raise failed
+
+    def _measure(self, data: Sequence[Any]) -> None:
+        machine = self._machine
+
+        def timed(way: Callable[[], Kernel]) -> Callable[[], Callable[..., Sequence[Any]]]:
+            def make() -> Callable[..., Sequence[Any]]:
+                kernel = way()
+
+                def run(*given: Any) -> Sequence[Any]:
+                    made = kernel(*given)
+                    machine.synchronize()
+                    return [_Lazy(machine, d) for d in made]
+
+                return run
+
+            return make
+
+        order = sorted(self._ways, key=lambda name: name != self._expected)
+        kept: dict[str, Kernel] = {}
+
+        def keeping(name: str) -> Callable[[], Kernel]:
+            def make() -> Kernel:
+                kept[name] = self._ways[name]()
+                return kept[name]
+
+            return make
+
+        candidates = {name: timed(keeping(name)) for name in order}
+        chosen = self._choices.best(self._kind, candidates, Trial(lambda: data, self._reference()))
+        for name, reason in chosen.verdict.refused.items():
+            trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
+        if chosen.verdict.winner is not None:
+            self._kernel = kept[chosen.verdict.winner]
+
+    def _reference(self) -> Callable[..., Sequence[Any]]:
+        """The host's results; of large products those of the simplest kernel."""
+        region, machine = self._region, self._machine
+        if self._work.size > _HOST_WORK:
+            simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
+            return lambda *data: [machine.to_host(d) for d in simplest(*data)]
+        call = region.calls[-1]
+        args = region.graph.args[region.nodes[-1]]
+        constants = {a: np.asarray(bind(region.graph.calls[a])()) for a in args if is_constant(region.graph, a)}
+
+        def reference(*data: Any) -> Sequence[Any]:
+            given = constants | {e: machine.to_host(d) for e, d in zip(region.inputs, data, strict=True)}
+            with np.errstate(all="ignore"):
+                return [np.asarray(bind(call)(*[given[a] for a in args])).astype(call.spec.dtype.numpy)]
+
+        return reference

@@ -1,0 +1,124 @@
+"""Products and the patterns around them, as CUDA C and as MSL, built for the host: against float64, on odd shapes."""
+
+from __future__ import annotations
+
+from math import erf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emulation
+import yosegi as ys
+from kernel_code import computed, product_by
+from values import Array
+
+pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
+RNG = np.random.default_rng(5)
+VARIANTS = ["naive", "16", "32"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("products")
+
+
+def normal(dtype: Any, *shape: int) -> Array:
+    return RNG.normal(size=shape).astype(dtype.numpy)
+
+
+def wide(*arrays: Array) -> list[Array]:
+    return [a.astype(np.float64) for a in arrays]
+
+
+def close(got: Array, expected: Array, roundings: float = 8) -> None:
+    """Within so many roundings of the largest value."""
+    eps = float(ys.finfo(ys.asarray(got).dtype).eps)
+    assert got.shape == expected.shape
+    error = np.abs(got.astype(np.float64) - expected)
+    assert np.all(error <= roundings * eps * np.abs(expected).max()), (
+        f"off by {error.max()} of {np.abs(expected).max()}"
+    )
+
+
+SHAPES = [(1, 1, 1), (7, 7, 7), (127, 129, 1), (129, 127, 128), (1000, 3, 513)]
+
+
+@pytest.mark.parametrize(("language", "dtype"), [("cuda", ys.float32), ("msl", ys.float16), ("msl", ys.bfloat16)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_products_of_any_shape(language: str, dtype: Any, variant: str, folder: Path) -> None:
+    for m, k, n in SHAPES:
+        a, b = normal(dtype, m, k), normal(dtype, k, n)
+        got = computed(ys.asarray(a) @ ys.asarray(b), language, product_by(variant), folder)
+        close(got, np.matmul(*wide(a, b)), 2 if dtype.is_half else 32)
+
+
+@pytest.mark.parametrize("variant", ["64", "128"])
+def test_larger_tiles(variant: str, folder: Path) -> None:
+    a, b = normal(ys.float32, 129, 20), normal(ys.float32, 20, 132)
+    close(computed(ys.asarray(a) @ ys.asarray(b), "cuda", product_by(variant), folder), np.matmul(*wide(a, b)), 32)
+
+
+@pytest.mark.parametrize("language", ["cuda", "msl"])
+@pytest.mark.parametrize("variant", ["naive", "16"])
+def test_stacks_and_transposes_are_strides(language: str, variant: str, folder: Path) -> None:
+    a, b = normal(ys.float32, 3, 2, 20, 30), normal(ys.float32, 2, 30, 17)
+    x, y = ys.asarray(a), ys.asarray(b)
+    v = normal(ys.float32, 30)
+    cases = [
+        (x @ y, np.matmul(*wide(a, b))),
+        (ys.matrix_transpose(x) @ x, np.matmul(np.swapaxes(a, -1, -2).astype(np.float64), a.astype(np.float64))),
+        (ys.einsum("abij,bjk->kiab", x, y), np.einsum("abij,bjk->kiab", *wide(a, b))),
+        (ys.asarray(v) @ y, np.matmul(*wide(v, b))),
+    ]
+    for tensor, expected in cases:
+        close(computed(tensor, language, product_by(variant), folder), expected, 32)
+
+
+def gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2))))
+
+
+def standardised(x: Array) -> Array:
+    return np.asarray((x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5))
+
+
+@pytest.mark.parametrize(("language", "dtype", "variant"), [
+    ("cuda", ys.float32, "16"), ("cuda", ys.float16, "naive"), ("msl", ys.float16, "16"),
+])  # fmt: skip
+def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder: Path) -> None:
+    for m, k, n in ((129, 37, 70), (40, 64, 24)):
+        x, w, r, b, c, d = (normal(dtype, *s) for s in ((m, k), (n, k), (m, n), (n,), (n,), (k,)))
+        var = np.abs(c) + np.asarray(0.5, c.dtype)
+        t = {name: ys.asarray(a) for name, a in zip("xwrbcdv", (x, w, r, b, c, d, var), strict=True)}
+        X, W, R, B, C, D, V = wide(x, w, r, b, c, d, var)
+        cases = {
+            "linear": (ys.nn.linear(t["x"], t["w"], t["b"]), X @ W.T + B),
+            "residual": (ys.nn.linear_residual_relu(t["x"], t["w"], t["r"], t["b"]), np.maximum(X @ W.T + B + R, 0)),
+            "gelu": (ys.nn.gelu_linear(t["x"], t["w"], t["b"]), gelu(X) @ W.T + B),
+            "batch norm": (
+                ys.nn.linear_batch_norm_relu(t["x"], t["w"], t["b"], t["v"], t["c"], t["b"], t["c"]),
+                np.maximum((X @ W.T + C - B) / np.sqrt(V + 1e-5) * B + C, 0),
+            ),
+            "layer norm": (
+                ys.nn.layer_norm_linear(t["x"], t["w"], t["b"], t["d"], t["d"]), (standardised(X) * D + D) @ W.T + B,
+            ),
+        }  # fmt: skip
+        for name, (tensor, expected) in cases.items():
+            try:
+                close(computed(tensor, language, product_by(variant), folder), expected, 8 if dtype.is_half else 64)
+            except AssertionError as error:
+                raise AssertionError(f"{name} of {m, k, n}: {error}") from error
+
+
+@pytest.mark.parametrize("language", ["cuda", "msl"])
+@pytest.mark.parametrize("variant", ["naive", "16"])
+def test_dropout_drops_what_the_host_drops(language: str, variant: str, folder: Path) -> None:
+    x = ys.asarray(np.ones((37, 21), np.float32))
+    kept = ys.nn.dropout(x, 0.3, rng=7).numpy()
+    assert 0 < np.count_nonzero(kept) < kept.size
+    same = computed(
+        ys.nn.dropout_linear(x, ys.eye(21, dtype=ys.float32), rate=0.3, rng=7), language, product_by(variant), folder
+    )
+    np.testing.assert_array_equal(same, kept)

@@ -1,0 +1,110 @@
+"""GPU kernels on the host: rendered text, built by a C++ compiler, with the items of a group as fibers.
+
+The items of a group take turns: at a barrier each hands over to the next, so that what all of them wrote before is
+there for all of them behind it. A kernel in which some items of a group wait and others have returned fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from values import Array
+from yosegi.codegen.kernels import Kernel
+
+COMPILER = shutil.which("g++")
+
+FIBERS = """
+#include <math.h>
+#include <ucontext.h>
+template <class T> static T min(T a, T b) { return b < a ? b : a; }
+namespace fibers {
+static const unsigned STACK = 1 << 16, MOST = 256;
+static unsigned item, group, size;
+static ucontext_t contexts[MOST], outside;
+static char stacks[MOST][STACK], done[MOST];
+static void (*body)();
+static const long long* values;
+static void begun() {
+    body();
+    done[item] = 1;
+}
+static void wait() { swapcontext(&contexts[item], &outside); }
+static bool run(long long groups, unsigned items) {
+    size = items;
+    if (items > MOST) return false;
+    for (long long at = 0; at < groups; at++) {
+        group = (unsigned)at;
+        for (unsigned n = 0; n < items; n++) {
+            done[n] = 0;
+            getcontext(&contexts[n]);
+            contexts[n].uc_stack.ss_sp = stacks[n];
+            contexts[n].uc_stack.ss_size = STACK;
+            contexts[n].uc_link = &outside;
+            makecontext(&contexts[n], begun, 0);
+        }
+        for (unsigned left = items; left;) {
+            unsigned ended = 0;
+            for (item = 0; item < items; item++) {
+                swapcontext(&outside, &contexts[item]);
+                ended += done[item];
+            }
+            if (ended && ended != items) return false;  // some wait for ever
+            left = items - ended;
+        }
+    }
+    return true;
+}
+}
+"""
+"""What both languages' headers begin with."""
+
+_LAUNCH = """
+template <unsigned... N> struct Numbers {};
+template <class... P, unsigned... I>
+static void called(void (*function)(P...), Numbers<I...>) { function((P)fibers::values[I]...); }
+template <class... P> static void call(void (*function)(P...)) {
+    called(function, Numbers<__integer_pack(sizeof...(P))...>());
+}
+static void whole() { CALL; }
+extern "C" int launch(long long groups, unsigned group, const long long* values) {
+    fibers::values = values;
+    fibers::body = whole;
+    return fibers::run(groups, group);
+}
+"""
+# Without the headers of C++, which take longer than the kernels.
+_OPTIONS = ["-std=c++20", "-nostdinc++", "-O1", "-w", "-ffp-contract=off", "-fwrapv", "-mfma", "-shared", "-fPIC"]
+
+
+def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folder: Path, call: str) -> None:
+    """Run a kernel, rendered with a header that a C++ compiler takes, on arrays. `call` calls it for an item."""
+    assert COMPILER is not None
+    stem = folder / hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
+    library = stem.with_suffix(".so")
+    if not library.exists():
+        source = stem.with_suffix(".cpp")
+        source.write_text(kernel.source + _LAUNCH.replace("CALL", call), encoding="utf-8")
+        built = subprocess.run([COMPILER, *_OPTIONS, str(source), "-o", str(library)], capture_output=True, text=True)
+        assert built.returncode == 0, f"{built.stderr[:4000]}\n{kernel.source}"
+    values = [a.ctypes.data for a in (*inputs, *outputs)] + list(kernel.sizes)
+    groups = -(-kernel.items // kernel.group)
+    entry: Any = ctypes.CDLL(str(library)).launch
+    slots = (ctypes.c_longlong * (len(values) + 1))(*values)
+    assert entry(ctypes.c_longlong(groups), ctypes.c_uint(kernel.group), slots), "items of a group left at a barrier"
+
+
+def padded(array: Array) -> Array:
+    """A copy at an address that packets are aligned to."""
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    made = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made

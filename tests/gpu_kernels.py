@@ -1,0 +1,122 @@
+"""Every way to compute products, patterns and attention on a GPU: against float64, in memory full of garbage, timed.
+
+A part of `gpu_run`. Odd shapes are checked, not timed; square ones are both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import erf, sqrt
+from typing import Any
+
+import numpy as np
+
+from yosegi.fuse import fuse
+from yosegi.graph import capture, graph_of
+
+Case = tuple[str, Any, Any]
+"""A name, a tensor that is one product or one composite, and its value in float64."""
+
+ODD = [(1, 1, 1), (7, 7, 7), (127, 129, 1), (129, 127, 129), (1000, 3, 513)]
+SQUARES = [128, 512, 2048]
+ERRORS = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+_TURNS = {128: 100, 512: 100, 2048: 10}
+
+
+def softmax(x: Any) -> Any:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.vectorize(erf)(x / sqrt(2)))
+
+
+def cases(ys: Any, rng: Any, dtype: str, m: int, k: int, n: int) -> Iterator[Case]:
+    """A product and the seven patterns, on random numbers of a dtype."""
+
+    def normal(*shape: int) -> Any:
+        return ys.asarray(rng.normal(size=shape).astype(np.float32)).astype(getattr(ys, dtype))
+
+    x, w, r, b, c, d = (normal(*s) for s in ((m, k), (n, k), (m, n), (n,), (n,), (k,)))
+    v = abs(normal(n)) + 0.5
+    y = ys.matrix_transpose(w) + 0
+    ys.eval(x, w, r, b, c, d, v, y)
+    X, W, R, B, C, D, V = (t.numpy().astype(np.float64) for t in (x, w, r, b, c, d, v))
+    linear = X @ W.T + B
+    yield "matmul", x @ y, X @ W.T
+    yield "linear+residual+relu", ys.nn.linear_residual_relu(x, w, r, b), np.maximum(linear + R, 0)
+    yield "gelu+linear", ys.nn.gelu_linear(x, w, b), _gelu(X) @ W.T + B
+    normed = (linear - B) / np.sqrt(V + 1e-5) * C + B
+    yield "linear+batchnorm+relu", ys.nn.linear_batch_norm_relu(x, w, b, v, b, c, b), np.maximum(normed, 0)
+    kept = ys.nn.dropout(ys.ones((m, k)), 0.5, rng=3).numpy()
+    yield "dropout+linear", ys.nn.dropout_linear(x, w, b, rate=0.5, rng=3), (X * kept) @ W.T + B
+    spread = np.sqrt(X.var(-1, keepdims=True) + 1e-5)
+    standard = (X - X.mean(-1, keepdims=True)) / spread * D + D
+    yield "layernorm+linear", ys.nn.layer_norm_linear(x, w, b, d, d), standard @ W.T + B
+    labels = rng.integers(0, k, m)
+    yield ("softmax+cross-entropy", ys.nn.cross_entropy(x, ys.asarray(labels)),
+           -np.log(softmax(X))[np.arange(m), labels].mean())  # fmt: skip
+    yield "attention scores", ys.nn.attention_scores(x, w), softmax(X @ W.T / sqrt(k))
+
+
+def attentions(ys: Any, rng: Any, dtype: str, heads: int, length: int, width: int) -> Iterator[Case]:
+    """Full attention, plain and causal; the first head's values are compared."""
+    q, k, v = (ys.asarray(rng.normal(size=(heads, length, width)).astype(np.float32)).astype(getattr(ys, dtype))
+               for _ in range(3))  # fmt: skip
+    ys.eval(q, k, v)
+    Q, K, V = (t.numpy()[0].astype(np.float64) for t in (q, k, v))
+    scores = Q @ K.T / sqrt(width)
+    yield "attention", ys.nn.scaled_dot_product_attention(q, k, v), softmax(scores) @ V
+    seen = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+    yield "causal attention", ys.nn.scaled_dot_product_attention(q, k, v, is_causal=True), softmax(seen) @ V
+
+
+def all_ways(ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None]) -> None:
+    """Check every way to compute every case, and time the large ones."""
+    rng = np.random.default_rng(9)
+    for dtype in ERRORS:
+        for shape in (*ODD, *[(n, n, n) for n in SQUARES]):
+            for name, tensor, expected in cases(ours.ys, rng, dtype, *shape):
+                turns = _TURNS.get(shape[0], 0) if len(set(shape)) == 1 else 0
+                work = partial(_case, ours, told, name, dtype, shape, tensor, expected, turns)
+                attempted(f"{name} {dtype} {shape}", work)
+        for heads, length, width in ((3, 129, 24), (8, 1024, 64), (8, 4096, 64)):
+            for name, tensor, expected in attentions(ours.ys, rng, dtype, heads, length, width):
+                turns = 5 if length > 1000 else 0
+                work = partial(_case, ours, told, name, dtype, (heads, length, width), tensor, expected, turns)
+                attempted(f"{name} {dtype} {length}", work)
+
+
+def _case(
+    ours: Any, told: Callable[..., None], name: str, dtype: str, shape: tuple[int, ...], tensor: Any, expected: Any,
+    turns: int,
+) -> None:  # fmt: skip
+    """All ways of one case. The reference has the first matrix of a stack."""
+    key, leaves, _ = capture([tensor._node])
+    (region,) = fuse(graph_of(key))
+    device = ours.device
+    data = [device.from_host(node.buffer.data) for node in leaves]
+    for way, make in device._fused.ways(region).items():
+        if way == "naive" and shape[0] > 1000 and turns:
+            continue  # it takes too long to be worth a time
+        try:
+            kernel = make()
+            device._memory.fill_with_garbage()
+            got = np.asarray(device.to_host(kernel(*data)[0]), np.float64)
+            got = got[0] if got.ndim > np.ndim(expected) else got
+            size = max(float(np.max(np.abs(expected))), 1e-30)
+            error = float(np.max(np.abs(got - expected))) / size
+        except Exception as failure:
+            told(case=name, dtype=dtype, shape=str(shape), way=way, failed=f"{type(failure).__name__}: {failure}"[:400])
+            continue
+        finally:
+            device._memory.pool.on_take = None
+        row = {"case": name, "dtype": dtype, "shape": str(shape), "way": way, "error": error}
+        if not error <= ERRORS[dtype]:
+            told(**row, failed="wrong")
+        elif turns:
+            told(**row, us=ours.device_us(lambda kernel=kernel: kernel(*data), turns, 3))
+    if not turns:
+        told(case=name, dtype=dtype, shape=str(shape), checked="all ways")
