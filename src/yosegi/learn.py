@@ -19,6 +19,7 @@ from statistics import median
 from threading import Lock
 from time import perf_counter
 from typing import Any, Final
+from weakref import ref
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class Watch:
         """Of rivals that are being compiled."""
         self._ruled_out: set[_Signature] = set()
         """Rivals that failed, or gave other results."""
-        self._inputs: list[int] = []
+        self._inputs: list[ref[Buffer]] = []
         self._steady: frozenset[int] = frozenset()
 
     def passes(self) -> bool:
@@ -141,11 +142,10 @@ class Watch:
 
     def _look_at(self, plan: Plan, inputs: Sequence[Buffer]) -> None:
         """Notice which inputs are the same as the last time."""
-        now = [id(b) for b in inputs]
         if self._inputs:
-            same = zip(plan.inputs, now, self._inputs, strict=True)
-            self._steady = frozenset(entry for entry, a, b in same if a == b)
-        self._inputs = now
+            same = zip(plan.inputs, inputs, self._inputs, strict=True)
+            self._steady = frozenset(entry for entry, now, before in same if before() is now)
+        self._inputs = [ref(b) for b in inputs]
 
     @staticmethod
     def _observe(steps: Sequence[Step], parts: Sequence[float], total: float, *, afresh: bool = False) -> None:

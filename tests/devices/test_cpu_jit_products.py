@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite")
 
 import yosegi as ys
+from forks import holds_in_a_fork
 from native_code import RESULTS, needs_llvm, region_of
 from product_code import check, exact, numbers
 from values import Array
@@ -121,10 +122,7 @@ def test_a_forked_child_calls_what_its_parent_has_jitted(name: str) -> None:
     with ys.options(device="cpu"):
         operands = [ys.asarray(a) for a in (x, w, b, r)]
         expected = function(*operands).numpy()
-        child = os.fork()
-        if not child:
-            os._exit(0 if np.array_equal(function(*operands).numpy(), expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        assert holds_in_a_fork(lambda: np.array_equal(function(*operands).numpy(), expected))
 
 
 @pytest.mark.parametrize("failing", ["@tile", "@finish", "@hold", ""], ids=["tiles", "ends", "library", "everything"])

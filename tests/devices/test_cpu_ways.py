@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 pytest.importorskip("llvmlite")
 
 import yosegi as ys
+from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
 from product_code import EACH_WAY, check, exact, needs_blas, numbers, run, ways
 from values import Array
@@ -249,10 +250,7 @@ def test_a_forked_child_multiplies(way: str) -> None:
     with always(way):
         kernel = native_function(region, ways())
     expected = kernel(*arrays)[0]
-    child = os.fork()
-    if not child:
-        os._exit(0 if np.array_equal(kernel(*arrays)[0], expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert holds_in_a_fork(lambda: np.array_equal(kernel(*arrays)[0], expected))
 
 
 @EACH_WAY

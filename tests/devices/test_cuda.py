@@ -181,7 +181,7 @@ ERRORS = {
 
 
 @needs_gpu
-@pytest.mark.parametrize("precision", list(Precision), ids=lambda p: p.value)
+@pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.F64], ids=lambda p: p.value)
 def test_a_product_has_the_precision_that_was_asked_for(precision: Precision) -> None:
     a, b = RNG.normal(size=(300, 500)).astype(np.float32), RNG.normal(size=(500, 200)).astype(np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)

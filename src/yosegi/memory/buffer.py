@@ -16,7 +16,7 @@ class Buffer:
     A buffer is pinned if the user has put it, or what it was made of, into a device's memory: work follows it there.
     """
 
-    __slots__ = ("_replicas", "data", "depth", "is_pinned", "space")
+    __slots__ = ("__weakref__", "_replicas", "data", "depth", "is_pinned", "space")
 
     def __init__(self, data: Any, space: str = HOST, is_pinned: bool = False) -> None:
         self.data = data

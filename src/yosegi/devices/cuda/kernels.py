@@ -59,7 +59,8 @@ def compile_region(region: Region, queue: Queue, products: Products, fused: Fuse
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.SEQUENCE:
         return _sequence(region, queue, products, fused)
-    if is_whole(region) or (region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL):
+    is_product = region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL
+    if is_whole(region) or (is_product and fused.refusal(region) is None):
         return fused.compiled(region)
     return compile_plain(region, queue, products, fused)
 
