@@ -272,3 +272,11 @@ def test_a_value_that_is_wanted_twice_from_a_device(device: str) -> None:
     with ys.options(device=device):
         ys.eval(first, second)
     assert first.tolist() == second.tolist() == x.numpy().T.tolist()
+
+
+@pytest.mark.parametrize("dtype", [ys.float16, ys.bfloat16, ys.float32, ys.float64], ids=lambda d: d.name)
+def test_of_two_zeros_nextafter_gives_the_second(dtype):
+    """NumPy's own float16 gives the first."""
+    plus, minus = (ys.asarray([v], dtype=dtype) for v in (0.0, -0.0))
+    assert not bool(ys.signbit(ys.nextafter(minus, plus))[0])
+    assert bool(ys.signbit(ys.nextafter(plus, minus))[0])

@@ -69,6 +69,6 @@ def nextafter(k: Primitives, a: Value, b: Value) -> Value:
         little = k.const(_STEP, x)
         moved = k.select(small, k.copysign(k.select(outward, k.add(size, little), k.sub(size, little)), x), moved)
     moved = k.select(k.eq(x, zero), k.copysign(k.const(first, x), y), moved)
-    moved = k.select(k.eq(x, y), y if dtype is bfloat16 else x, moved)  # of zeros, as NumPy and ml_dtypes have it
+    moved = k.select(k.eq(x, y), y, moved)
     known = k.and_(k.eq(x, x), k.eq(y, y))
     return replace(k.select(known, moved, k.const(float("nan"), x)), dtype=dtype, exact=True)

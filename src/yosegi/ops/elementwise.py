@@ -163,10 +163,10 @@ def copysign(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise magnitude of `x1` with the sign of `x2`."""
 
 
-@_real_math(ufunc=np.nextafter, computes_half=True, vjp=lambda g, out, a, b: (g, None),
-            scalar=lambda k, a, b: k.nextafter(a, b))  # fmt: skip
+@_real_math(computes_half=True, vjp=lambda g, out, a, b: (g, None), scalar=lambda k, a, b: k.nextafter(a, b))
 def nextafter(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise next representable number from `x1` towards `x2`."""
+    return np.where(x1 == x2, x2, np.nextafter(x1, x2))  # of two zeros NumPy's float16 keeps the wrong one
 
 
 # Rounding

@@ -154,7 +154,7 @@ class Compiler:
             cpu=machine.model, features=machine.features, opt=3, reloc="pic", codemodel="default"
         )
         # JITLink puts the sections of an object side by side. The older linker lets them lie anywhere, and ends the
-        # process when they are more than 2 GB apart, as happens in large processes. For Windows' objects it is not made.
+        # process if they are more than 2 GB apart, as happens in large ones. For Windows' objects it is not made.
         self._linker = llvm.create_lljit_compiler(use_jit_link="windows" not in machine.triple)
         # Code may be unloaded until the very end of the process: what unloads it must be there then.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._linker))
