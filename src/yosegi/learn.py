@@ -103,7 +103,12 @@ class Watch:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is left to find out, as things are."""
-        return len(self._totals) > 1 and not self._rivals
+        return len(self._totals) > 1 and not self._rivals and not self._is_doubtful
+
+    @property
+    def _is_doubtful(self) -> bool:
+        """Whether the plan took longer than was promised, but not often enough yet to tell."""
+        return len(self._totals) < _LATELY and min(self._totals) > _MISSED * self._promise
 
     @property
     def _is_missed(self) -> bool:
@@ -132,8 +137,7 @@ class Watch:
         if len(self._totals) >= 2:
             self._observe(plan.steps, self._parts, min(self._totals), afresh=self._is_missed)
             self._parts = []
-            is_doubtful = seconds > _MISSED * self._promise and not self._is_missed
-            self.due = self.runs + 1 if is_doubtful else 2 * self.runs
+            self.due = self.runs + 1 if self._is_doubtful else 2 * self.runs
             if self._again is not None:
                 self._review(plan, inputs, outputs)
             if not self._rivals and min(self._totals) < _SHORT and plan.host_kernel is not None:

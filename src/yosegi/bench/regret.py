@@ -34,7 +34,7 @@ ALLOWED: Final = 1.10
 """Times the best single device's time that a plan may take."""
 _LEARNING: Final = 4.0  # seconds that a program may learn for
 _SITTINGS: Final = 5
-_ROUNDS: Final = 5
+_ROUNDS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class _Entry:
 
     def sit(self) -> None:
         """One sitting of all contenders."""
-        for name, timing in race(self.contenders, rounds=_ROUNDS, seconds=0.5, settle=0.001).items():
+        for name, timing in race(self.contenders, rounds=_ROUNDS, seconds=1.0, settle=0.001).items():
             self.timings[name] = self.timings[name].joined(timing) if name in self.timings else timing
 
     def outcome(self) -> Outcome:
