@@ -27,6 +27,7 @@ from .trace import log
 from .work import works_of
 
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for, or watching
+_FEW: Final = 16  # regions: of longer programs, parts alone are seldom what was measured
 _NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
 _FAR: Final = 300.0  # times the best: lines are not that wrong, even about what is like nothing that was measured
 
@@ -100,8 +101,10 @@ class _Placing:
         if total <= max(once, speed.launch):
             return False  # as for most small programs: a launch alone takes longer
         gain, there = 0.0, once
-        for work, here in zip(self.works, alone, strict=True):
-            cost = costs.region(work, candidate)
+        is_short = len(self.regions) <= _FEW and total > _MATTERS / 10
+        for region, work, here in zip(self.regions, self.works, alone, strict=True):
+            measured = costs.measured(region, candidate) if is_short else None
+            cost = costs.region(work, candidate) if measured is None else measured
             gain += max(0.0, here - cost)
             there += cost
         return gain > once or (speed.is_measured and there < _NEAR * total and total > _MATTERS / 10)
