@@ -26,7 +26,8 @@ from .table import Table
 from .trace import log
 from .work import works_of
 
-_MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for, or watching
+_MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
+_SHOWS: Final = 1e-4  # seconds: what takes less is not worth watching
 _FEW: Final = 16  # regions: of longer programs, parts alone are seldom what was measured
 _NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
 _FAR: Final = 300.0  # times the best: lines are not that wrong, even about what is like nothing that was measured
@@ -60,7 +61,7 @@ def place(
     if (asked or placing.takes > _MATTERS) and ensure_measured(chain):
         asked = placing.worth_asking()
     if not asked:
-        return placing.on_host(is_open=is_measuring() and placing.takes > _MATTERS)
+        return placing.on_host(is_open=placing.is_worth_watching)
     return placing.cheapest((*asked, chain[-1]), is_doubtful=is_doubtful)
 
 
@@ -90,7 +91,8 @@ class _Placing:
         """The devices that could make a plan that is worth it; none if the host is clearly best."""
         near = {space_of(self.graph, i) for i in self.graph.inputs} - {HOST}
         host, total = Candidate(self.host), self.takes
-        alone = [costs.region(w, host) for w in self.works]
+        alone = [self._region(n, host, total) for n in range(len(self.works))]
+        total = max(total, sum(alone))
         return [d for d in self.chain[:-1] if d.space in near or self._is_worth_asking(d, alone, total)]
 
     def _is_worth_asking(self, device: Device, alone: Sequence[float], total: float) -> bool:
@@ -101,13 +103,25 @@ class _Placing:
         if total <= max(once, speed.launch):
             return False  # as for most small programs: a launch alone takes longer
         gain, there = 0.0, once
-        is_short = len(self.regions) <= _FEW and total > _MATTERS / 10
-        for region, work, here in zip(self.regions, self.works, alone, strict=True):
-            measured = costs.measured(region, candidate) if is_short else None
-            cost = costs.region(work, candidate) if measured is None else measured
+        for n, here in enumerate(alone):
+            cost = self._region(n, candidate, total)
             gain += max(0.0, here - cost)
             there += cost
-        return gain > once or (speed.is_measured and there < _NEAR * total and total > _MATTERS / 10)
+        return gain > once or (speed.is_measured and there < _NEAR * total and total > _SHOWS)
+
+    def _region(self, number: int, candidate: Candidate, total: float) -> float:
+        """A region by the line, or, in short programs of some length, as it was measured."""
+        if len(self.regions) <= _FEW and total > _SHOWS:
+            measured = costs.measured(self.regions[number], candidate)
+            if measured is not None:
+                return measured
+        return costs.region(self.works[number], candidate)
+
+    @property
+    def is_worth_watching(self) -> bool:
+        """Whether a plan that is all on the host may turn out to be better elsewhere."""
+        has_others = any(costs.speed(device).is_measured for device in self.chain[:-1])
+        return is_measuring() and self.takes > (_SHOWS if has_others else _MATTERS)
 
     # Plans
 
@@ -146,7 +160,7 @@ class _Placing:
             self.graph,
             self._steps(chosen.units),
             rivals=rivals,
-            is_open=is_measuring() and (bool(rivals) or least > _MATTERS),
+            is_open=is_measuring() and (bool(rivals) or least > _SHOWS),
         )
 
     def as_named(self) -> Plan:
