@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..dtype import DType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One language. Texts in braces are filled in by `str.format`."""
 
@@ -40,39 +40,40 @@ class Dialect:
     unsigned: Mapping[str, str]
     """Integer type names with their unsigned counterparts."""
 
-    widths: tuple[int, ...]
-    """The widths of vectors that arithmetic can be written for, widest first; 1 is always among them."""
-    vector: str
+    widths: tuple[int, ...] = (1,)
+    """The widths of vectors that arithmetic can be written for, widest first; 1 is always among them. The words for
+    vectors are for languages that have others."""
+    vector: str = ""
     """The name of a vector type: {type}, {n}."""
-    splat: str
+    splat: str = ""
     """A vector of given elements, or of one repeated: {type}, {items}."""
-    lane: str
+    lane: str = ""
     """One element of a vector: {x}, {i} (a hexadecimal digit)."""
-    low: str
-    high: str
+    low: str = ""
+    high: str = ""
     """The halves of a vector: {x}."""
-    even: str
-    odd: str
+    even: str = ""
+    odd: str = ""
     """Every other element of a vector: {x}. Both can be assigned to."""
-    load: str
+    load: str = ""
     """A vector from memory that is aligned to its elements: {n}, {pointer}, {at}."""
-    store: str
+    store: str = ""
     """The same, to memory: {n}, {pointer}, {at}, {value}."""
     load_half: str
     """A float16 element as a float: {pointer}, {at}."""
-    load_halves: str
+    load_halves: str = ""
     store_half: str
     """A float as a float16 element: {pointer}, {at}, {value}."""
-    store_halves: str
+    store_halves: str = ""
     """The same for vectors, with {n}."""
 
     convert: str
     """A value converted by C's rules: {type}, {x}."""
     reinterpret: str
     """The same bits as another type: {type}, {x}."""
-    select: str
+    select: str = ""
     """Of two vectors, {a} where the vector {mask} is all ones, {b} where it is zero."""
-    all_lanes: str
+    all_lanes: str = ""
     """Whether a mask holds in every lane: {mask}."""
 
     packed: Mapping[DType, str]

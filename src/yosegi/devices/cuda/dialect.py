@@ -74,21 +74,6 @@ CUDA: Final = Dialect(
     unsigned={
         t: t if t.startswith("unsigned") else f"unsigned {t.removeprefix('signed ')}" for t in _INTEGERS.values()
     },
-    widths=(1,),
-    # Vectors have no arithmetic in this language, so that nothing asks for the words for them.
-    vector="",
-    splat="",
-    lane="",
-    low="",
-    high="",
-    even="",
-    odd="",
-    load="",
-    store="",
-    load_halves="",
-    store_halves="",
-    select="",
-    all_lanes="",
     load_half="from_half_bits({pointer}[{at}])",
     store_half="{pointer}[{at}] = half_bits({value})",
     convert="({type})({x})",
