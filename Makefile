@@ -21,7 +21,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	YOSEGI_CHECK=1 $(BIN)/python -m pytest
+	YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2
 
 # The public suite of the Array API standard: a clone of data-apis/array-api-tests with its submodule.
 # make conformance SUITE=<path> [EXAMPLES=100]
