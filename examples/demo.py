@@ -3,10 +3,10 @@
 from rich.console import Console
 
 import yosegi as ys
-from yosegi.cli import show_devices
+from yosegi.cli import main
 
 console = Console()
-show_devices(console)
+main(["devices"])
 
 rng = ys.random.default_rng(0)
 x, w, b = rng.normal((256, 64)), rng.normal((64, 32), std=0.1), ys.zeros((32,))

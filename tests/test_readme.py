@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,8 @@ PAGES = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of(page):
+def test_the_code_of(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a page may write files
     declared = set(REGISTRY)
     names: dict[str, object] = {"__name__": "page"}
     for code, expected in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
@@ -38,3 +42,15 @@ def test_links_lead_somewhere():
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+
+def test_the_demo_runs():
+    """The first of the two commands that the README begins with."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"^step +\d+ +loss (\S+)$", done.stdout, re.MULTILINE)]
+    assert len(losses) == 4
+    assert losses[-1] < 0.1 * losses[0]
