@@ -14,13 +14,15 @@ import emulation
 import msl_code
 import yosegi as ys
 from values import Array
-from yosegi.codegen.contractions import contraction
+from yosegi.choice import back_to_back
+from yosegi.codegen.contractions import Contraction, contraction
 from yosegi.codegen.dialect import Dialect, Target
 from yosegi.codegen.frames import inputs_of
 from yosegi.codegen.kernels import Kernel
 from yosegi.codegen.naive import naive_product
 from yosegi.codegen.tiles import tiled_product
 from yosegi.codegen.tilings import ON_GPUS
+from yosegi.device import Kernel as DeviceKernel
 from yosegi.dtype import DType
 from yosegi.expand import expand
 from yosegi.fuse import Region, fuse, multiplies
@@ -86,6 +88,12 @@ class Emulated:
     def has_library(self, call: Call) -> bool:
         return False
 
+    def takes(self, product: Contraction) -> bool:
+        return False
+
+    def multiplier(self, product: Contraction) -> Any:
+        raise AssertionError("there is no library here")
+
     def refusal(self, region: Region) -> str | None:
         return "only kernels of templates run here"
 
@@ -101,7 +109,8 @@ class Emulated:
     def to_host(self, data: Array) -> Array:
         return data
 
-    def synchronize(self) -> None: ...
+    def seconds(self, kernel: DeviceKernel, data: Sequence[Array], calls: int) -> float:
+        return back_to_back(kernel, data, calls)
 
 
 def taken_whole(tensor: ys.Tensor, machine: Emulated) -> Array:

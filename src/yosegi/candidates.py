@@ -22,6 +22,9 @@ class Candidate:
     device: Device
     precision: Precision = Precision.FULL
 
+    def __hash__(self) -> int:
+        return hash(self.device.name)  # kernels are looked up by this in every call; a string keeps its hash
+
     def __str__(self) -> str:
         return self.device.name if self.precision is Precision.FULL else f"{self.device.name} in {self.precision.value}"
 

@@ -25,6 +25,8 @@ from .store import Programs
 
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
+Turn = Callable[[Any, Sequence[Any], int], float]
+"""How many seconds a call of a kernel takes with these arguments, of so many calls."""
 
 _LEAST_ROUNDS: Final = 3
 _ROUNDS: Final = 5
@@ -40,6 +42,15 @@ _STRAY: Final = 1e-5
 """The share of elements that may differ: where a function has a step, a sum may fall to either side of it."""
 
 
+def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
+    """Seconds a call took. One call more goes before, to bring code and data into the caches."""
+    kernel(*arguments)
+    start = perf_counter()
+    for _ in range(calls):
+        kernel(*arguments)
+    return (perf_counter() - start) / calls
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """How candidates are tried."""
@@ -51,6 +62,8 @@ class Trial:
     """How many times the spacing of the largest numbers of a result an element may be off."""
     settle: float = 0.0
     """Seconds before each turn, in which whoever was before comes to rest."""
+    turn: Turn = back_to_back
+    """Another clock, for calls that return before their work is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +212,7 @@ def _measured(candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refu
         _check(kernels, arguments, trial, refused)
         seconds = dict.fromkeys(kernels, 0.0)
         if len(kernels) > 1:
-            seconds = _race(kernels, arguments, trial.settle, refused)
+            seconds = _race(kernels, arguments, trial, refused)
     if not seconds:
         return Chosen(None, Verdict(None, {}, refused))
     least = min(seconds.values())
@@ -229,7 +242,7 @@ def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, r
 
 
 def _race(
-    kernels: Mapping[str, Kernel], arguments: Sequence[Any], settle: float, refused: dict[str, str]
+    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, str]
 ) -> dict[str, float]:
     """Seconds a call takes at best, by candidates; those that fail are noted."""
     taken: dict[str, float] = {}
@@ -240,10 +253,10 @@ def _race(
         if number >= _LEAST_ROUNDS and perf_counter() - begin > _SECONDS:
             break
         for name in running[number % len(running) :] + running[: number % len(running)]:
-            if settle:
-                sleep(settle)
+            if trial.settle:
+                sleep(trial.settle)
             try:
-                once = _turn(kernels[name], arguments, calls[name])
+                once = trial.turn(kernels[name], arguments, calls[name])
             except Exception as failure:
                 refused[name] = f"{type(failure).__name__}: {failure}"
                 taken.pop(name, None)
@@ -257,15 +270,6 @@ def _race(
         if number:  # one slow turn may be the machine's
             running = [n for n in running if taken[n] <= _HOPELESS * min(taken.values())]
     return {name: taken[name] for name in kernels if name in taken}
-
-
-def _turn(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
-    """Seconds a call took in this turn. One call more goes before, to bring code and data into the caches."""
-    kernel(*arguments)
-    start = perf_counter()
-    for _ in range(calls):
-        kernel(*arguments)
-    return (perf_counter() - start) / calls
 
 
 def disagreement(expected: Sequence[Any], got: Sequence[Any], roundings: float) -> str | None:

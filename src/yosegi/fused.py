@@ -21,7 +21,7 @@ from .codegen.attention import attention_kernel, attention_refusal
 from .codegen.contractions import Contraction, contraction
 from .codegen.dialect import Dialect, Target
 from .codegen.kernels import Kernel as Generated
-from .codegen.pieces import NAIVE, Piece, Rest, pieces, prior, rendered, variants
+from .codegen.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
 from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, Unsupported
@@ -66,6 +66,12 @@ class Machine(Protocol):
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
 
+    def takes(self, product: Contraction) -> bool:
+        """Whether `multiplier` has a product with what is around it."""
+
+    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+        """The vendor's own version of a product with what is around it: the entries that it reads, and its launch."""
+
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
 
@@ -84,8 +90,8 @@ class Machine(Protocol):
     def to_host(self, data: Any) -> Any:
         """Data as an array of the host."""
 
-    def synchronize(self) -> None:
-        """Wait for all launches."""
+    def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
+        """What a call takes that is one of many, as in a program that repeats, of so many calls."""
 
 
 def is_whole(region: Region) -> bool:
@@ -107,16 +113,19 @@ class Fused:
             work = _Work.of(region)
         except Unsupported as failure:
             return str(failure)
-        for piece in work.pieces:
-            for rest in piece.regions if isinstance(piece, Rest) else ():
-                reason = self._machine.refusal(rest)
-                if reason is not None:
-                    return reason
+        reason = self._refusal_of(work.pieces)
+        if reason is not None:
+            return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
                    if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
         if lacking:
             return f"no {lacking[0].name} in its language"
         return None
+
+    def _refusal_of(self, cut: Sequence[Piece]) -> str | None:
+        """Why some region that is no kernel of its own yet cannot be one."""
+        regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
+        return next(filter(None, map(self._machine.refusal, regions)), None)
 
     def compiled(self, region: Region) -> Kernel:
         """A product or a composite, in the way that is best as far as is known."""
@@ -141,6 +150,9 @@ class Fused:
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
             ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
         if is_whole(region):
+            by_library = library_pieces(work.graph, self._machine.takes) if products else None
+            if by_library is not None and self._refusal_of(by_library) is None:
+                ways[_LIBRARY] = lambda: _steps(work.graph, by_library, self._machine, "")
             if attention_refusal(region.calls[-1]) is None:
                 ways[_FLASH] = lambda: _attention(region, self._machine)
         elif self._machine.has_library(region.calls[-1]):
@@ -198,11 +210,19 @@ def _apart(graph: Graph) -> Rest:
 def _steps(graph: Graph, cut: Sequence[Piece], machine: Machine, way: str) -> Kernel:
     """Pieces, one after the other."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
+    fixed: dict[int, Any] = {}
     for piece in cut:
         if isinstance(piece, Rest):
             for region in piece.regions:
                 reads, writes = (tuple(piece.entries[e] for e in own) for own in (region.inputs, region.outputs))
                 steps.append((machine.compile(region), reads, writes))
+            continue
+        if isinstance(piece, Library):
+            reads, launch = machine.multiplier(piece.product)
+            fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
+            outputs = tuple(o.entry for o in piece.product.outputs)
+            specs = [graph.calls[e].spec for e in outputs]
+            steps.append((_launched(machine, launch, (), [(s.shape, s.dtype) for s in specs]), reads, outputs))
             continue
         made = rendered(graph, piece, machine.dialect, machine.target, way)
         reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
@@ -213,7 +233,7 @@ def _steps(graph: Graph, cut: Sequence[Piece], machine: Machine, way: str) -> Ke
     inputs, outputs = graph.inputs, graph.outputs
 
     def kernel(*data: Any) -> tuple[Any, ...]:
-        values = dict(zip(inputs, data, strict=True))
+        values = fixed | dict(zip(inputs, data, strict=True))
         for run, reads, writes in steps:
             values.update(zip(writes, run(*[values[e] for e in reads]), strict=True))
         return tuple([values[o] for o in outputs])
@@ -239,6 +259,18 @@ def _attention(region: Region, machine: Machine) -> Kernel:
     order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
     run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
     return lambda *data: tuple(run(*[data[n] for n in order]))
+
+
+class _Shown:
+    """A kernel whose results become arrays of the host when somebody compares them."""
+
+    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._machine = machine
+
+    def __call__(self, *data: Any) -> Sequence[Any]:
+        """Run it."""
+        return [_Lazy(self._machine, made) for made in self.kernel(*data)]
 
 
 class _Lazy:
@@ -295,36 +327,25 @@ class _Measured:
 
     def _measure(self, data: Sequence[Any]) -> None:
         machine = self._machine
-
-        def timed(way: Callable[[], Kernel]) -> Callable[[], Callable[..., Sequence[Any]]]:
-            def make() -> Callable[..., Sequence[Any]]:
-                kernel = way()
-
-                def run(*given: Any) -> Sequence[Any]:
-                    made = kernel(*given)
-                    machine.synchronize()
-                    return [_Lazy(machine, d) for d in made]
-
-                return run
-
-            return make
-
         order = sorted(self._ways, key=lambda name: name != self._expected)
-        kept: dict[str, Kernel] = {}
+        kept: dict[str, _Shown] = {}
 
-        def keeping(name: str) -> Callable[[], Kernel]:
-            def make() -> Kernel:
-                kept[name] = self._ways[name]()
+        def keeping(name: str) -> Callable[[], _Shown]:
+            def make() -> _Shown:
+                kept[name] = _Shown(machine, self._ways[name]())
                 return kept[name]
 
             return make
 
-        candidates = {name: timed(keeping(name)) for name in order}
-        chosen = self._choices.best(self._kind, candidates, Trial(lambda: data, self._reference()))
+        def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
+            return machine.seconds(shown.kernel, given, calls)
+
+        trial = Trial(lambda: data, self._reference(), turn=turn)
+        chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
         for name, reason in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
         if chosen.verdict.winner is not None:
-            self._kernel = kept[chosen.verdict.winner]
+            self._kernel = kept[chosen.verdict.winner].kernel
 
     def _reference(self) -> Callable[..., Sequence[Any]]:
         """The host's results; of large products those of the simplest kernel."""

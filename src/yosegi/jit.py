@@ -93,8 +93,12 @@ class _Replay:
         """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
         if all(b.space is HOST for b in buffers):
             return [Node(call, ()) for call in self.calls]
+        return self.remade(tuple(inputs))
+
+    def remade(self, inputs: tuple[Node, ...]) -> list[Node]:
+        """Nodes for the outputs that know how they were made."""
         assert self.history is not None
-        source = Node(self.history, tuple(inputs))
+        source = Node(self.history, inputs)
         outputs = self.history.outputs
         if len(outputs) == 1:
             return [source]
@@ -106,19 +110,21 @@ class _Replay:
         `None` also after a failure: the long way knows what follows.
         """
         step = self.plan.sole_step
-        if step is None or step.device.space != space:
+        if step is None:
             return None
-        kernel = step.kernels.get(step.candidate)
-        if kernel is None or health.reason_against(step.device.name, step.region) is not None:
+        candidate = step.candidate
+        device = candidate.device
+        kernel = step.kernels.get(candidate)
+        if kernel is None or device.space != space or health.reason_against(device.name, step.region) is not None:
             return None
         try:
             buffers = [Buffer(m, space) for m in kernel(*data)]
-            leaves = [t._node for t in tensors if type(t) is Tensor]  # a number comes with tensors of the host alone
-            nodes = self.outputs(leaves, buffers)
+            leaves = tuple([t._node for t in tensors if type(t) is Tensor])  # a number comes with tensors of the host
+            nodes = self.remade(leaves)
             settle(nodes, buffers, leaves)
         except (DeviceFailure, ValuesLost):
             return None
-        return self.rebuilt(nodes)
+        return Tensor(nodes[0]) if self.form is Tensor else self.rebuilt(nodes)
 
 
 class Jitted(Generic[P, R]):

@@ -42,6 +42,7 @@ _BETTER: Final = 0.95  # of a plan's time: another must take less to take over
 _NEAR: Final = 2.0  # times a plan's own time: a forecast that is probably not right enough to tell
 _EFFORT: Final = (0.5, 0.1)  # of the time that a plan has taken, for all trials together, of near rivals and of others
 _TURNS: Final = (3, 9)  # in which a plan and its rival are timed, at least and at most
+_TURN: Final = (1e-3, 9)  # seconds for which a turn's runs go on, and how many they are at most
 _CLOSE: Final = (0.8, 1.25)  # times the other's time: between, more turns tell more
 _SHORT: Final = 1e-3  # seconds: below, watching a plan that is settled would show
 _APART: Final = (
@@ -186,8 +187,11 @@ class Watch:
             return
         compiling = sum(costs.speed(s.device).compiling for s in steps if s.candidate not in s.kernels)
         promised = rival.forecast.total
-        is_far = promised > _NEAR * best  # then a run that is not timed and one that is will do
-        effort = self._effort + compiling + 2 * promised + (0.0 if is_far else _TURNS[0] * (best + promised))
+        is_far = promised > _NEAR * best  # then a run that is not timed and a turn will do
+        turn = promised * _runs_of_a_turn(promised)
+        effort = self._effort + compiling + 2 * promised + turn
+        if not is_far:
+            effort += _TURNS[0] * (turn + best * _runs_of_a_turn(best))
         needed = ceil(effort / (_EFFORT[is_far] * best))
         if self.runs < needed:
             self.due = min(self.due, needed)
@@ -226,10 +230,13 @@ class Watch:
         def fresh() -> list[Buffer]:
             return [lasting.get(e) or _copy(b) for e, b in zip(plan.inputs, inputs, strict=True)]
 
-        def timed(contender: tuple[Step, ...]) -> float:
-            given = fresh()
-            seconds = _timed(plan, contender, lambda: run_steps(plan, contender, given, _alone))[1]
-            return float("inf") if seconds is None else seconds
+        def turn(contender: tuple[Step, ...]) -> float:
+            def run() -> float:
+                given = fresh()
+                seconds = _timed(plan, contender, lambda: run_steps(plan, contender, given, _alone))[1]
+                return float("inf") if seconds is None else seconds
+
+            return _turn_of(run)
 
         for step in steps:
             step.kernel_on(step.candidate, wait=not current().background)
@@ -240,14 +247,15 @@ class Watch:
                 return None
         race = _Race()
         run_steps(plan, steps, fresh(), _timed_steps(steps, _alone, race.parts))
-        if sum(race.parts) > _NEAR * min(self._totals):
+        first = turn(steps)  # not counted: kernels may be recorded in it
+        if first > _NEAR * min(self._totals):
             race.ours.append(min(self._totals))
-            race.theirs.append(sum(race.parts))
+            race.theirs.append(first)
             return race
         least, most = _TURNS
         while len(race.ours) < least or (len(race.ours) < most and _CLOSE[0] < race.ratio < _CLOSE[1]):
-            race.ours.append(timed(plan.steps))
-            race.theirs.append(timed(steps))
+            race.ours.append(turn(plan.steps))
+            race.theirs.append(turn(steps))
         return race
 
 
@@ -284,6 +292,20 @@ def _copy(buffer: Buffer) -> Buffer:
 
 
 # Timing
+
+
+def _runs_of_a_turn(seconds: float) -> int:
+    least, most = _TURN
+    return max(1, min(most, ceil(least / max(seconds, 1e-9))))
+
+
+def _turn_of(run: Callable[[], float]) -> float:
+    """The middle of several runs' seconds, if runs are short: the first finds threads asleep and caches cold, which
+    would count against whoever is fast, and which a program that runs again and again does not meet."""
+    taken = [run()]
+    while len(taken) < _runs_of_a_turn(sum(taken) / len(taken)):
+        taken.append(run())
+    return median(taken)
 
 
 def _devices(steps: Iterable[Step]) -> list[Device]:
@@ -341,10 +363,12 @@ def _with_precisions(
 
     def tried(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
         made = run(step, inputs)
-        own, best = step.candidate, parts[-1]
-        for candidate in step.candidates if step.policy.precisions else ():
-            if candidate == own or candidate.device is not own.device or not is_worth_trying(step, candidate):
-                continue
+        own = step.candidate
+        others = [c for c in step.candidates if c.device is own.device and c != own and is_worth_trying(step, c)]
+        if not step.policy.precisions or not others:
+            return made
+        best = _taken(step, own, inputs) or parts[-1]
+        for candidate in others:
             seconds = _taken(step, candidate, inputs)
             if seconds is not None:
                 costs.observe(step.region_on(candidate), step.works, candidate, seconds)
@@ -357,14 +381,18 @@ def _with_precisions(
 
 
 def _taken(step: Step, candidate: Candidate, inputs: Sequence[Buffer]) -> float | None:
-    """Seconds that a candidate takes for a step, the second time; nothing if it fails, or is too far off."""
-    try:
-        run_on(step, candidate, inputs, wait=not current().background)
-        candidate.device.synchronize()
+    """Seconds that a candidate takes for a step, after the first run; nothing if it fails, or is too far off."""
+
+    def timed() -> float:
         start = perf_counter()
         run_on(step, candidate, inputs, wait=False)
         candidate.device.synchronize()
         return perf_counter() - start
+
+    try:
+        run_on(step, candidate, inputs, wait=not current().background)
+        candidate.device.synchronize()
+        return _turn_of(timed)
     except NotReady:
         return None
     except DeviceFailure as failure:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from .folds import Fold, folds
 from .primitives import Primitives
 from .value import Value
 from .words import random_word
+
+_NEAR: Final = 1 << 31
 
 View = tuple[int | None, ...]
 Strides = tuple[int, ...]
@@ -149,6 +151,9 @@ class Walker:
             return Sum(spec.dtype)
         if is_constant(graph, entry) and spec.size == 1:
             return Number(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
+        counted = self._counted(call, view) if is_constant(graph, entry) and spec.dtype.is_integer else None
+        if counted is not None:
+            return counted
         if entry in self.known or entry in graph.inputs or is_constant(graph, entry):
             return Read(entry, spec.dtype, self.strides(spec.shape, view))
         if call.op.scalar is not None:
@@ -218,6 +223,16 @@ class Walker:
         if any(shape[a] != self.sizes[self.along] for a in wide) or (not wide and self.sizes[self.along] != 1):
             raise Unsupported(f"{call.op.name} along an axis of its own")
         return Folded(Fold.of(call), self.at(operand, tuple(inner)))
+
+    def _counted(self, call: Call, view: View) -> Counted | None:
+        """A constant of evenly spaced numbers: to count takes less than to read."""
+        numbers = np.asarray(bind(call)()).reshape(-1)
+        if numbers.size < 2:
+            return None
+        start, step = int(numbers[0]), int(numbers[1]) - int(numbers[0])
+        is_near = max(abs(start), abs(step)) < _NEAR  # so that counting does not go beyond 64 bits
+        is_even = is_near and bool(np.all(numbers == start + step * np.arange(numbers.size)))
+        return Counted(start, step, self.strides(call.spec.shape, view), call.spec.dtype) if is_even else None
 
     def _word(self, call: Call, source: int, view: View) -> Expression:
         """A plane of random words."""

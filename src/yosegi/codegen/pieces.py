@@ -7,11 +7,11 @@ one kernel or two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ..fuse import Region, fuse, multiplies
+from ..fuse import Region, fuse, is_constant, multiplies
 from ..graph import Graph
 from ..op import leaf_call
 from .contractions import Contraction, contraction
@@ -19,7 +19,7 @@ from .dialect import Dialect, Target
 from .frames import inputs_of
 from .kernels import Inputs, Kernel
 from .naive import naive_product
-from .rowwise import Rows, rows_of, rowwise
+from .rowwise import Rows, elementwise_rows, rows_of, rowwise
 from .tiles import tiled_product
 from .tilings import tiles
 
@@ -32,7 +32,14 @@ class Rest:
     entries: tuple[int, ...]
 
 
-Piece = Contraction | Rows | Rest
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A product that a vendor's library computes, with what it does around it."""
+
+    product: Contraction
+
+
+Piece = Contraction | Rows | Rest | Library
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +87,58 @@ def pieces(graph: Graph) -> list[Piece]:
             product = contraction(graph, entry, _shown(graph, entry, _behind(graph, entry)), known)
             made.append(product)
             known |= {o.entry for o in product.outputs}
+    return made + _remaining(graph, known)
+
+
+def library_pieces(graph: Graph, takes: Callable[[Contraction], bool]) -> list[Piece] | None:
+    """The same with the products of a library, which takes some with what is around them and some alone; what is
+    elementwise or row by row before and behind them is in kernels of its own. `None` if it does not take them all."""
+    made: list[Piece] = []
+    known: frozenset[int] = frozenset()
+    for entry, call in enumerate(graph.calls):
+        if not multiplies(call):
+            continue
+        for operand in graph.args[entry]:
+            source = _source(graph, operand)
+            if source not in known and graph.args[source]:
+                made += _remaining(replace(graph, outputs=(source,)), known)
+                known |= {source}
+        wanted = (_shown(graph, entry, _behind(graph, entry)), [entry])
+        product = next(filter(takes, [contraction(graph, entry, w, known) for w in wanted]), None)
+        if product is None:
+            return None
+        made.append(Library(product))
+        known |= {o.entry for o in product.outputs}
+    return made + _remaining(graph, known)
+
+
+def _source(graph: Graph, entry: int) -> int:
+    """What an operand is but for the order of its axes and a factor."""
+    while True:
+        call, args = graph.calls[entry], graph.args[entry]
+        if call.op.name == "permute_dims":
+            entry = args[0]
+            continue
+        factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
+        if call.op.name != "multiply" or len(factors) != 1:
+            return entry
+        (entry,) = [a for a in args if a not in factors]
+
+
+def _remaining(graph: Graph, known: frozenset[int]) -> list[Piece]:
+    """What there is still to do for the outputs."""
+    made: list[Piece] = []
     while True:
         rows = rows_of(graph, _needed(graph, known), known)
         if rows is None or not rows.outputs:
             break
         made.append(rows)
         known |= {o.entry for o in rows.outputs}
+    for entry in graph.outputs:
+        rows = None if entry in known else elementwise_rows(graph, entry, known)
+        if rows is not None:
+            made.append(rows)
+            known |= {entry}
     if not set(graph.outputs) <= known:
         made.append(_rest(graph, known))
     return made

@@ -53,6 +53,21 @@ def rows_of(graph: Graph, needed: Sequence[int], known: frozenset[int]) -> Rows 
     inside = _inside(graph, needed, known, shape)
     wanted = [n for n in needed if n in inside and
               (n in graph.outputs or any(n in graph.args[m] for m in needed if m not in inside))]  # fmt: skip
+    return _rows(graph, wanted, known, shape)
+
+
+def elementwise_rows(graph: Graph, entry: int, known: frozenset[int]) -> Rows | None:
+    """An entry whose random numbers are functions of an element's place, which no other kernel has; `None` for one
+    without such."""
+    shape = graph.calls[entry].spec.shape
+    try:
+        rows = _rows(graph, [entry], known, shape) if shape else None
+    except Unsupported:
+        return None
+    return rows if rows and any(isinstance(p, Word) for p in parts_of(rows.outputs[0].expression)) else None
+
+
+def _rows(graph: Graph, wanted: Sequence[int], known: frozenset[int], shape: Shape) -> Rows:
     walker = Walker(graph, shape, len(shape) - 1, known)
     outputs = []
     for entry in wanted:

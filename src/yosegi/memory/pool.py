@@ -20,6 +20,10 @@ _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10*
                  "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
+BlockKey = tuple[int, int]
+"""The bytes and the alignment of a block, which are all that a pool looks at."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
     """What a pool holds, in bytes."""
@@ -35,7 +39,7 @@ class Block:
 
     __slots__ = ("__weakref__", "_key", "_returned", "memory")
 
-    def __init__(self, memory: Any, key: tuple[int, int], returned: deque[tuple[tuple[int, int], Any]]) -> None:
+    def __init__(self, memory: Any, key: BlockKey, returned: deque[tuple[BlockKey, Any]]) -> None:
         self.memory = memory
         self._key = key
         self._returned = returned
@@ -76,24 +80,29 @@ class Pool:
         """Bytes that are kept for reuse at most, if there is a bound: what comes back beyond it is given back."""
         self.on_take: Callable[[Any, int], None] | None = None
         """Called with every block's memory and bytes before it is handed out. Tests fill them with garbage here."""
-        self._cached: dict[tuple[int, int], list[Any]] = {}
-        self._returned: deque[tuple[tuple[int, int], Any]] = deque()
+        self._cached: dict[BlockKey, list[Any]] = {}
+        self._returned: deque[tuple[BlockKey, Any]] = deque()
         self._lock = Lock()
         self._in_use = self._kept = self._peak = 0
 
     def take(self, nbytes: int, alignment: int = ALIGNMENT) -> Block:
         """A block of at least so many bytes; raises `OutOfMemory` if the limit or the device does not allow it."""
-        key = (size_class(nbytes), alignment)
+        return self.take_of(block_key(nbytes, alignment))
+
+    def take_of(self, key: BlockKey) -> Block:
+        """The same for someone who knows the key: who asks again and again computes it once."""
         with self._lock:
-            self._collect()
+            if self._returned:
+                self._collect()
             same = self._cached.get(key)
             if same:
                 memory = same.pop()
                 self._kept -= key[0]
             else:
-                memory = self._new(nbytes, key)
+                memory = self._new(key)
             self._in_use += key[0]
-            self._peak = max(self._peak, self._in_use)
+            if self._in_use > self._peak:
+                self._peak = self._in_use
         block = Block(memory, key, self._returned)
         if self.on_take is not None:
             self.on_take(memory, key[0])
@@ -126,11 +135,11 @@ class Pool:
             self._cached.setdefault(key, []).append(memory)
             self._kept += key[0]
 
-    def _new(self, nbytes: int, key: tuple[int, int]) -> Any:
+    def _new(self, key: BlockKey) -> Any:
         if self.limit is not None and self._in_use + self._kept + key[0] > self.limit:
             self._drop()
             if self._in_use + key[0] > self.limit:
-                raise OutOfMemory(f"asked for {nbytes} bytes beside {self._in_use} in use; the limit is {self.limit}")
+                raise OutOfMemory(f"asked for {key[0]} bytes beside {self._in_use} in use; the limit is {self.limit}")
         try:
             return self._allocate(*key)
         except OutOfMemory:
@@ -146,6 +155,11 @@ class Pool:
         self._cached.clear()
         self._kept = 0
         return dropped
+
+
+def block_key(nbytes: int, alignment: int = ALIGNMENT) -> BlockKey:
+    """The key of blocks for so many bytes."""
+    return size_class(nbytes), alignment
 
 
 def size_class(nbytes: int) -> int:

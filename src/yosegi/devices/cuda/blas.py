@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...dtype import uint8
+from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64, uint8
 from .errors import translated
 from .launch import Queue
 from .memory import Data
 
+DATA_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64: 4, complex128: 5, bfloat16: 14}
+"""cudaDataType_t."""
+SINGLE: Final = 68
+"""cublasComputeType_t: sums in float. Nothing is lowered unless another one is asked for."""
 _NO_SHORT_SUMS: Final = 16
 """cublasMath_t: partial sums of 16-bit products stay in float."""
 _DEFAULT_ALGORITHM: Final = -1
 _NOT_TURNED: Final = 0
-_WORKSPACE: Final = 32 << 20
+WORKSPACE: Final = 32 << 20
 """Bytes that a product may use on the way; given here, because none may be allocated while a stream is captured."""
 _MATRIX: Final = (c_void_p, c_int, c_int, c_int64)  # where it is, its numbers, its rows' and its matrices' distance
 
@@ -35,7 +39,7 @@ class Blas:
             self._errors = queue.cupy.cuda.cublas
             self.handle = self._errors.create()
             self._errors.setMathMode(self.handle, _NO_SHORT_SUMS)
-            library = CDLL(_loaded("libcublas.so"))
+            library = CDLL(loaded("libcublas.so"))
         self._set_stream = library.cublasSetStream_v2
         self._set_stream.argtypes = (c_void_p, c_void_p)
         self._set_workspace = library.cublasSetWorkspace_v2
@@ -48,13 +52,18 @@ class Blas:
         self._workspace: Data | None = None
         self._stream = -1
 
+    @property
+    def workspace(self) -> int:
+        """Where `WORKSPACE` bytes lie that a product may use: one at a time, in the order of the stream."""
+        if self._workspace is None:
+            self._workspace = self.queue.memory.new((WORKSPACE,), uint8)
+        return self._workspace.pointer
+
     def go_to(self, stream: int) -> None:
         """Let products go to a stream."""
         if stream != self._stream:
-            if self._workspace is None:
-                self._workspace = self.queue.memory.new((_WORKSPACE,), uint8)
             self.check(self._set_stream(self.handle, stream))
-            self.check(self._set_workspace(self.handle, self._workspace.pointer, _WORKSPACE))
+            self.check(self._set_workspace(self.handle, self.workspace, WORKSPACE))
             self._stream = stream
 
     def check(self, status: int) -> None:
@@ -63,7 +72,7 @@ class Blas:
             raise self._errors.CUBLASError(status)
 
 
-def _loaded(name: str) -> str:
+def loaded(name: str) -> str:
     """The file of a library that this process has loaded, or its name, for the system to look for."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
@@ -112,18 +121,17 @@ class Multiplied:
     def __call__(self, left: Data, right: Data, into: Data) -> None:
         """Put them into the stream."""
         queue = self._blas.queue
-        with translated(f"[{queue.name}] multiplying"):
+        with translated(f"[{queue.name}] multiplying"), queue.lock:
             queue.runtime.setDevice(queue.number)
-            self.at((left.pointer, right.pointer, into.pointer))
+            self.at([left.pointer, right.pointer, into.pointer])
         queue.note(self, (left, right, into))
 
-    def at(self, pointers: Sequence[int]) -> None:
+    def at(self, pointers: list[int]) -> None:
         """The same by addresses, with CuPy's own errors, on the device that is current."""
         blas = self._blas
         left, right, into = pointers
-        with blas.queue.lock:
-            blas.go_to(blas.queue.pointer)
-            for places, head, second, first, last in self._calls:
-                blas.check(
-                    blas.multiply(*head, right + places[1], *second, left + places[0], *first, into + places[2], *last)
-                )
+        blas.go_to(blas.queue.pointer)
+        for places, head, second, first, last in self._calls:
+            blas.check(
+                blas.multiply(*head, right + places[1], *second, left + places[0], *first, into + places[2], *last)
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_int32, c_int64, c_void_p
 from threading import RLock, get_ident
@@ -45,6 +45,21 @@ class Queue:
         finally:
             self.tape = None
 
+    def captured(self, launch: Callable[[], None]) -> Any:
+        """What a function puts into the stream, as a graph instead; with CuPy's own errors."""
+        aside = self.cupy.cuda.Stream(non_blocking=True)
+        with self.lock:
+            own, self.pointer = self.pointer, aside.ptr
+            try:
+                aside.begin_capture()
+                try:
+                    launch()
+                finally:
+                    graph = aside.end_capture()
+            finally:
+                self.pointer = own
+        return graph
+
     def note(self, launch: Launchable, data: tuple[Data, ...]) -> None:
         """Tell a recording, if this thread makes one."""
         if self.tape is not None and self._recorder == get_ident():
@@ -54,8 +69,8 @@ class Queue:
 class Launchable(Protocol):
     """Something that a stream takes."""
 
-    def at(self, pointers: Sequence[int]) -> None:
-        """Put it into the queue's stream, for data at these addresses."""
+    def at(self, pointers: list[int]) -> None:
+        """Put it into the queue's stream, for data at these addresses; by someone who holds the queue's lock."""
 
 
 Tape = list[tuple[Launchable, tuple[Data, ...]]]
@@ -82,16 +97,13 @@ class Launch:
     def __call__(self, *data: Data) -> None:
         """Put it into the stream, for these inputs and outputs."""
         queue = self._queue
-        with translated(f"[{queue.name}] launching a kernel"):
+        with translated(f"[{queue.name}] launching a kernel"), queue.lock:
             queue.runtime.setDevice(queue.number)
             self.at([d.pointer for d in data])
         queue.note(self, data)
 
-    def at(self, pointers: Sequence[int]) -> None:
+    def at(self, pointers: list[int]) -> None:
         """The same by addresses, with CuPy's own errors, on the device that is current."""
         queue = self._queue
-        with queue.lock:  # the parameters are read before the call returns
-            values = self._values
-            for n, pointer in enumerate(pointers):
-                values[n] = pointer
-            queue.driver.launchKernel(*self._range, queue.pointer, self._parameters, 0)
+        self._values[: len(pointers)] = pointers  # type: ignore[assignment]  # read before the call returns: hence the lock
+        queue.driver.launchKernel(*self._range, queue.pointer, self._parameters, 0)

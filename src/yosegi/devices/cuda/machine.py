@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...codegen.contractions import Contraction
 from ...codegen.kernels import Kernel as Generated
 from ...device import Kernel
 from ...dtype import DType
 from ...fuse import Region
+from ...fused import Launcher
 from ...node import Call, Shape
 from .dialect import CUDA
+from .errors import translated
 from .launch import Launch, Queue
+from .matrices import matrices_of
 from .memory import Data
 from .products import Products
+from .surrounded import Surrounded
 
 
 class Machine:
@@ -36,9 +41,18 @@ class Machine:
         self._products = products
         self._memory = queue.memory
 
-    def launcher(
-        self, kernel: Generated, inputs: int, outputs: int
-    ) -> Callable[[Sequence[Data], Sequence[Data]], None]:
+    def takes(self, product: Contraction) -> bool:
+        """Whether cuBLAS has a product with what is around it."""
+        return matrices_of(product) is not None
+
+    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+        """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
+        wanted = matrices_of(product)
+        assert wanted is not None
+        multiplied = Surrounded(self._products.blas, wanted)
+        return wanted.reads, lambda given, made: multiplied(*given, *made)
+
+    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
         launch = Launch(self._queue, kernel, inputs + outputs)
         return lambda given, made: launch(*given, *made)
@@ -59,6 +73,23 @@ class Machine:
         """Data as an array of the host."""
         return self._memory.to_host(data)
 
-    def synchronize(self) -> None:
-        """Wait for all launches."""
-        self._memory.wait()
+    def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
+        """What a call takes on the device, of so many that are captured into one graph, as those of plans are."""
+        queue = self._queue
+        with queue.lock, translated(f"[{queue.name}] timing a kernel"):
+            with queue.recording() as tape:
+                kernel(*data)
+
+            def launch() -> None:
+                for _ in range(calls):
+                    for one, given in tape:
+                        one.at([d.pointer for d in given])
+
+            graph = queue.captured(launch)
+            first, last = queue.cupy.cuda.Event(), queue.cupy.cuda.Event()
+            graph.launch(queue.stream)  # which brings it to the device
+            first.record(queue.stream)
+            graph.launch(queue.stream)
+            last.record(queue.stream)
+            last.synchronize()
+            return float(queue.cupy.cuda.get_elapsed_time(first, last)) / 1e3 / calls

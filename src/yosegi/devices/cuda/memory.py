@@ -17,7 +17,7 @@ import numpy as np
 
 from ...dtype import DType, as_dtype
 from ...errors import DeviceFailure, OutOfMemory
-from ...memory.pool import Block, Pool, PoolStatistics, memory_limit
+from ...memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
 from ...node import Shape
 from .errors import translated
 from .staging import Staging
@@ -111,11 +111,19 @@ class Memory:
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for elements that a kernel will write, all of them."""
-        nbytes = prod(shape) * dtype.itemsize
-        made = Data(shape, dtype, self.pool.take(nbytes, _ALIGNMENT) if nbytes else None)
+        made = self.taken(self.key(shape, dtype), shape, dtype)
         if self._noted is not None:
             self._noted.add(made.pointer)
         return made
+
+    def key(self, shape: Shape, dtype: DType) -> BlockKey | None:
+        """What to ask the pool for, for elements; `None` if there are none."""
+        nbytes = prod(shape) * dtype.itemsize
+        return block_key(nbytes, _ALIGNMENT) if nbytes else None
+
+    def taken(self, key: BlockKey | None, shape: Shape, dtype: DType) -> Data:
+        """Room for elements whose key is known: nothing is computed."""
+        return Data(shape, dtype, None if key is None else self.pool.take_of(key))
 
     @contextmanager
     def noting(self) -> Iterator[set[int]]:

@@ -13,21 +13,18 @@ import numpy as np
 
 from ...codegen.copies import Copy, copy_kernel, strides_of
 from ...device import Kernel
-from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from ...dtype import DType, bfloat16, complex128, float16, float32, float64
 from ...fuse import Region, is_constant
 from ...node import Call, Shape
 from ...precision import Precision
 from ...reference import bind
-from .blas import Batch, Blas, Multiplied
+from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
 from .splits import SPLIT_TERMS, split_kernel
 
-_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64: 4, complex128: 5, bfloat16: 14}
-"""cudaDataType_t."""
-_SINGLE, _DOUBLE = 68, 70
-"""cublasComputeType_t: sums in float, or in double. Nothing is lowered unless one of the following is asked for."""
+_DOUBLE: Final = 70
 _TF32: Final = 77
 _LARGEST: Final = 2**31 - 1
 
@@ -57,7 +54,7 @@ class Products:
         self._queue = queue
 
     @cached_property
-    def _blas(self) -> Blas:
+    def blas(self) -> Blas:
         """Opened when the first product is compiled."""
         return Blas(self._queue)
 
@@ -65,7 +62,7 @@ class Products:
         """Why there is no product for a call, or `None`."""
         if call.op.name not in ("matmul", "einsum"):
             return f"no CUDA kernel for {call.op.name}"
-        if call.spec.dtype not in _TYPES:
+        if call.spec.dtype not in DATA_TYPES:
             return f"cuBLAS has no product of {call.spec.dtype.name}"
         made = _product(call)
         if made is None:
@@ -100,14 +97,14 @@ class Products:
     def _multiplied(self, made: _Product, dtype: DType, precision: Precision) -> Callable[[Data, Data, Data], None]:
         terms = SPLIT_TERMS.get(precision) if dtype is float32 else None
         if terms is None:
-            lowered = _TF32 if precision is Precision.TF32 and dtype is float32 else _SINGLE
+            lowered = _TF32 if precision is Precision.TF32 and dtype is float32 else SINGLE
             compute = _DOUBLE if dtype in (float64, complex128) else lowered
             return self._launch(made, dtype, dtype, compute)
         queue, memory = self._queue, self._queue.memory
         count = 1 + max(max(pair) for pair in terms)
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
         half = float16 if precision is Precision.F16 else bfloat16
-        first, further = (self._launch(made, half, float32, _SINGLE, adds=adds) for adds in (False, True))
+        first, further = (self._launch(made, half, float32, SINGLE, adds=adds) for adds in (False, True))
         splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1 + count) for size in sizes]
 
         def run(a: Data, b: Data, c: Data) -> None:
@@ -121,9 +118,9 @@ class Products:
 
     def _launch(self, made: _Product, operand: DType, result: DType, compute: int, *, adds: bool = False) -> Multiplied:
         """The product by cuBLAS; with `adds` it is added to what the result holds."""
-        kinds = _TYPES[operand], _TYPES[result]
+        kinds = DATA_TYPES[operand], DATA_TYPES[result]
         batches = _stacks(made, (operand.itemsize, operand.itemsize, result.itemsize))
-        return Multiplied(self._blas, batches, kinds, compute, is_double=compute == _DOUBLE, adds=adds)
+        return Multiplied(self.blas, batches, kinds, compute, is_double=compute == _DOUBLE, adds=adds)
 
 
 def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:

@@ -1,8 +1,8 @@
 """A compiled region that is recorded when it runs for the second time, and replayed from then on.
 
 Its launches are what they were, on the memory that they used then; only inputs and outputs may lie elsewhere. So a
-replay is a list of launches, without anything in between. Where there are several, they are captured into a CUDA graph
-once the same addresses come again, which the pool sees to, and are one launch then.
+replay is a list of launches, without anything in between. They are captured into a CUDA graph once the same addresses
+come again, which the pool sees to, and are one launch then, which takes the host less than to launch a single kernel.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...device import Kernel
-from ...dtype import DType
 from ...errors import LaunchFailure
 from ...memory.pool import Block
-from ...node import Shape
 from ...trace import trace
 from .errors import translated
 from .launch import Launchable, Queue, Tape
@@ -22,8 +20,6 @@ from .memory import Data
 _MOST_OWNED: Final = 16 << 20
 """Bytes that a recording may keep for values on the way: beyond, launches do not matter."""
 _MOST_GRAPHS: Final = 8
-_Slot = tuple[int, int]
-"""Where a pointer comes from: (0, its value), (1, which input), (2, which output)."""
 
 
 class Replayed:
@@ -66,7 +62,8 @@ class _NotRecorded(Exception):
 
 
 class _Recording:
-    """The launches of one run."""
+    """The launches of one run. Addresses that differ from run to run, inputs and then outputs, stand in one list, and
+    after them those that do not; each launch knows which of the list are its own."""
 
     def __init__(
         self,
@@ -77,47 +74,55 @@ class _Recording:
         outputs: tuple[Data, ...],
     ) -> None:
         self._queue, self._ops = queue, ops
-        slots: dict[int, _Slot] = {d.pointer: (1, n) for n, d in enumerate(inputs) if d.pointer}
-        if len(slots) != sum(1 for d in inputs if d.pointer):
-            raise _NotRecorded("two of its inputs are the same memory")
-        slots |= {d.pointer: (2, n) for n, d in enumerate(outputs) if d.pointer}
-        if len(slots) != sum(1 for d in (*inputs, *outputs) if d.pointer):
-            raise _NotRecorded("two of its outputs are the same memory")
-        self._outputs: list[tuple[Shape, DType]] = [(d.shape, d.dtype) for d in outputs]
+        given = [d.pointer for d in inputs]
+        results = [d.pointer for d in outputs]
+        for what, addresses in (("inputs", given), ("outputs", [*filter(None, given), *results])):
+            held = [a for a in addresses if a]
+            if len(set(held)) != len(held):
+                raise _NotRecorded(f"two of its {what} are the same memory")
+        places = {pointer: n for n, pointer in enumerate((*given, *results)) if pointer}
+        self._new = [(queue.memory.key(d.shape, d.dtype), d.shape, d.dtype) for d in outputs]
+        self._fixed: list[int] = []
         self._owned: dict[int, Block] = {}
-        self._launches: list[tuple[Launchable, tuple[_Slot, ...]]] = []
+        self._launches: list[tuple[Launchable, tuple[int, ...]]] = []
         for launch, data in tape:
-            self._owned |= {d.pointer: d.block for d in data if d.block is not None and d.pointer not in slots}
-            self._launches.append((launch, tuple([slots.get(d.pointer, (0, d.pointer)) for d in data])))
+            for d in data:
+                if d.pointer not in places:
+                    places[d.pointer] = len(given) + len(results) + len(self._fixed)
+                    self._fixed.append(d.pointer)
+                    if d.block is not None:
+                        self._owned[d.pointer] = d.block
+            self._launches.append((launch, tuple([places[d.pointer] for d in data])))
         if sum(block.nbytes for block in self._owned.values()) > _MOST_OWNED:
             raise _NotRecorded(f"its values on the way have more than {_MOST_OWNED} bytes")
         self._graphs: dict[tuple[int, ...], Any] = {}
         """By the addresses of inputs and outputs; `None` for such as have been seen once."""
-        self._captures = len(self._launches) > 1
+        self._captures = bool(self._launches)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
         """The same again, for other inputs."""
         queue = self._queue
-        new = queue.memory.new
+        taken = queue.memory.taken
         queue.runtime.setDevice(queue.number)
-        made = tuple([new(shape, dtype) for shape, dtype in self._outputs])
-        given = [d.pointer for d in data]
-        results = [d.pointer for d in made]
+        made = tuple([taken(*new) for new in self._new])
+        addresses = [d.pointer for d in data]
+        addresses += [d.pointer for d in made]
         try:
             with queue.lock:  # the memory on the way is the recording's own: launches of two threads must not mix
-                if not self._captures or not self._launched_as_graph(given, results):
-                    self._launch(given, results)
+                if not self._captures or not self._launched_as_graph(addresses):
+                    self._launch(addresses)
         except RuntimeError as error:
             with translated(f"[{queue.name}] launching a kernel"):
                 raise error
         return made
 
-    def _launch(self, given: list[int], results: list[int]) -> None:
-        for launch, slots in self._launches:
-            launch.at([value if kind == 0 else given[value] if kind == 1 else results[value] for kind, value in slots])
+    def _launch(self, addresses: list[int]) -> None:
+        of = [*addresses, *self._fixed]
+        for launch, places in self._launches:
+            launch.at([of[n] for n in places])
 
-    def _launched_as_graph(self, given: list[int], results: list[int]) -> bool:
-        queue, key = self._queue, (*given, *results)
+    def _launched_as_graph(self, addresses: list[int]) -> bool:
+        key = tuple(addresses)
         graph = self._graphs.get(key)
         if graph is None:
             if key not in self._graphs:
@@ -125,28 +130,18 @@ class _Recording:
                     self._graphs.pop(next(iter(self._graphs)))
                 self._graphs[key] = None
                 return False
-            graph = self._captured(given, results)
+            graph = self._captured(addresses)
             if graph is None:
                 return False
             self._graphs[key] = graph
-        graph.launch(queue.stream)
+        graph.launch(self._queue.stream)
         return True
 
-    def _captured(self, given: list[int], results: list[int]) -> Any | None:
+    def _captured(self, addresses: list[int]) -> Any | None:
         """The launches as one graph; `None`, and the reason in the trace, if that cannot be."""
-        queue = self._queue
-        aside = queue.cupy.cuda.Stream(non_blocking=True)
-        own, queue.pointer = queue.pointer, aside.ptr
         try:
-            aside.begin_capture()
-            try:
-                self._launch(given, results)
-            finally:
-                graph = aside.end_capture()
+            return self._queue.captured(lambda: self._launch(addresses))
         except RuntimeError as error:
             self._captures = False
-            trace.failed(self._ops, queue.name, LaunchFailure(f"it is not captured into a graph: {error}"))
+            trace.failed(self._ops, self._queue.name, LaunchFailure(f"it is not captured into a graph: {error}"))
             return None
-        finally:
-            queue.pointer = own
-        return graph

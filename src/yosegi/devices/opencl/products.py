@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
+from ...codegen.contractions import Contraction
 from ...codegen.kernels import Kernel as Generated
 from ...device import Kernel
 from ...dtype import DType
+from ...errors import Unsupported
 from ...fuse import Region
+from ...fused import Launcher
 from ...node import Call, Shape
 from .dialect import OPENCL
 from .launch import Launch, Queue
@@ -30,9 +34,7 @@ class Machine:
         self._queue = queue
         self._memory = queue.memory
 
-    def launcher(
-        self, kernel: Generated, inputs: int, outputs: int
-    ) -> Callable[[Sequence[Data], Sequence[Data]], None]:
+    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
         launch, memory = Launch(self._queue, kernel, inputs + outputs), self._memory
 
@@ -44,6 +46,14 @@ class Machine:
     def has_library(self, call: Call) -> bool:
         """Whether there is a product of the vendor's: never."""
         return False
+
+    def takes(self, product: Contraction) -> bool:
+        """Whether there is one with what is around it: never."""
+        return False
+
+    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+        """What `takes` never promises."""
+        raise Unsupported("no products of the vendor's")
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for a result."""
@@ -57,6 +67,12 @@ class Machine:
         """Data as an array of the host."""
         return self._memory.to_host(data)
 
-    def synchronize(self) -> None:
-        """Wait for all launches."""
+    def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
+        """What a call takes, of so many that are launched one behind the other."""
+        kernel(*data)
         self._memory.wait()
+        start = perf_counter()
+        for _ in range(calls):
+            kernel(*data)
+        self._memory.wait()
+        return (perf_counter() - start) / calls

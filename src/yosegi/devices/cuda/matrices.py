@@ -1,0 +1,119 @@
+"""Products that cuBLAS computes with what is around them: a factor, and behind them a bias, a residual, a relu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.contractions import Contraction, Run
+from ...codegen.expressions import Apply, Expression, Number, Read, Sum
+from ...dtype import DType, bfloat16, float16, float32
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """An operand: where it is read from, and how it lies there."""
+
+    entry: int
+    is_turned: bool
+    """Whether neighbours along its columns lie side by side, not those along its rows."""
+    pitch: int
+    """Elements from one row to the next; of one that is turned, from one column to the next."""
+    stride: int
+    """Elements from one matrix of a stack to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """C = max(scale * A B + bias + residual, 0), or less of it, for a stack of `count`."""
+
+    left: Matrix
+    right: Matrix
+    m: int
+    n: int
+    k: int
+    count: int
+    dtype: DType
+    scale: float
+    bias: int | None
+    """The entry of a number for each column."""
+    residual: int | None
+    """The entry of an array like the result."""
+    is_relu: bool
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The entries it reads: operands, bias, residual."""
+        return (self.left.entry, self.right.entry, *[e for e in (self.bias, self.residual) if e is not None])
+
+
+def matrices_of(product: Contraction) -> Matrices | None:
+    """A product in these terms, or `None` if it has others."""
+    runs = (product.rows, product.columns, product.depth)
+    if any(len(r) != 1 for r in runs) or len(product.batch) > 1 or len(product.outputs) != 1:
+        return None
+    if product.result not in (float32, float16, bfloat16):
+        return None
+    (rows,), (columns,), (depth,) = runs
+    (output,) = product.outputs
+    around = _behind(output.expression, product, columns)
+    (left, factor), (right, other) = _scaled(product.left), _scaled(product.right)
+    if around is None or left is None or right is None:
+        return None
+    stack = product.batch[0] if product.batch else None
+    first, second = _matrix(left, rows, depth, stack), _matrix(right, depth, columns, stack)
+    dense = (columns.size, 1, rows.size * columns.size)
+    lies = (output.strides[rows.axis], output.strides[columns.axis], output.strides[stack.axis] if stack else dense[2])
+    if first is None or second is None or lies != dense:
+        return None
+    return Matrices(
+        first, second, rows.size, columns.size, depth.size, stack.size if stack else 1, product.result,
+        factor * other, *around,
+    )  # fmt: skip
+
+
+def _scaled(operand: Expression) -> tuple[Read | None, float]:
+    """An array, and what it is multiplied by."""
+    if isinstance(operand, Apply) and operand.call.op.name == "multiply":
+        numbers = [p for p in operand.operands if isinstance(p, Number)]
+        arrays = [p for p in operand.operands if isinstance(p, Read)]
+        if len(numbers) == len(arrays) == 1:
+            return arrays[0], float(numbers[0].value)
+    return (operand, 1.0) if isinstance(operand, Read) else (None, 1.0)
+
+
+def _matrix(read: Read, rows: Run, columns: Run, stack: Run | None) -> Matrix | None:
+    down, along = read.strides[rows.axis], read.strides[columns.axis]
+    stride = 0 if stack is None else read.strides[stack.axis]
+    if along == 1 and down >= columns.size:
+        return Matrix(read.entry, False, down, stride)
+    return Matrix(read.entry, True, along, stride) if down == 1 and along >= rows.size else None
+
+
+def _behind(
+    expression: Expression, product: Contraction, columns: Run
+) -> tuple[int | None, int | None, bool] | None:  # fmt: skip
+    """The entries of a bias and of a residual, and whether there is a relu; `None` if there is anything else."""
+    is_relu = isinstance(expression, Apply) and expression.call.op.name == "relu"
+    added = [expression.operands[0] if is_relu and isinstance(expression, Apply) else expression]
+    terms: list[Expression] = []
+    while added:
+        term = added.pop()
+        if isinstance(term, Apply) and term.call.op.name == "add":
+            added += term.operands
+        else:
+            terms.append(term)
+    bias: int | None = None
+    residual: int | None = None
+    per_column = tuple(int(axis == columns.axis) for axis in range(len(product.outputs[0].strides)))
+    for term in terms:
+        if isinstance(term, Sum):
+            continue
+        if not isinstance(term, Read) or term.dtype is not product.result:
+            return None
+        if bias is None and term.strides == per_column:
+            bias = term.entry
+        elif residual is None and term.strides == product.outputs[0].strides:
+            residual = term.entry
+        else:
+            return None
+    return (bias, residual, is_relu) if sum(isinstance(t, Sum) for t in terms) == 1 else None

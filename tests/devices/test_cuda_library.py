@@ -1,0 +1,135 @@
+"""Composites around products of cuBLAS: how they are cut, and what the library is asked for. It is NumPy here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emulation
+import yosegi as ys
+from kernel_code import Emulated
+from values import Array
+from yosegi.codegen.contractions import Contraction
+from yosegi.device import host_device
+from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
+from yosegi.fuse import Region, fuse
+from yosegi.fused import Fused
+from yosegi.graph import capture, graph_of
+
+pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
+RNG = np.random.default_rng(12)
+
+
+class WithLibrary(Emulated):
+    """A machine whose library does what cuBLAS does, on what it is told; loops are the host's."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("cuda", folder)
+        self.asked: list[Matrices] = []
+
+    def takes(self, product: Contraction) -> bool:
+        return matrices_of(product) is not None
+
+    def multiplier(self, product: Contraction) -> Any:
+        wanted = matrices_of(product)
+        assert wanted is not None
+        self.asked.append(wanted)
+        return wanted.reads, _multiplied(wanted)
+
+    def refusal(self, region: Region) -> str | None:
+        return host_device().supports(region)
+
+    def compile(self, region: Region) -> Any:
+        return host_device().compile(region)
+
+
+def _multiplied(wanted: Matrices) -> Callable[[Sequence[Array], Sequence[Array]], None]:
+    def matrix(data: Array, at: Matrix, rows: int, columns: int) -> Array:
+        numbers = data.reshape(-1)
+        steps = (at.stride, *((1, at.pitch) if at.is_turned else (at.pitch, 1)))
+        shape = (wanted.count, rows, columns)
+        view = np.lib.stride_tricks.as_strided(numbers, shape, [s * numbers.itemsize for s in steps])
+        return view.astype(np.float64)
+
+    def launch(given: Sequence[Array], made: Sequence[Array]) -> None:
+        left, right, *around = given
+        result = wanted.scale * (
+            matrix(left, wanted.left, wanted.m, wanted.k) @ matrix(right, wanted.right, wanted.k, wanted.n)
+        )
+        if wanted.bias is not None:
+            result = result + around[0].astype(np.float64)
+        if wanted.residual is not None:
+            result = result + around[-1].reshape(result.shape)
+        made[0][...] = (np.maximum(result, 0) if wanted.is_relu else result).reshape(made[0].shape)
+
+    return launch
+
+
+def computed(tensor: ys.Tensor, folder: Path) -> tuple[Array, list[Matrices], int]:
+    """A composite in the library's way: its value, what the library was asked for, and launches of other kernels."""
+    key, leaves, _ = capture([tensor._node])
+    (region,) = fuse(graph_of(key))
+    machine = WithLibrary(folder)
+    kernel = Fused(machine, "a machine").ways(region)["library"]()
+    arrays = [machine.from_host(node.buffer.data) for node in leaves if node.buffer is not None]
+    return kernel(*arrays)[0], machine.asked, machine.launches
+
+
+def normal(*shape: int) -> tuple[ys.Tensor, Array]:
+    array = RNG.normal(size=shape).astype(np.float16)
+    return ys.asarray(array), array.astype(np.float64)
+
+
+def close(got: Array, expected: Array) -> None:
+    assert got.dtype == np.float16
+    assert np.max(np.abs(got.astype(np.float64) - expected)) <= 8 * 2**-11 * np.max(np.abs(expected))
+
+
+def test_bias_residual_and_relu_are_the_librarys(tmp_path: Path) -> None:
+    (x, X), (w, W), (r, R), (b, B) = normal(37, 24), normal(19, 24), normal(37, 19), normal(19)
+    got, asked, others = computed(ys.nn.linear_residual_relu(x, w, r, b), tmp_path)
+    close(got, np.maximum(X @ W.T + B + R, 0))
+    ((asked_for,), others) = asked, others
+    assert (asked_for.is_relu, asked_for.bias is None, asked_for.residual is None, others) == (True, False, False, 0)
+    assert (asked_for.left.is_turned, asked_for.right.is_turned) == (False, True)
+
+
+def test_a_linear_map_of_a_stack_is_one_product(tmp_path: Path) -> None:
+    (x, X), (w, W), (b, B) = normal(3, 5, 24), normal(19, 24), normal(19)
+    got, asked, _ = computed(ys.nn.linear(x, w, b), tmp_path)
+    close(got, X @ W.T + B)
+    assert [(a.m, a.n, a.k, a.count) for a in asked] == [(15, 19, 24, 1)]
+
+
+def test_what_comes_before_a_product_is_a_kernel_of_its_own(tmp_path: Path) -> None:
+    (x, X), (w, W), (b, B), (d, D) = normal(33, 40), normal(19, 40), normal(19), normal(40)
+    spread = np.sqrt(X.var(-1, keepdims=True) + 1e-5)
+    got, asked, others = computed(ys.nn.layer_norm_linear(x, w, b, d, d), tmp_path)
+    close(got, ((X - X.mean(-1, keepdims=True)) / spread * D + D) @ W.T + B)
+    assert (others, asked[0].bias is not None) == (1, True)
+    kept = ys.nn.dropout(ys.ones((33, 40)), 0.5, rng=3).numpy()
+    got, _, others = computed(ys.nn.dropout_linear(x, w, b, rate=0.5, rng=3), tmp_path)
+    close(got, (X * kept) @ W.T + B)
+    assert others == 1
+
+
+def test_what_the_library_does_not_have_is_a_kernel_behind(tmp_path: Path) -> None:
+    (x, X), (w, W), (c, C), (m, M) = normal(33, 40), normal(19, 40), normal(19), normal(19)
+    v = np.abs(RNG.normal(size=19)).astype(np.float16) + np.float16(0.5)
+    got, asked, _ = computed(ys.nn.linear_batch_norm_relu(x, w, m, ys.asarray(v), None, c, m), tmp_path)
+    close(got, np.maximum((X @ W.T - M) / np.sqrt(v.astype(np.float64) + 1e-5) * C + M, 0))
+    assert (asked[0].bias, asked[0].is_relu) == (None, False)
+
+
+def test_a_factor_is_the_librarys_and_a_softmax_is_not(tmp_path: Path) -> None:
+    (q, Q), (k, K) = normal(2, 33, 16), normal(2, 20, 16)
+    scores = Q @ K.swapaxes(-1, -2) / 4
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    got, asked, others = computed(ys.nn.attention_scores(q, k), tmp_path)
+    close(got, powers / powers.sum(-1, keepdims=True))
+    assert [(a.scale, a.count) for a in asked] == [(0.25, 2)]
+    assert others == 1
