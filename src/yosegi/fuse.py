@@ -19,6 +19,7 @@ from .op import OpKind, constant, embedded, leaf
 from .precision import Precision
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
+_SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
 _CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
 """The reductions that a loop can end in."""
 _PRODUCTS: Final = frozenset({"matmul", "einsum", "conv"})
@@ -118,25 +119,65 @@ def fuse(graph: Graph) -> list[Region]:
     """The regions of a graph, in an order in which they can run."""
     growing: list[_Growing] = []
     home: dict[int, int] = {}
+    needs: list[set[int]] = []
+    is_in_order = True
     outputs = set(graph.outputs)
     for entry, call in enumerate(graph.calls):
         if call.op is leaf or (is_constant(graph, entry) and entry not in outputs):
             continue
-        # Of the regions that feed an op only the last can take it: the others' results it reads must be there before.
-        last = max((home[a] for a in graph.args[entry] if a in home), default=-1)
-        if last >= 0 and growing[last].takes(call):
-            growing[last].nodes.append(entry)
+        feeding = {home[a] for a in graph.args[entry] if a in home}
+        taker = -1
+        for n in sorted(feeding, reverse=True):
+            # The others' results must be there before it runs: none of them may need this one.
+            others = () if is_in_order and n == max(feeding) else feeding - {n}
+            if growing[n].takes(call) and not any(_needs(o, n, needs) for o in others):
+                taker = n
+                break
+        if taker >= 0:
+            growing[taker].nodes.append(entry)
             if call.op.scalar is None:
-                growing[last].kind = RegionKind.REDUCTION
-            home[entry] = last
+                growing[taker].kind = RegionKind.REDUCTION
+            is_in_order &= taker == max(feeding)
         else:
-            home[entry] = len(growing)
+            taker = len(growing)
             growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+            needs.append(set())
+        home[entry] = taker
+        needs[taker] |= feeding - {taker}
     readers: dict[int, set[int]] = {}
     for entry, region in home.items():
         for a in graph.args[entry]:
             readers.setdefault(a, set()).add(region)
-    return [_finished(graph, g, n, readers, outputs) for n, g in enumerate(growing)]
+    order = range(len(growing)) if is_in_order else _sorted(needs)
+    return [_finished(graph, growing[n], n, readers, outputs) for n in order]
+
+
+def _needs(region: int, other: int, needs: Sequence[set[int]]) -> bool:
+    """Whether a region needs another, through others too; or may, if that takes long to find out."""
+    seen = {region}
+    waiting = [region]
+    while waiting and len(seen) <= _SEARCH:
+        for n in needs[waiting.pop()] - seen:
+            if n == other:
+                return True
+            seen.add(n)
+            waiting.append(n)
+    return bool(waiting)
+
+
+def _sorted(needs: Sequence[set[int]]) -> list[int]:
+    """All regions, each behind those that it needs, otherwise as they were."""
+    order: dict[int, None] = {}
+    for region in range(len(needs)):
+        waiting = [region]
+        while waiting:
+            here = waiting[-1]
+            missing = () if here in order else sorted(needs[here] - order.keys(), reverse=True)
+            if missing:
+                waiting += missing
+            else:
+                order[waiting.pop()] = None
+    return list(order)
 
 
 def _kind(call: Call) -> RegionKind:

@@ -23,8 +23,13 @@ LANE: Final = "lane"
 def lanes(dims: Sequence[Dimension], dtypes: Sequence[DType]) -> int:
     """How many elements a packet has: all that fit the widest dtype, where the innermost dimension is made of whole
     packets, so that each is aligned. A single dimension may end in a part of one."""
-    count = max(1, _BYTES // max((d.itemsize for d in dtypes), default=_BYTES))
+    count = widest(dtypes)
     return count if len(dims) == 1 or dims[-1].size % count == 0 else 1
+
+
+def widest(dtypes: Sequence[DType]) -> int:
+    """How many elements of the widest dtype fit a packet."""
+    return max(1, _BYTES // max((d.itemsize for d in dtypes), default=_BYTES))
 
 
 def _parts(dtype: DType) -> int:

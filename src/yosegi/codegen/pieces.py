@@ -130,7 +130,7 @@ def _remaining(graph: Graph, known: frozenset[int]) -> list[Piece]:
     made: list[Piece] = []
     while True:
         rows = rows_of(graph, _needed(graph, known), known)
-        if rows is None or not rows.outputs:
+        if rows is None:
             break
         made.append(rows)
         known |= {o.entry for o in rows.outputs}

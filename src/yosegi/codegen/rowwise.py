@@ -1,15 +1,16 @@
 """Rows that are folded and used again, in one kernel: softmax, the norms, a loss for each row, in whatever ops.
 
 A row is the last axis of a space. Each value of a row is a pass over it; what is elementwise is computed anew in each
-pass, from memory that the first pass has brought near. On GPUs a team of items takes a row, and folds in a tree; on
+pass, from registers or from memory that the first pass has brought near. On GPUs a team of items takes a row; on
 targets with caches one item takes it, in vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from ..errors import Unsupported
 from ..fuse import is_constant
@@ -19,10 +20,15 @@ from .c import CBuilder
 from .contractions import Output, Run, merged
 from .dialect import Dialect, Target
 from .expressions import Counted, Expression, Folded, Read, View, Walker, Word, parts_of
-from .folds import folds
+from .folds import Fold, folds
 from .frames import Frame, inputs_of, splat
 from .kernels import Kernel
+from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .value import Value
+
+_LEAST_TEAM: Final = 32
+_MOST_PACKETS: Final = 8
+"""That an item keeps of a row: with more, it has no registers left to compute with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +50,18 @@ class Rows:
 def rows_of(graph: Graph, needed: Sequence[int], known: frozenset[int]) -> Rows | None:
     """The entries of a graph that can be computed row by row; `None` if there is nothing to fold.
 
-    `needed` are the entries that something asks for, in order; `known` are read from memory.
+    `needed` are the entries that something asks for, in order; `known` are read from memory. The largest rows come
+    first: what is folded of their results may then go together with other small things.
     """
-    first = next((n for n in needed if n not in known and _closes_a_row(graph, n)), None)
-    if first is None:
-        return None
-    shape = graph.calls[first].inputs[0].shape
-    inside = _inside(graph, needed, known, shape)
-    wanted = [n for n in needed if n in inside and
-              (n in graph.outputs or any(n in graph.args[m] for m in needed if m not in inside))]  # fmt: skip
-    return _rows(graph, wanted, known, shape)
+    closing = [graph.calls[n].inputs[0] for n in needed if n not in known and _closes_a_row(graph, n)]
+    for spec in sorted(dict.fromkeys(closing), key=lambda s: -s.size):
+        inside = _inside(graph, needed, known, spec.shape)
+        wanted = [n for n in needed if n in inside and
+                  (n in graph.outputs or any(n in graph.args[m] for m in needed if m not in inside))]  # fmt: skip
+        rows = _rows(graph, wanted, known, spec.shape)
+        if rows.values:
+            return rows
+    return None
 
 
 def elementwise_rows(graph: Graph, entry: int, known: frozenset[int]) -> Rows | None:
@@ -180,47 +188,135 @@ class _InVectors:
 
 
 class _InTeams:
-    """A group of items a row."""
+    """A group of items a row, each with packets of it. Of a row that is not too long they stay in registers."""
 
     def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
         self.rows, self.dialect = rows, dialect
         inputs = inputs_of(graph, [o.expression for o in rows.outputs])
         self.count = prod(r.size for r in rows.rows)
         self.frame = Frame(dialect, target, inputs, rows.outputs, self.count * rows.length + target.group)
+        parts = dict.fromkeys(p for o in rows.outputs for p in parts_of(o.expression))
+        self.reads = [p for p in parts if isinstance(p, Read) and p.strides[rows.axis] == 1]
+        self.lanes = _lanes(rows, self.reads)
         self.team = target.cooperating
-        while self.team > 32 and self.team >= 2 * rows.length:
+        while self.team > _LEAST_TEAM and self.team * self.lanes >= 2 * rows.length:
             self.team //= 2
+        steps = -(-rows.length // (self.team * self.lanes))
+        self.steps = steps if steps * len(self.reads) <= _MOST_PACKETS else 0
+        """Packets of each array that an item keeps; 0 if they are read again in every pass."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
         frame, k = self.frame, self.frame.k
         row = k.let(frame.ctype, f"({frame.ctype})({self.dialect.group_id})")
-        item = k.let("int", f"(int)({self.dialect.local_id})")
-        at = frame.indices("rows", self.rows.rows, row)
-        length = frame.size("length", self.rows.length)
-        along = f"for ({frame.ctype} c = {item}; c < {length}; c += {self.team})"
-        inside = at | {self.rows.axis: "c"}
-        known: dict[int, Value] = {}
+        self.item = k.let("int", f"(int)({self.dialect.local_id})")
+        self.at = frame.indices("rows", self.rows.rows, row)
+        self.length = frame.size("length", self.rows.length)
+        self.kept: list[tuple[str, dict[int, str]]] = []
+        for step in range(self.steps):
+            place = k.let(frame.ctype, f"({self.item} + {step * self.team}) * {self.lanes}")
+            names = self._declared()
+            with k.block(f"if ({place} < {self.length})"):
+                self._fill(names, place)
+            self.kept.append((place, names))
+        self.known: dict[int, Value] = {}
         for number, value in enumerate(self.rows.values):
-            fold, name = value.fold, f"row_value{number}"
-            scalar = self.dialect.types[fold.accumulated]
-            frame.shared(scalar, name, self.team)
-            total = k.variable(k.literal(fold.start, fold.accumulated))
-            with k.block(along):
-                element = frame.value(k, value.operand, frame.reader(k, inside, known=known))
-                k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-            k.lines.append(f"{name}[{item}] = {total.text};")
-            frame.barrier()
-            with k.block(f"for (int span = {self.team // 2}; span > 0; span /= 2)"):
-                with k.block(f"if ({item} < span)"):
-                    pair = [Value(fold.accumulated, k.let(scalar, f"{name}[{p}]")) for p in (item, f"{item} + span")]
-                    k.lines.append(f"{name}[{item}] = {fold.combine(k, *pair).text};")
-                frame.barrier()
-            known[id(value)] = fold.end(k, Value(fold.accumulated, k.let(scalar, f"{name}[0]")))
+            self.known[id(value)] = self._folded(f"row_value{number}", value)
         for n, output in enumerate(self.rows.outputs):
-            whole = self.rows.is_whole(output)
-            with k.block(along if whole else f"if ({item} == 0)"):
-                where = inside if whole else at
-                result = frame.value(k, output.expression, frame.reader(k, where, known=known))
-                frame.put(k, result, f"b{n}", frame.place(("b", n), output.strides, where))
+            if self.rows.is_whole(output):
+                for place, names in self._packets():
+                    self._store(n, output, place, names)
+                continue
+            with k.block(f"if ({self.item} == 0)"):
+                result = frame.value(k, output.expression, frame.reader(k, self.at, known=self.known))
+                frame.put(k, result, f"b{n}", frame.place(("b", n), output.strides, self.at))
         return frame.kernel(self.count * self.team, self.team)
+
+    def _packets(self) -> Iterator[tuple[str, dict[int, str]]]:
+        """Where an item's packets begin, and what they are called; what is written meanwhile is done for each."""
+        frame, k = self.frame, self.frame.k
+        for place, names in self.kept:
+            with k.block(f"if ({place} < {self.length})"):
+                yield place, names
+        if not self.kept:
+            whole = self.team * self.lanes
+            with k.block(f"for ({frame.ctype} c = {self.item} * {self.lanes}; c < {self.length}; c += {whole})"):
+                names = self._declared()
+                self._fill(names, "c")
+                yield "c", names
+
+    def _declared(self) -> dict[int, str]:
+        """A variable for a packet of each array."""
+        k = self.frame.k
+        names = {}
+        for read in self.reads if self.lanes > 1 or self.steps else ():
+            names[id(read)] = name = f"q{len(k.lines)}"
+            k.lines.append(f"{packet_type(k, read.dtype, self.lanes)} {name};")
+        return names
+
+    def _fill(self, names: dict[int, str], place: str) -> None:
+        frame, k = self.frame, self.frame.k
+        for read in self.reads if names else ():
+            at = k.let(frame.ctype, frame.place(id(read), read.strides, self.at | {self.rows.axis: place}))
+            fill(k, read.dtype, self.lanes, names[id(read)], frame.pointer(read.entry), at, None)
+
+    def _value(self, expression: Expression, place: str, names: dict[int, str]) -> Value:
+        """An expression at the current lane."""
+        frame, k = self.frame, self.frame.k
+        used = {id(p) for p in parts_of(expression)}
+        packets = {id(r): lane_of(k, r.dtype, names[id(r)]) for r in self.reads if id(r) in names and id(r) in used}
+        at = self.at | {self.rows.axis: f"({place} + {LANE})"}
+        return frame.value(k, expression, frame.reader(k, at, known=self.known, packets=packets))
+
+    def _store(self, n: int, output: Output, place: str, names: dict[int, str]) -> None:
+        frame, k, dtype = self.frame, self.frame.k, output.expression.dtype
+        made = f"q{len(k.lines)}"
+        k.lines.append(f"{packet_type(k, dtype, self.lanes)} {made};")
+        with each_lane(k, self.lanes):
+            set_lane(k, made, self._value(output.expression, place, names))
+        at = k.let(frame.ctype, frame.place(("b", n), output.strides, self.at | {self.rows.axis: place}))
+        drain(k, dtype, self.lanes, made, f"b{n}", at, None)
+
+    def _folded(self, name: str, value: Folded) -> Value:
+        """The value of a row, for every item: each folds its own elements, some of them fold what these found, and
+        then each folds what is left. Two barriers do, where a tree has one for each doubling."""
+        frame, k, fold = self.frame, self.frame.k, value.fold
+        scalar = self.dialect.types[fold.accumulated]
+        total = k.variable(k.literal(fold.start, fold.accumulated))
+        for place, names in self._packets():
+            with each_lane(k, self.lanes):
+                element = self._value(value.operand, place, names)
+                k.assign(total, fold.combine(k, total, fold.begin(k, element)))
+        few = 1 << (self.team.bit_length() - 1) // 2
+        frame.shared(scalar, name, self.team)
+        frame.shared(scalar, f"{name}_few", few)
+        k.lines.append(f"{name}[{self.item}] = {total.text};")
+        frame.barrier()
+        with k.block(f"if ({self.item} < {few})"):
+            k.lines.append(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.team).text};")
+        frame.barrier()
+        return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
+
+    def _sum(self, fold: Fold, name: str, first: str, step: int, end: int) -> Value:
+        """What lies in shared memory at every `step` from the first, folded."""
+        k, scalar = self.frame.k, self.dialect.types[fold.accumulated]
+        total = k.variable(Value(fold.accumulated, f"{name}[{first}]"))
+        with k.block(f"{self.dialect.unrolled_whole}\nfor (int n = {step}; n < {end}; n += {step})"):
+            other = Value(fold.accumulated, k.let(scalar, f"{name}[{first} + n]"))
+            k.assign(total, fold.combine(k, total, other))
+        return total
+
+
+def _lanes(rows: Rows, reads: Sequence[Read]) -> int:
+    """Elements of a packet: as many as fit all arrays, begin where packets of memory do in every row, and leave work
+    for a team."""
+    whole = [o for o in rows.outputs if rows.is_whole(o)]
+    dtypes = [r.dtype for r in reads] + [o.expression.dtype for o in whole]
+    count = widest(dtypes)
+    ways = [*[r.strides for r in reads], *[o.strides for o in whole]]
+    steps = [step for way in ways for axis, step in enumerate(way) if axis != rows.axis]
+    if any(o.strides[rows.axis] != 1 for o in whole):
+        return 1
+    while count > 1 and (rows.length < _LEAST_TEAM * count or any(n % count for n in (rows.length, *steps))):
+        count //= 2
+    return count

@@ -17,8 +17,8 @@ from .errors import translated
 from .launch import Launchable, Queue, Tape
 from .memory import Data
 
-_MOST_OWNED: Final = 16 << 20
-"""Bytes that a recording may keep for values on the way: beyond, launches do not matter."""
+_MOST_OWNED: Final = 512
+"""The share of the device's memory that a recording may keep for values on the way: one of so many."""
 _MOST_GRAPHS: Final = 8
 
 
@@ -93,8 +93,8 @@ class _Recording:
                     if d.block is not None:
                         self._owned[d.pointer] = d.block
             self._launches.append((launch, tuple([places[d.pointer] for d in data])))
-        if sum(block.nbytes for block in self._owned.values()) > _MOST_OWNED:
-            raise _NotRecorded(f"its values on the way have more than {_MOST_OWNED} bytes")
+        if sum(block.nbytes for block in self._owned.values()) > queue.memory.total // _MOST_OWNED:
+            raise _NotRecorded(f"its values on the way have more than {queue.memory.total // _MOST_OWNED} bytes")
         self._graphs: dict[tuple[int, ...], Any] = {}
         """By the addresses of inputs and outputs; `None` for such as have been seen once."""
         self._captures = bool(self._launches)
