@@ -140,6 +140,7 @@ SAMPLES |= {
     "complex_transform": [s(as_complex(X), axes=(0, 1), inverse=True, norm="ortho", real_only=True)],
     "half_spectrum": [s(X, axis=1, norm="backward", real_only=True)],
     "from_half_spectrum": [s(as_complex(normal(3, 4)), n=6, axis=1, norm="forward", real_only=True)],
+    "random_words": [s(np.array([1, 2, 3, 4], np.uint32), shape=(3, 7)), s(np.zeros(4, np.uint32), shape=())],
     "philox": [s(np.array([1, 2, 3, 4], np.uint32), shape=(3, 4), words=4)],
     "sort": [s(PERMUTED, axis=1, real_only=True), s(PERMUTED, axis=-1, descending=True, real_only=True)],
     "argsort": [s(PERMUTED, axis=1, descending=True)],

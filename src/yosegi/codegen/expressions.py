@@ -64,10 +64,9 @@ class Apply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Word:
-    """A random word of an element: which of the four, under a state of four words in memory."""
+    """A random word of an element, under a state of four words in memory."""
 
     state: int
-    which: int
     strides: Strides
     """Of the element's number."""
     dtype: DType = uint32
@@ -164,8 +163,8 @@ class Walker:
             start, step = call.attrs["start"], call.attrs["step"]
             if isinstance(start, int) and isinstance(step, int):
                 return Counted(start, step, self.strides(spec.shape, view), spec.dtype)
-        if call.op.name == "slice_view" and graph.calls[args[0]].op.name == "philox":
-            return self._word(call, args[0], view)
+        if call.op.name == "random_words":
+            return Word(args[0], self.strides(spec.shape, view))
         inner = self._moved(call, view)
         if inner is None:
             raise Unsupported(f"{call.op.name} is not elementwise")
@@ -234,14 +233,6 @@ class Walker:
         is_even = is_near and bool(np.all(numbers == start + step * np.arange(numbers.size)))
         return Counted(start, step, self.strides(call.spec.shape, view), call.spec.dtype) if is_even else None
 
-    def _word(self, call: Call, source: int, view: View) -> Expression:
-        """A plane of random words."""
-        which, *rest = call.attrs["key"]
-        shape = self.graph.calls[source].spec.shape[1:]
-        if not isinstance(which, int) or tuple(rest) != tuple((0, n, 1) for n in shape):
-            raise Unsupported("a part of random words")
-        return Word(self.graph.args[source][0], which, self.strides(shape, view))
-
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -283,7 +274,7 @@ def _emitted(k: Primitives, part: Expression, places: Places, values: Mapping[in
     if isinstance(part, Number):
         return k.literal(part.value, part.dtype)
     if isinstance(part, Word):
-        return random_word(k, part.which, places.number(part.strides), places.state(part.state))
+        return random_word(k, places.number(part.strides), places.state(part.state))
     if isinstance(part, Counted):
         number = k.convert(places.number(part.strides), part.dtype)
         return k.add(k.mul(number, k.literal(part.step, part.dtype)), k.literal(part.start, part.dtype))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from ..dtype import uint64
 from ..errors import Unsupported
 from ..fuse import is_constant
 from ..graph import Graph
@@ -25,8 +26,11 @@ from .frames import Frame, inputs_of, splat
 from .kernels import Kernel
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .value import Value
+from .words import random_block
 
 _LEAST_TEAM: Final = 32
+_BLOCK: Final = 4
+"""Random words that are made at once."""
 _MOST_PACKETS: Final = 8
 """That an item keeps of a row: with more, it has no registers left to compute with."""
 
@@ -198,11 +202,14 @@ class _InTeams:
         parts = dict.fromkeys(p for o in rows.outputs for p in parts_of(o.expression))
         self.reads = [p for p in parts if isinstance(p, Read) and p.strides[rows.axis] == 1]
         self.lanes = _lanes(rows, self.reads)
+        blocks = self.lanes % _BLOCK == 0
+        self.words = [p for p in parts if isinstance(p, Word) and blocks and _begins_blocks(p, rows)]
+        """Random words that come four at a time."""
         self.team = target.cooperating
         while self.team > _LEAST_TEAM and self.team * self.lanes >= 2 * rows.length:
             self.team //= 2
         steps = -(-rows.length // (self.team * self.lanes))
-        self.steps = steps if steps * len(self.reads) <= _MOST_PACKETS else 0
+        self.steps = steps if steps * (len(self.reads) + len(self.words)) <= _MOST_PACKETS else 0
         """Packets of each array that an item keeps; 0 if they are read again in every pass."""
 
     def written(self) -> Kernel:
@@ -249,9 +256,10 @@ class _InTeams:
         """A variable for a packet of each array."""
         k = self.frame.k
         names = {}
-        for read in self.reads if self.lanes > 1 or self.steps else ():
-            names[id(read)] = name = f"q{len(k.lines)}"
-            k.lines.append(f"{packet_type(k, read.dtype, self.lanes)} {name};")
+        parts: list[Read | Word] = [*self.reads, *self.words] if self.lanes > 1 or self.steps else []
+        for part in parts:
+            names[id(part)] = name = f"q{len(k.lines)}"
+            k.lines.append(f"{packet_type(k, part.dtype, self.lanes)} {name};")
         return names
 
     def _fill(self, names: dict[int, str], place: str) -> None:
@@ -259,14 +267,22 @@ class _InTeams:
         for read in self.reads if names else ():
             at = k.let(frame.ctype, frame.place(id(read), read.strides, self.at | {self.rows.axis: place}))
             fill(k, read.dtype, self.lanes, names[id(read)], frame.pointer(read.entry), at, None)
+        places = frame.reader(k, self.at | {self.rows.axis: place})
+        for part in self.words:
+            first = k.bitwise(">>", places.number(part.strides), k.literal(2, uint64))
+            for block in range(self.lanes // _BLOCK):
+                made = random_block(k, k.add(first, k.literal(block, uint64)), places.state(part.state))
+                for n, word in enumerate(made):
+                    k.lines.append(f"{names[id(part)]}.lane[{_BLOCK * block + n}] = {word.text};")
 
     def _value(self, expression: Expression, place: str, names: dict[int, str]) -> Value:
         """An expression at the current lane."""
         frame, k = self.frame, self.frame.k
         used = {id(p) for p in parts_of(expression)}
         packets = {id(r): lane_of(k, r.dtype, names[id(r)]) for r in self.reads if id(r) in names and id(r) in used}
+        words = {id(w): lane_of(k, w.dtype, names[id(w)]) for w in self.words if id(w) in used}
         at = self.at | {self.rows.axis: f"({place} + {LANE})"}
-        return frame.value(k, expression, frame.reader(k, at, known=self.known, packets=packets))
+        return frame.value(k, expression, frame.reader(k, at, known=self.known | words, packets=packets))
 
     def _store(self, n: int, output: Output, place: str, names: dict[int, str]) -> None:
         frame, k, dtype = self.frame, self.frame.k, output.expression.dtype
@@ -305,6 +321,11 @@ class _InTeams:
             other = Value(fold.accumulated, k.let(scalar, f"{name}[{first} + n]"))
             k.assign(total, fold.combine(k, total, other))
         return total
+
+
+def _begins_blocks(word: Word, rows: Rows) -> bool:
+    """Whether every row begins with a block of random words."""
+    return word.strides[rows.axis] == 1 and not any(s % _BLOCK for a, s in enumerate(word.strides) if a != rows.axis)
 
 
 def _lanes(rows: Rows, reads: Sequence[Read]) -> int:

@@ -1,4 +1,4 @@
-"""Random words as code: Philox 4x32-10, the bits of `ops.philox`, for one element."""
+"""Random words as code: Philox 4x32-10, the bits of `ops.philox.random_words`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 
 
-def random_word(k: Primitives, which: int, number: Value, state: tuple[Value, Value, Value, Value]) -> Value:
-    """One of the four words of the element of this number (uint64), under a state of four words (uint32)."""
+def random_word(k: Primitives, number: Value, state: tuple[Value, Value, Value, Value]) -> Value:
+    """The word of the element of this number (uint64), under a state of four words (uint32)."""
+    words = random_block(k, k.bitwise(">>", number, k.literal(2, uint64)), state)
+    which = k.convert(k.and_(number, k.literal(3, uint64)), uint32)
+    word = words[3]
+    for n in (2, 1, 0):
+        word = k.select(k.eq(which, k.literal(n, uint32)), words[n], word)
+    return word
+
+
+def random_block(k: Primitives, number: Value, state: tuple[Value, Value, Value, Value]) -> list[Value]:
+    """The words of four elements that follow each other: those of the block of this number."""
     low, high = _halves(k, number)
     seed_low, seed_high, draw_low, draw_high = state
 
@@ -23,8 +33,7 @@ def random_word(k: Primitives, which: int, number: Value, state: tuple[Value, Va
         turned = [k.xor(k.xor(second[1], b), key), second[0], k.xor(k.xor(first[1], d), other), first[0]]
         return [*turned, *[k.add(x, k.literal(w, uint32)) for x, w in zip((key, other), _WEYL, strict=True)]]
 
-    made = k.repeat(_ROUNDS, [low, high, draw_low, draw_high, seed_low, seed_high], one_round)
-    return made[which]
+    return k.repeat(_ROUNDS, [low, high, draw_low, draw_high, seed_low, seed_high], one_round)[:4]
 
 
 def _wide_product(k: Primitives, x: Value, by: int) -> Value:

@@ -17,7 +17,7 @@ from . import rules
 from .activation import gelu, relu
 from .elementwise import where
 from .normal import batch_norm, layer_norm
-from .philox import philox
+from .philox import random_words
 from .products import matmul, matrix_transpose
 from .random import Generator, default_rng, draw
 
@@ -60,7 +60,7 @@ def _rate_form(state: Spec, *tensors: Spec, rate: Any, **rest: Any) -> dict[str,
 @composite(OpKind.RANDOM, normal=_rate_form, promotes_from=1, inexact=True)
 def _dropout(state: Arr, x: Arr, /, *, rate: float) -> Arr:
     """x with a share of its elements, chosen by the draw `state`, set to 0, and the others scaled up."""
-    word = philox(state, shape=x.shape, words=1)[0]
+    word = random_words(state, shape=x.shape)
     # Integers decide, so that every device drops the same elements.
     return where(word >= min(round(rate * _WORDS), _WORDS - 1), x * (1 / (1 - rate)), 0)
 

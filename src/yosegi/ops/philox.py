@@ -64,13 +64,36 @@ def philox(state: Arr, /, *, shape: Any, words: int) -> Arr:
     The state is (seed low, seed high, draw low, draw high). Word w of element i, counted in row-major order, is word w
     of Philox with the seed as key and the counter (i low, i high, draw low, draw high).
     """
-    seed_low, seed_high, draw_low, draw_high = (int(word) for word in state)
     size = prod(shape)
     out = np.empty((words, size), np.uint32)
     for start in range(0, size, _CHUNK):
-        element = np.arange(start, min(start + _CHUNK, size), dtype=np.uint64)
-        draw = (np.full_like(element, draw_low), np.full_like(element, draw_high))
-        made = philox4x32((element & _LOW, element >> _HALF, *draw), (seed_low, seed_high))
+        made = _blocks(state, start, min(start + _CHUNK, size))
         for plane, word in zip(out, made, strict=False):
             plane[start : start + _CHUNK] = word
     return out.reshape(words, *shape)
+
+
+def _blocks(state: Arr, start: int, end: int) -> tuple[Array, ...]:
+    """The four words of blocks with these numbers under a state."""
+    seed_low, seed_high, draw_low, draw_high = (int(word) for word in state)
+    number = np.arange(start, end, dtype=np.uint64)
+    draw = (np.full_like(number, draw_low), np.full_like(number, draw_high))
+    return philox4x32((number & _LOW, number >> _HALF, *draw), (seed_low, seed_high))
+
+
+def _words_rule(state: Spec, *, shape: Any) -> Normal:
+    lengths = _philox_rule(state, shape=shape, words=1).attrs["shape"]
+    return Normal(spec(lengths, uint32), {"shape": lengths})
+
+
+@op(OpKind.RANDOM, infer=_words_rule)
+def random_words(state: Arr, /, *, shape: Any) -> Arr:
+    """A random word of 32 bits for each element: word i % 4 of Philox with the counter i // 4, for element i.
+
+    The state is that of `philox`. One word is what most draws need: so four elements share the work of a block.
+    """
+    size = prod(shape)
+    out = np.empty((-(-size // 4), 4), np.uint32)
+    for start in range(0, len(out), _CHUNK):
+        out[start : start + _CHUNK] = np.stack(_blocks(state, start, min(start + _CHUNK, len(out))), axis=-1)
+    return out.reshape(-1)[:size].reshape(shape)
