@@ -138,8 +138,8 @@ class Fused:
 
     def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         ways: dict[str, Callable[[], Kernel]] = {}
-        products = any(isinstance(p, Contraction) for p in work.pieces)
-        for name in variants(self._machine.target) if products else (_ONE_KERNEL,):
+        products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
+        for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
         apart = _apart(work.graph)
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
@@ -174,7 +174,7 @@ class Fused:
             has_library = all(self._machine.has_library(call) for call in calls)
             if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
-        return prior(products[0])
+        return prior(products[0], self._machine.dialect)
 
 
 @dataclass(frozen=True, slots=True)

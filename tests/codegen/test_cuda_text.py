@@ -17,6 +17,7 @@ from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
 from values import Array, same
 from yosegi.codegen.attention import plain_attention
+from yosegi.codegen.contractions import Contraction
 from yosegi.codegen.copies import copy_kernel
 from yosegi.codegen.dialect import Target
 from yosegi.codegen.kernels import Inputs
@@ -165,7 +166,8 @@ def templates() -> list[str]:
         graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
         for piece in pieces(graph):
             assert not isinstance(piece, Rest)
-            sources += [rendered(graph, piece, CUDA, H200, variant).kernel.source for variant in variants(H200)]
+            names = variants([piece] if isinstance(piece, Contraction) else [], CUDA, H200)
+            sources += [rendered(graph, piece, CUDA, H200, name).kernel.source for name in names]
     return sources
 
 

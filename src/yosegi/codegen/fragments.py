@@ -55,26 +55,41 @@ class PacketTiles:
         turns = _SERVED // self._among
         return f"({row} / {turns} % {self._among})" if turns > 1 else f"({row} % {self._among})"
 
+    def index(self, stage: str, row: str, packet: str) -> str:
+        """The number of a packet in the array."""
+        return f"({stage}) * {self.total} + {row} * {self.packets} + ({packet} ^ {self._spread(row)})"
+
     def place(self, stage: str, row: str, packet: str) -> str:
         """Where a packet lies."""
-        number = f"({stage}) * {self.total} + {row} * {self.packets} + ({packet} ^ {self._spread(row)})"
-        return f"{self.name}_place + ({number}) * {_BYTES}"
+        return f"{self.name}_place + ({self.index(stage, row, packet)}) * {_BYTES}"
 
-    def write_columns(self, k: CBuilder, row: str, column: str) -> None:
-        """Where an item's rows of matrices are: in the first rows of a tile and in its first columns of 16.
+    def write_fragments(
+        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
+    ) -> Fragments:
+        """Variables from which an item knows where its rows of matrices are, in every fragment of 16 × 16.
 
-        `row` is the item's, from 0 to 15; `column` is 0, or 1 where its matrix is the second of 16 columns. Further
-        columns are as far behind these as they are numbered.
+        `row` is the item's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
+        of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
+        the running kernel knows, `count` tells how many there are.
         """
-        count = max(1, self._among // 2)
-        k.lines.append(f"Place {self.name}_column[{count}];")
-        for n in range(count):
-            number = f"{row} * {self.packets} + ({n * 2} + {column} ^ {self._spread(row)})"
+        kept = max(1, self._among // 2) if count is None else count
+        k.lines.append(f"Place {self.name}_column[{kept}];")
+        for n in range(kept):
+            number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
             k.lines.append(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES};")
+        return Fragments(self, kept)
 
-    def fragment(self, stage: str, row: str, column: str) -> str:
-        """Where an item's row of a matrix is, in a fragment of 16 × 16: the numbers of its rows and columns of 16."""
-        count = max(1, self._among // 2)
-        further = f"{column} / {count} * {count * 2} + {row} * {DEPTH * self.packets}"
-        start = f"{self.name}_column[{column} % {count}] + ({stage}) * {self.total * _BYTES}"
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Fragments of the tiles of all stages."""
+
+    tiles: PacketTiles
+    kept: int
+    """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
+
+    def place(self, stage: str, row: str, column: str) -> str:
+        """Where an item's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
+        start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
+        further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"

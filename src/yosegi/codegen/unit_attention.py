@@ -137,8 +137,10 @@ class _Writer:
         self.pair = k.let("int", f"{self.lane} % 4 * 2")
         """The first of the two columns that an item has of each fragment."""
         # Of keys a fragment is read with the second eight rows last, of values, turned, with the second eight columns.
-        self.k_tiles.write_columns(k, f"({self.lane} / 16 * 8 + {self.lane} % 8)", f"{self.lane} / 8 % 2")
-        self.v_tiles.write_columns(k, f"({self.lane} % 16)", f"{self.lane} / 16")
+        self.key_places = self.k_tiles.write_fragments(
+            k, f"({self.lane} / 16 * 8 + {self.lane} % 8)", f"{self.lane} / 8 % 2"
+        )
+        self.value_places = self.v_tiles.write_fragments(k, f"({self.lane} % 16)", f"{self.lane} / 16")
         self._write_tiles("0", "0")
         self._write_queries()
         self._write_start()
@@ -225,7 +227,7 @@ class _Writer:
             k.lines.append("score[m][n][c] = 0.0f;")
         with k.block(self._each("s", self.steps)), k.block(self._each("p", shape.keys // DEPTH)):
             k.lines.append("unsigned words[4];")
-            k.lines.append(f"load_matrices(words, {self.k_tiles.fragment('stage', 'p', 's')});")
+            k.lines.append(f"load_matrices(words, {self.key_places.place('stage', 'p', 's')});")
             with k.block(self._each("m", shape.fragments)), k.block(self._each("h", 2)):
                 operands = "score[m][p * 2 + h], queries[m][s], words[h * 2], words[h * 2 + 1]"
                 k.lines.append(f"multiply_add_{self.name}({operands});")
@@ -299,7 +301,7 @@ class _Writer:
                 k.lines.append(f"weights[m][w] = words_of_{self.name}({low}, {high});")
             with k.block(self._each("p", self.own.values // DEPTH)):
                 k.lines.append("unsigned words[4];")
-                k.lines.append(f"load_turned(words, {self.v_tiles.fragment('stage', 's', 'p')});")
+                k.lines.append(f"load_turned(words, {self.value_places.place('stage', 's', 'p')});")
                 with k.block(self._each("m", shape.fragments)), k.block(self._each("h", 2)):
                     operands = "out[m][p * 2 + h], weights[m], words[h * 2], words[h * 2 + 1]"
                     k.lines.append(f"multiply_add_{self.name}({operands});")
