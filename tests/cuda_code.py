@@ -3,19 +3,20 @@ itself is written out here."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import ctypes
 from collections.abc import Sequence
+from ctypes.util import find_library
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import emulation
 from values import Array
+from warp_code import WARPS
 from yosegi.codegen.dialect import Target
 from yosegi.codegen.kernels import NAME, Kernel
 from yosegi.devices.cuda.dialect import CUDA
 
-NVCC = shutil.which("nvcc")
 TARGET = Target(width=4, group=8, cooperating=8, units=2, blocked=False)
 """Small groups, so that few elements make many of them."""
 
@@ -40,7 +41,8 @@ static float from_half_bits(unsigned short bits) {{ return (float)bits_as<_Float
 static unsigned short half_bits(float x) {{ return bits_as<unsigned short>((_Float16)x); }}
 """
 
-HOSTED = replace(CUDA, header=_HEADER)
+assert CUDA.matrix_unit is not None
+HOSTED = replace(CUDA, header=_HEADER, matrix_unit=replace(CUDA.matrix_unit, functions=WARPS))
 """The dialect, as a C++ compiler takes it."""
 
 
@@ -49,21 +51,41 @@ def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folde
     emulation.run(kernel, inputs, outputs, folder, f"call({NAME})")
 
 
-def translates(sources: Sequence[str], folder: Path) -> None:
-    """Fail unless the GPU's own compiler takes the sources, all together as one file."""
-    assert NVCC is not None
-    texts, declared = [CUDA.header], set()
+def compiler() -> ctypes.CDLL | None:
+    """NVIDIA's runtime compiler, as a library of the system or of its package; `None` where there is none."""
+    spec = find_spec("nvidia")
+    folders = [Path(f) for f in (spec.submodule_search_locations or () if spec is not None else ())]
+    found = [str(f) for folder in folders for f in sorted(folder.glob("*/lib/libnvrtc.so.*"))]
+    own = find_library("nvrtc")
+    for name in [own] if own is not None else found:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def translates(sources: Sequence[str]) -> None:
+    """Fail unless the GPU's own compiler takes the sources, all together as one program, as far as machine code."""
+    nvrtc = compiler()
+    assert nvrtc is not None
+    assert CUDA.matrix_unit is not None
+    texts, declared = [CUDA.header, CUDA.matrix_unit.functions], set()
     for n, source in enumerate(sources):
         lines = []
-        for line in source.removeprefix(CUDA.header).splitlines():
+        for line in source.removeprefix(CUDA.header).replace(CUDA.matrix_unit.functions, "").splitlines():
             if line.startswith("struct"):
                 if line in declared:
                     continue
                 declared.add(line)
             lines.append(line.replace(f"{NAME}(", f"{NAME}{n}("))
         texts.append("\n".join(lines))
-    file = folder / "all.cu"
-    file.write_text("\n".join(texts), encoding="utf-8")
-    command = [NVCC, "--ptx", "-arch=sm_90", "--fmad=false", "-std=c++17", str(file), "-o", str(folder / "all.ptx")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    options = [b"-arch=sm_90", b"--std=c++17", b"--fmad=false", b"-w"]
+    assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), "\n".join(texts).encode(), b"all.cu", 0, None, None)
+    status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    assert status == 0, log.value.decode()[:4000]

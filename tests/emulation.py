@@ -1,7 +1,8 @@
 """GPU kernels on the host: rendered text, built by a C++ compiler, with the items of a group as fibers.
 
 The items of a group take turns: at a barrier each hands over to the next, so that what all of them wrote before is
-there for all of them behind it. A kernel in which some items of a group wait and others have returned fails.
+there for all of them behind it. A kernel in which some items of a group wait and others have returned fails. So does
+one in which some items of a team, 32 neighbours, make a call that is for all of them together (see `warp_code`).
 """
 
 from __future__ import annotations
@@ -26,41 +27,56 @@ FIBERS = """
 #include <ucontext.h>
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 namespace fibers {
-static const unsigned STACK = 1 << 16, MOST = 256;
+static const unsigned STACK = 1 << 16, MOST = 256, TEAM = 32;
+enum State : char { READY, AT_BARRIER, IN_TEAM, DONE };
 static unsigned item, group, size;
 static ucontext_t contexts[MOST], outside;
-static char stacks[MOST][STACK], done[MOST];
+static char stacks[MOST][STACK];
+static State states[MOST];
+static const char* fault;  // what a kernel did that no GPU would take
 static void (*body)();
 static const long long* values;
 static void begun() {
     body();
-    done[item] = 1;
+    states[item] = DONE;
 }
-static void wait() { swapcontext(&contexts[item], &outside); }
-static bool run(long long groups, unsigned items) {
+static void wait(State state = AT_BARRIER) {
+    states[item] = state;
+    swapcontext(&contexts[item], &outside);
+}
+static unsigned count(unsigned from, unsigned to, State state) {
+    unsigned found = 0;
+    for (unsigned n = from; n < to; n++) found += states[n] == state;
+    return found;
+}
+static void run_team(unsigned from, unsigned to) {
+    do {
+        for (unsigned n = from; n < to; n++) {
+            item = n;
+            states[n] = READY;
+            swapcontext(&outside, &contexts[n]);
+        }
+    } while (count(from, to, IN_TEAM) == to - from);
+    if (count(from, to, IN_TEAM)) fault = "items of a team left at a common call";
+}
+static const char* run(long long groups, unsigned items) {
     size = items;
-    if (items > MOST) return false;
-    for (long long at = 0; at < groups; at++) {
+    fault = items > MOST ? "too many items in a group" : nullptr;
+    for (long long at = 0; at < groups && !fault; at++) {
         group = (unsigned)at;
         for (unsigned n = 0; n < items; n++) {
-            done[n] = 0;
             getcontext(&contexts[n]);
             contexts[n].uc_stack.ss_sp = stacks[n];
             contexts[n].uc_stack.ss_size = STACK;
             contexts[n].uc_link = &outside;
             makecontext(&contexts[n], begun, 0);
         }
-        for (unsigned left = items; left;) {
-            unsigned ended = 0;
-            for (item = 0; item < items; item++) {
-                swapcontext(&outside, &contexts[item]);
-                ended += done[item];
-            }
-            if (ended && ended != items) return false;  // some wait for ever
-            left = items - ended;
-        }
+        do {
+            for (unsigned n = 0; n < items && !fault; n += TEAM) run_team(n, min(n + TEAM, items));
+        } while (!fault && count(0, items, AT_BARRIER) == items);
+        if (!fault && count(0, items, DONE) != items) fault = "items of a group left at a barrier";
     }
-    return true;
+    return fault;
 }
 }
 """
@@ -74,7 +90,7 @@ template <class... P> static void call(void (*function)(P...)) {
     called(function, Numbers<__integer_pack(sizeof...(P))...>());
 }
 static void whole() { CALL; }
-extern "C" int launch(long long groups, unsigned group, const long long* values) {
+extern "C" const char* launch(long long groups, unsigned group, const long long* values) {
     fibers::values = values;
     fibers::body = whole;
     return fibers::run(groups, group);
@@ -97,8 +113,10 @@ def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folde
     values = [a.ctypes.data for a in (*inputs, *outputs)] + list(kernel.sizes)
     groups = -(-kernel.items // kernel.group)
     entry: Any = ctypes.CDLL(str(library)).launch
+    entry.restype = ctypes.c_char_p
     slots = (ctypes.c_longlong * (len(values) + 1))(*values)
-    assert entry(ctypes.c_longlong(groups), ctypes.c_uint(kernel.group), slots), "items of a group left at a barrier"
+    fault = entry(ctypes.c_longlong(groups), ctypes.c_uint(kernel.group), slots)
+    assert fault is None, fault.decode()
 
 
 def padded(array: Array) -> Array:

@@ -27,7 +27,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
-    "devices": 40, "chain": 60, "memory": 50, "matmul": 55, "patterns": 150, "kernels": 150, "transfer": 30,
+    "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 55, "patterns": 150, "kernels": 150,
+    "transfer": 30,
     "chaos": 50, "tests": 150,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
@@ -290,6 +291,13 @@ def matmul() -> None:
                      host_us=host, torch_us=other, torch_tflops=2 * n**3 / other / 1e6, ratio=other / us)  # fmt: skip
 
             attempted(f"matmul {n} {name} {precision.value}", work)
+
+
+def attention() -> None:
+    """Fused attention beside torch's."""
+    from gpu_kernels import attention_beside_torch
+
+    attention_beside_torch(Ours(), told, attempted, torch_device_us)
 
 
 def kernels() -> None:

@@ -21,7 +21,8 @@ from yosegi.codegen.frames import inputs_of
 from yosegi.codegen.kernels import Kernel
 from yosegi.codegen.naive import naive_product
 from yosegi.codegen.tiles import tiled_product
-from yosegi.codegen.tilings import ON_GPUS
+from yosegi.codegen.tilings import ON_GPUS, ON_UNITS
+from yosegi.codegen.unit_tiles import unit_product
 from yosegi.device import Kernel as DeviceKernel
 from yosegi.dtype import DType
 from yosegi.expand import expand
@@ -47,6 +48,8 @@ def product_by(variant: str) -> Render:
         inputs = inputs_of(graph, product.expressions)
         if variant == "naive":
             kernel = naive_product(graph, product, dialect, TARGET)
+        elif variant in ON_UNITS:
+            kernel = unit_product(graph, product, dialect, TARGET, ON_UNITS[variant])
         else:
             kernel = tiled_product(graph, product, dialect, TARGET, ON_GPUS[variant])
         return kernel, inputs.entries, inputs.constants, graph.outputs[:1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -17,11 +18,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from .choice import Choices, Trial, size_class
-from .codegen.attention import attention_kernel, attention_refusal
+from .codegen.attention import plain_attention, plain_refusal
 from .codegen.contractions import Contraction, contraction
 from .codegen.dialect import Dialect, Target
 from .codegen.kernels import Kernel as Generated
 from .codegen.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
+from .codegen.unit_attention import unit_attention, unit_refusal, unit_shapes
 from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, Unsupported
@@ -43,6 +45,8 @@ _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
 _LIBRARY: Final = "library"
 _FLASH: Final = "online softmax"
+_ON_UNIT: Final = "matrix unit, "
+"""What the names of ways begin with that use one."""
 _PATIENCE: Final = 16
 """Runs after which a region that nobody said would repeat is measured."""
 _WORTH: Final = {True: 1 << 22, False: 1 << 18}
@@ -143,8 +147,8 @@ class Fused:
 
     def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         ways: dict[str, Callable[[], Kernel]] = {}
-        products = any(isinstance(p, Contraction) for p in work.pieces)
-        for name in variants(self._machine.target) if products else (_ONE_KERNEL,):
+        products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
+        for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
         apart = _apart(work.graph)
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
@@ -153,15 +157,26 @@ class Fused:
             by_library = library_pieces(work.graph, self._machine.takes) if products else None
             if by_library is not None and self._refusal_of(by_library) is None:
                 ways[_LIBRARY] = lambda: _steps(work.graph, by_library, self._machine, "")
-            if attention_refusal(region.calls[-1]) is None:
-                ways[_FLASH] = lambda: _attention(region, self._machine)
+            ways |= self._attentions(region)
         elif self._machine.has_library(region.calls[-1]):
             ways[_LIBRARY] = lambda: self._machine.compile(region)
         return ways
 
+    def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """The kernels that are attention as a whole, the one that is expected to be best first."""
+        machine, call = self._machine, region.calls[-1]
+        kernels: dict[str, Callable[[], Generated]] = {}
+        if unit_refusal(call, machine.dialect) is None:
+            for name, shape in unit_shapes(call).items():
+                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, machine.target, shape)
+        if plain_refusal(call) is None:
+            kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
+        return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
+
     def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
-        if _FLASH in ways and not self._machine.target.blocked:
-            return _FLASH
+        whole = [way for way in ways if way == _FLASH or way.startswith(_ON_UNIT)]
+        if whole and not self._machine.target.blocked:
+            return whole[0]
         if not products:
             return _ONE_KERNEL
         calls = [call for call in work.graph.calls if multiplies(call)]
@@ -171,7 +186,7 @@ class Fused:
             has_library = all(self._machine.has_library(call) for call in calls)
             if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
-        return prior(products[0])
+        return prior(products[0], self._machine.dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +267,9 @@ def _launched(
     return run
 
 
-def _attention(region: Region, machine: Machine) -> Kernel:
+def _attention(region: Region, machine: Machine, written: Callable[[], Generated]) -> Kernel:
     call = region.calls[-1]
-    kernel = attention_kernel(call, machine.dialect, machine.target)
-    launch = machine.launcher(kernel, len(call.inputs), 1)
+    launch = machine.launcher(written(), len(call.inputs), 1)
     order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
     run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
     return lambda *data: tuple(run(*[data[n] for n in order]))

@@ -16,7 +16,8 @@ from samples import SAMPLES, calls
 from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
 from values import Array, same
-from yosegi.codegen.attention import attention_kernel
+from yosegi.codegen.attention import plain_attention
+from yosegi.codegen.contractions import Contraction
 from yosegi.codegen.copies import copy_kernel
 from yosegi.codegen.dialect import Target
 from yosegi.codegen.kernels import Inputs
@@ -24,6 +25,7 @@ from yosegi.codegen.loops import loop
 from yosegi.codegen.moves import moves
 from yosegi.codegen.pieces import Rest, pieces, rendered, variants
 from yosegi.codegen.reductions import reduction, second_stage
+from yosegi.codegen.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
 from yosegi.dtype import ALL, DType, bfloat16, bool_, float16
@@ -37,7 +39,7 @@ from yosegi.simplify import simplify
 H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
 
 builds = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
-translates = pytest.mark.skipif(cuda_code.NVCC is None, reason="there is no nvcc")
+translates = pytest.mark.skipif(cuda_code.compiler() is None, reason="there is no NVRTC")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,7 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, folder: Path)
 
 
 @translates
-def test_the_compiler_takes_every_kernel(folder: Path) -> None:
+def test_the_compiler_takes_every_kernel() -> None:
     sources = [split_kernel(1000, 3, bfloat16, CUDA, H200).source, split_kernel(1000, 1, float16, CUDA, H200).source]
     for name, number in calls():
         op, sample = REGISTRY[name], SAMPLES[name][number]
@@ -143,21 +145,29 @@ def test_the_compiler_takes_every_kernel(folder: Path) -> None:
     (region,) = regions(ys.sum(ys.exp(big) * big, axis=1))
     sources += kernels_of(region)
     sources += templates()
-    cuda_code.translates(list(dict.fromkeys(sources)), folder)
+    cuda_code.translates(list(dict.fromkeys(sources)))
 
 
 def templates() -> list[str]:
     """Every way to compute a product, with work around it; rows; and attention."""
     x, w = (ys.asarray(np.zeros(s, np.float16)) for s in ((200, 64), (80, 64)))
-    attention = ys.nn.scaled_dot_product_attention(x, w, w)
-    sources = [attention_kernel(attention._node.call, CUDA, H200).source]
+    mask = ys.asarray(np.zeros((200, 80), bool))
+    sources = []
+    for tensor in (
+        ys.nn.scaled_dot_product_attention(x, w, w, is_causal=True),
+        ys.nn.scaled_dot_product_attention(x, w, w, mask),
+    ):
+        call = tensor._node.call
+        sources.append(plain_attention(call, CUDA, H200).source)
+        sources += [unit_attention(call, CUDA, H200, shape).source for shape in unit_shapes(call).values()]
     patterns = [ys.nn.gelu_linear(x, w), ys.nn.layer_norm_linear(x, w), ys.nn.dropout_linear(x, w, rng=1),
                 ys.nn.attention_scores(x, w, is_causal=True), ys.nn.layer_norm(x)]  # fmt: skip
     for tensor in patterns:
         graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
         for piece in pieces(graph):
             assert not isinstance(piece, Rest)
-            sources += [rendered(graph, piece, CUDA, H200, variant).kernel.source for variant in variants(H200)]
+            names = variants([piece] if isinstance(piece, Contraction) else [], CUDA, H200)
+            sources += [rendered(graph, piece, CUDA, H200, name).kernel.source for name in names]
     return sources
 
 

@@ -13,6 +13,7 @@ import emulation
 import yosegi as ys
 from kernel_code import computed, product_by
 from values import Array
+from yosegi.codegen.tilings import ON_UNITS
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(5)
@@ -54,26 +55,39 @@ def test_products_of_any_shape(language: str, dtype: Any, variant: str, folder: 
         close(got, np.matmul(*wide(a, b)), 2 if dtype.is_half else 32)
 
 
+@pytest.mark.parametrize("dtype", [ys.float16, ys.bfloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("variant", ON_UNITS)
+def test_products_on_a_matrix_unit(dtype: Any, variant: str, folder: Path) -> None:
+    for m, k, n in [*SHAPES[:4], (70, 200, 72)]:
+        a, b = normal(dtype, m, k), normal(dtype, k, n)
+        got = computed(ys.asarray(a) @ ys.asarray(b), "cuda", product_by(variant), folder)
+        close(got, np.matmul(*wide(a, b)), 2)
+
+
 @pytest.mark.parametrize("variant", ["64", "128"])
 def test_larger_tiles(variant: str, folder: Path) -> None:
     a, b = normal(ys.float32, 129, 20), normal(ys.float32, 20, 132)
     close(computed(ys.asarray(a) @ ys.asarray(b), "cuda", product_by(variant), folder), np.matmul(*wide(a, b)), 32)
 
 
-@pytest.mark.parametrize("language", ["cuda", "msl"])
-@pytest.mark.parametrize("variant", ["naive", "16"])
-def test_stacks_and_transposes_are_strides(language: str, variant: str, folder: Path) -> None:
-    a, b = normal(ys.float32, 3, 2, 20, 30), normal(ys.float32, 2, 30, 17)
-    x, y = ys.asarray(a), ys.asarray(b)
-    v = normal(ys.float32, 30)
-    cases = [
-        (x @ y, np.matmul(*wide(a, b))),
-        (ys.matrix_transpose(x) @ x, np.matmul(np.swapaxes(a, -1, -2).astype(np.float64), a.astype(np.float64))),
-        (ys.einsum("abij,bjk->kiab", x, y), np.einsum("abij,bjk->kiab", *wide(a, b))),
-        (ys.asarray(v) @ y, np.matmul(*wide(v, b))),
-    ]
-    for tensor, expected in cases:
-        close(computed(tensor, language, product_by(variant), folder), expected, 32)
+@pytest.mark.parametrize(("language", "dtype", "variant"), [
+    ("cuda", ys.float32, "naive"), ("cuda", ys.float32, "16"), ("msl", ys.float32, "naive"), ("msl", ys.float32, "16"),
+    ("cuda", ys.float16, "unit 32"), ("cuda", ys.float16, "unit 64"), ("cuda", ys.float16, "unit 128"),
+])  # fmt: skip
+def test_stacks_and_transposes_are_strides(language: str, dtype: Any, variant: str, folder: Path) -> None:
+    for rows, depth in ((20, 30), (24, 32)):  # without packets, and with them
+        a, b = normal(dtype, 3, 2, rows, depth), normal(dtype, 2, depth, 17)
+        x, y = ys.asarray(a), ys.asarray(b)
+        v = normal(dtype, depth)
+        cases = [
+            (x @ y, np.matmul(*wide(a, b))),
+            (ys.matrix_transpose(x) @ x, np.matmul(np.swapaxes(a, -1, -2).astype(np.float64), a.astype(np.float64))),
+            (x @ ys.matrix_transpose(x), np.matmul(a.astype(np.float64), np.swapaxes(a, -1, -2).astype(np.float64))),
+            (ys.einsum("abij,bjk->kiab", x, y), np.einsum("abij,bjk->kiab", *wide(a, b))),
+            (ys.asarray(v) @ y, np.matmul(*wide(v, b))),
+        ]
+        for tensor, expected in cases:
+            close(computed(tensor, language, product_by(variant), folder), expected, 2 if dtype.is_half else 32)
 
 
 def gelu(x: Array) -> Array:
@@ -86,6 +100,7 @@ def standardised(x: Array) -> Array:
 
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "16"), ("cuda", ys.float16, "naive"), ("msl", ys.float16, "16"),
+    ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"),
 ])  # fmt: skip
 def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder: Path) -> None:
     for m, k, n in ((129, 37, 70), (40, 64, 24)):
@@ -112,13 +127,15 @@ def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder
                 raise AssertionError(f"{name} of {m, k, n}: {error}") from error
 
 
-@pytest.mark.parametrize("language", ["cuda", "msl"])
-@pytest.mark.parametrize("variant", ["naive", "16"])
-def test_dropout_drops_what_the_host_drops(language: str, variant: str, folder: Path) -> None:
-    x = ys.asarray(np.ones((37, 21), np.float32))
+@pytest.mark.parametrize(("language", "dtype", "variant"), [
+    ("cuda", ys.float32, "naive"), ("cuda", ys.float32, "16"), ("msl", ys.float32, "naive"), ("msl", ys.float32, "16"),
+    ("cuda", ys.float16, "unit 32"),
+])  # fmt: skip
+def test_dropout_drops_what_the_host_drops(language: str, dtype: Any, variant: str, folder: Path) -> None:
+    x = ys.asarray(np.ones((37, 21), dtype.numpy))
     kept = ys.nn.dropout(x, 0.3, rng=7).numpy()
     assert 0 < np.count_nonzero(kept) < kept.size
     same = computed(
-        ys.nn.dropout_linear(x, ys.eye(21, dtype=ys.float32), rate=0.3, rng=7), language, product_by(variant), folder
+        ys.nn.dropout_linear(x, ys.eye(21, dtype=dtype), rate=0.3, rng=7), language, product_by(variant), folder
     )
     np.testing.assert_array_equal(same, kept)

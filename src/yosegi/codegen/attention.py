@@ -7,17 +7,14 @@ sums shrink by the same factor. What is hidden by a mask has weight 0, and a que
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
-from ..dtype import bfloat16, bool_, float16, float32
-from ..node import Call, Shape
-from .c import CBuilder
-from .contractions import Output, merged
+from ..dtype import float32
+from ..node import Call
+from .attending import Attending, attention_refusal
 from .dialect import Dialect, Target
-from .expressions import Strides, Sum
-from .frames import Frame, multiplied
-from .kernels import Inputs, Kernel
+from .frames import multiplied
+from .kernels import Kernel
 from .value import Value
 
 _BLOCK: Final = 32
@@ -29,65 +26,41 @@ _SHARED: Final = 32 << 10
 """Bytes that a group of any GPU may share."""
 
 
-def attention_refusal(call: Call) -> str | None:
+def plain_refusal(call: Call) -> str | None:
     """Why a call is not computed by this kernel, or `None`."""
-    if call.op.name != "scaled_dot_product_attention":
-        return "it is no attention"
-    q, k, v = call.inputs[:3]
-    if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:
-        return f"attention in {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
-    across = -(-v.shape[-1] // _ACROSS) * _ACROSS
-    if 4 * _BLOCK * (2 * (q.shape[-1] + 1) + across + _BLOCK + 1) > _SHARED:
-        return f"{q.shape[-1]} and {v.shape[-1]} features are more than a group has memory for"
+    reason = attention_refusal(call)
+    if reason is not None:
+        return reason
+    features, values = call.inputs[0].shape[-1], call.spec.shape[-1]
+    across = -(-values // _ACROSS) * _ACROSS
+    if 4 * _BLOCK * (2 * (features + 1) + across + _BLOCK + 1) > _SHARED:
+        return f"{features} and {values} features are more than a group has memory for"
     return None
 
 
-def attention_kernel(call: Call, dialect: Dialect, target: Target) -> Kernel:
+def plain_attention(call: Call, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a call that is not refused, whose result has elements."""
-    return _Writer(call, dialect, target).written()
+    return _Writer(Attending(call, dialect, target, _BLOCK)).written()
 
 
 class _Writer:
     """Writes one kernel."""
 
-    def __init__(self, call: Call, dialect: Dialect, target: Target) -> None:
-        self.call, self.dialect = call, dialect
-        shape = call.spec.shape
-        self.batch: Shape = shape[:-2]
-        self.features, self.values = call.inputs[0].shape[-1], shape[-1]
-        specs = call.inputs
-        inputs = Inputs(tuple(range(len(specs))), tuple(s.shape for s in specs), tuple(s.dtype for s in specs), ())
-        self.strides = [self._stack_strides(s.shape) for s in (*specs, call.spec)]
-        output = Output(len(specs), Sum(call.spec.dtype), self.strides[-1])
-        elements = max(prod(s.shape) for s in (*specs, call.spec)) + _BLOCK * _BLOCK
-        self.frame = Frame(dialect, target, inputs, (output,), elements)
-        self.ctype = self.frame.ctype
+    def __init__(self, own: Attending) -> None:
+        self.own, self.call, self.frame, self.ctype = own, own.call, own.frame, own.ctype
+        self.features, self.values = own.features, own.values
         self.columns = -(-self.values // _ACROSS)
-        self.exp = dialect.function("exp", "float")
-
-    def _stack_strides(self, shape: Shape) -> Strides:
-        """Elements from one matrix to the next along each dimension of the result's stack, 0 where it is repeated."""
-        stack = (1,) * (len(self.batch) + 2 - len(shape)) + shape[:-2]
-        strides = [0 if n == 1 else prod((*stack[i + 1 :], *shape[-2:])) for i, n in enumerate(stack)]
-        return tuple(strides)
+        self.exp = own.dialect.function("exp", "float")
 
     def written(self) -> Kernel:
         """The whole kernel."""
         frame, k = self.frame, self.frame.k
-        queries, keys = self.call.spec.shape[-2], self.call.inputs[1].shape[-2]
-        self.queries, self.keys = frame.size("queries", queries), frame.size("keys", keys)
-        blocks = -(-queries // _BLOCK)
         for name, size in (("q_tile", _BLOCK * (self.features + 1)), ("k_tile", _BLOCK * (self.features + 1)),
                            ("v_tile", _BLOCK * self.columns * _ACROSS), ("p_tile", _BLOCK * (_BLOCK + 1))):  # fmt: skip
             frame.shared("float", name, size)
-        self.item = k.let("int", f"(int)({self.dialect.local_id})")
-        group = k.let(self.ctype, f"({self.ctype})({self.dialect.group_id})")
-        high = frame.size("blocks", blocks)
-        stack = k.let(self.ctype, f"{group} / {high}")
-        self.first = k.let(self.ctype, f"({group} - {stack} * {high}) * {_BLOCK}")
-        runs = merged(range(len(self.batch)), self.batch, self.strides)
-        at = frame.indices("batch", runs, stack)
-        self.starts = [k.let(self.ctype, frame.place(("start", n), s, at)) for n, s in enumerate(self.strides)]
+        self.own.write_places()
+        self.item, self.first, self.starts = self.own.item, self.own.first, self.own.starts
+        self.queries, self.keys = self.own.queries, self.own.keys
         self.row = k.let("int", f"{self.item} / {_ACROSS} * {_OWN}")
         self.column = k.let("int", f"{self.item} % {_ACROSS}")
         self._write_tile("q_tile", 0, self.features, self.features + 1, self.first, self.queries)
@@ -96,10 +69,7 @@ class _Writer:
             k.lines += ["top[i] = -INFINITY;", "total[i] = 0.0f;"]
             with k.block(frame.unrolled("j", self.columns)):
                 k.lines.append(f"out[i * {self.columns} + j] = 0.0f;")
-        stop = self.keys
-        if self.call.attrs["is_causal"]:
-            stop = k.let(self.ctype, f"({self.first} + {_BLOCK} < {self.keys}) ? {self.first} + {_BLOCK} : {self.keys}")
-        with k.block(f"for ({self.ctype} begin = 0; begin < {stop}; begin += {_BLOCK})"):
+        with k.block(f"for ({self.ctype} begin = 0; begin < {self.own.stop}; begin += {_BLOCK})"):
             self._write_tile("k_tile", 1, self.features, self.features + 1, "begin", self.keys)
             self._write_tile("v_tile", 2, self.values, self.columns * _ACROSS, "begin", self.keys)
             frame.barrier()
@@ -107,7 +77,7 @@ class _Writer:
             self._write_weights()
             self._write_sums()
         self._write_results()
-        return frame.kernel(prod(self.batch) * blocks * _ITEMS, _ITEMS)
+        return frame.kernel(self.own.groups * _ITEMS, _ITEMS)
 
     def _write_tile(self, tile: str, operand: int, width: int, step: str | int, first: str, end: str) -> None:
         """A block of rows to shared memory; zeros beyond the end."""
@@ -138,28 +108,11 @@ class _Writer:
                 row = k.let(self.ctype, f"{self.first} + {self.row} + i")
                 column = k.let(self.ctype, f"begin + {self.column} + j * {_ACROSS}")
                 k.lines.append("float made = -INFINITY;")
-                causal = f" && {column} <= {row}" if self.call.attrs["is_causal"] else ""
-                with k.block(f"if ({row} < {self.queries} && {column} < {self.keys}{causal})"):
-                    scale = k.literal(self.call.attrs["scale"], float32)
-                    scaled = k.mul(Value(float32, f"score[i * {_OWN} + j]"), scale)
-                    k.lines.append(f"made = {self._masked(k, scaled, row, column).text};")
+                with k.block(f"if ({self.own.seen(row, column)})"):
+                    scaled = k.mul(Value(float32, f"score[i * {_OWN} + j]"), self.own.scale(k))
+                    k.lines.append(f"made = {self.own.masked(k, scaled, row, column).text};")
                 k.lines.append(f"p_tile[({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}] = made;")
         frame.barrier()
-
-    def _masked(self, k: CBuilder, score: Value, row: str, column: str) -> Value:
-        if len(self.call.inputs) < 4:
-            return score
-        spec = self.call.inputs[3]
-        rows, columns = ((1, 1) + spec.shape)[-2:]
-        terms = [self.starts[3]]
-        if rows > 1:
-            terms.append(f"{row} * {self.frame.size('mask rows', columns)}")
-        if columns > 1:
-            terms.append(column)
-        mask = self.frame.element(k, spec.dtype, "a3", k.let(self.ctype, " + ".join(terms)))
-        if spec.dtype is bool_:
-            return k.select(mask, score, k.literal(float("-inf"), float32))
-        return k.add(score, k.convert(mask, float32))
 
     def _write_weights(self) -> None:
         """Scores become weights, relative to the largest so far."""
@@ -203,13 +156,12 @@ class _Writer:
 
     def _write_results(self) -> None:
         frame, k = self.frame, self.frame.k
-        hides = len(self.call.inputs) > 3 and self.call.inputs[3].dtype is bool_
         with k.block(frame.unrolled("i", _OWN)):
             row = k.let(self.ctype, f"{self.first} + {self.row} + i")
             with k.block(f"if ({row} < {self.queries})"), k.block(frame.unrolled("j", self.columns)):
                 column = k.let("int", f"{self.column} + j * {_ACROSS}")
                 with k.block(f"if ({column} < {self.values})"):
                     value = f"out[i * {self.columns} + j] / total[i]"
-                    made = k.number(float32, f"total[i] == 0.0f ? 0.0f : {value}" if hides else value)
+                    made = k.number(float32, f"total[i] == 0.0f ? 0.0f : {value}" if self.own.hides else value)
                     stored = k.rounded(k.convert(made, self.call.spec.dtype))
                     frame.put(k, stored, "b0", f"{self.starts[-1]} + {row} * {self.values} + {column}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..dtype import DType
+from .matrix_unit import MatrixUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,8 @@ class Dialect:
     """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
     rounded: Mapping[DType, str] = field(default_factory=dict)
     """The 16-bit floats that the language itself can round a float to and give back as a float: {x}."""
+    matrix_unit: MatrixUnit | None = None
+    """What the language says to a matrix unit, if it has words for one."""
     bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Functions of a type that on vectors are only right below some magnitude; beyond, they are called per lane."""
 

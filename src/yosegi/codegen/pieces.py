@@ -21,7 +21,8 @@ from .kernels import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
 from .tiles import tiled_product
-from .tilings import tiles
+from .tilings import ON_UNITS, tiles
+from .unit_tiles import unit_product, unit_refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,17 @@ class Rendered:
 NAIVE: Final = "naive"
 
 
-def variants(target: Target) -> tuple[str, ...]:
-    """The ways to compute a product on a target, by name."""
-    return (NAIVE, *tiles(target))
+def variants(products: Sequence[Contraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
+    """The ways to compute all of some products on a target, by name."""
+    has_unit = all(unit_refusal(product, dialect) is None for product in products)
+    return (NAIVE, *tiles(target), *(ON_UNITS if has_unit else ()))
 
 
-def prior(product: Contraction) -> str:
+def prior(product: Contraction, dialect: Dialect) -> str:
     """The way that is taken until something has been measured."""
     least = min(product.extents)
+    if unit_refusal(product, dialect) is None:
+        return "unit 64" if least >= 512 else "unit 32" if least >= 16 else NAIVE
     return "32" if least >= 256 else "16" if least >= 128 else NAIVE
 
 
@@ -73,6 +77,8 @@ def rendered(graph: Graph, piece: Contraction | Rows, dialect: Dialect, target: 
         return Rendered(rowwise(graph, piece, dialect, target), inputs, written)
     if variant == NAIVE:
         kernel = naive_product(graph, piece, dialect, target)
+    elif variant in ON_UNITS:
+        kernel = unit_product(graph, piece, dialect, target, ON_UNITS[variant])
     else:
         kernel = tiled_product(graph, piece, dialect, target, tiles(target)[variant])
     return Rendered(kernel, inputs_of(graph, piece.expressions), written)

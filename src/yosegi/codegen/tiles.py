@@ -15,21 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
 from ..graph import Graph
 from .c import CBuilder
 from .contractions import Contraction, Run
 from .dialect import Dialect, Target
-from .expressions import Expression, Places, Read, parts_of
-from .frames import Frame, inputs_of, multiplied, splat
+from .expressions import Expression, Read, parts_of
+from .frames import multiplied, splat
 from .kernels import Kernel
-from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane
+from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
+from .product_frame import ProductFrame
 from .tilings import Tile
 from .value import Value
 
-_PACKET: Final = 16
 _UNROLLED: Final = 8
 """Steps of the sum that are written out."""
 _PADDING: Final = 4
@@ -38,22 +37,20 @@ _PADDING: Final = 4
 
 def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
     """The kernel of a product whose result has elements."""
-    return _Writer(graph, product, dialect, target, tile).written()
+    own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
+    return _Writer(own, target, tile).written()
 
 
 class _Writer:
     """Writes one kernel."""
 
-    def __init__(self, graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> None:
-        self.product, self.tile, self.target = product, tile, target
-        inputs = inputs_of(graph, product.expressions)
-        results = prod(r.size for runs in (product.batch, product.rows, product.columns) for r in runs)
-        elements = max([results, *[prod(s) for s in inputs.shapes]]) + tile.rows * tile.columns
-        self.frame = Frame(dialect, target, inputs, product.outputs, elements)
+    def __init__(self, own: ProductFrame, target: Target, tile: Tile) -> None:
+        self.own, self.product, self.frame, self.ctype = own, own.product, own.frame, own.ctype
+        self.tile, self.target = tile, target
+        dialect, product = self.frame.dialect, self.product
         self.width = min(16, tile.item_columns) if target.blocked else 1
         self.vectors = tile.item_columns // self.width
         self.scalar = dialect.types[product.summed]
-        self.ctype = self.frame.ctype
         self.wide = CBuilder(dialect, self.width).ctype(product.summed)
         depth = product.depth[-1].axis if product.depth else None
         moving = [p for p in parts_of(product.left) if isinstance(p, Read) and depth is not None and p.strides[depth]]
@@ -64,60 +61,16 @@ class _Writer:
 
     def written(self) -> Kernel:
         """The whole kernel."""
-        frame, tile, product, k = self.frame, self.tile, self.product, self.frame.k
-        down, across = (-(-prod(r.size for r in runs) // n)
-                        for runs, n in ((product.rows, tile.rows), (product.columns, tile.columns)))  # fmt: skip
-        self.m, self.n = frame.total("rows", product.rows), frame.total("columns", product.columns)
-        self.deep = frame.total("depth", product.depth)
-        self.item = k.let("int", f"(int)({frame.dialect.local_id})")
-        group = k.let(self.ctype, f"({self.ctype})({frame.dialect.group_id})")
-        wide, high = frame.size("across", across), frame.size("down", down)
-        above = k.let(self.ctype, f"{group} / {wide}")
-        stack = k.let(self.ctype, f"{above} / {high}")
-        self.row = k.let(self.ctype, f"({above} - {stack} * {high}) * {tile.rows}")
-        self.column = k.let(self.ctype, f"({group} - {above} * {wide}) * {tile.columns}")
-        self.stack = frame.indices("batch", product.batch, stack)
+        frame, tile, own = self.frame, self.tile, self.own
+        own.write_places()
+        self.item, self.row, self.column = own.item, own.row, own.column
+        self.m, self.n, self.deep, self.stack = own.m, own.n, own.deep, own.stack
         frame.shared(self.scalar, "left_tile", (tile.rows if self.left_by_rows else tile.depth) * self.left_step)
         frame.shared(self.scalar, "right_tile", tile.depth * self.right_step)
-        self._write_row_values()
+        own.write_row_values()
         self._write_sums()
         self._write_results()
-        return frame.kernel(prod(r.size for r in product.batch) * down * across * tile.items, tile.items)
-
-    # Row values
-
-    def _write_row_values(self) -> None:
-        """Each value of a row is folded by as many items as there are for a row, and then by the first of them."""
-        frame, tile, k = self.frame, self.tile, self.frame.k
-        self.known: dict[int, tuple[str, Value]] = {}
-        team = max(1, tile.items // tile.rows)
-        for number, value in enumerate(self.product.row_values):
-            fold, scalar = value.fold, frame.dialect.types[value.fold.accumulated]
-            name = f"row_value{number}"
-            frame.shared(scalar, name, tile.rows * team)
-            with k.block(f"for (int row = {self.item} / {team}; row < {tile.rows}; row += {tile.items // team})"):
-                total = k.variable(k.literal(fold.start, fold.accumulated))
-                place = k.let(self.ctype, f"{self.row} + row")
-                with k.block(f"if ({place} < {self.m})"):
-                    own = self.stack | frame.indices("rows", self.product.rows, place)
-                    first = f"{self.item} % {team}"
-                    with k.block(f"for ({self.ctype} step = {first}; step < {self.deep}; step += {team})"):
-                        at = own | frame.indices("depth", self.product.depth, "step")
-                        element = frame.value(k, value.operand, frame.reader(k, at, known=self._row_values("row")))
-                        k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-                k.lines.append(f"{name}[row * {team} + {self.item} % {team}] = {total.text};")
-            frame.barrier()
-            with k.block(f"for (int row = {self.item}; row < {tile.rows}; row += {tile.items})"):
-                parts = [Value(fold.accumulated, k.let(scalar, f"{name}[row * {team} + {n}]")) for n in range(team)]
-                while len(parts) > 1:
-                    parts = [fold.combine(k, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                made = fold.end(k, parts[0])
-                k.lines.append(f"{name}[row * {team}] = {made.text};")
-            frame.barrier()
-            self.known[id(value)] = (f"{name}[({{row}}) * {team}]", Value(fold.result, ""))
-
-    def _row_values(self, row: str) -> dict[int, Value]:
-        return {key: Value(value.dtype, text.format(row=row)) for key, (text, value) in self.known.items()}
+        return frame.kernel(own.groups * tile.items, tile.items)
 
     # Sums
 
@@ -183,9 +136,9 @@ class _Writer:
         self, value: Expression, side: str, runs: Sequence[Run], first: str, extent: int, end: str
     ) -> None:  # fmt: skip
         """An operand's tile, from `first` and from where the stretch of the sum begins."""
-        deep = self._runs_fast(value, runs)
+        deep = self.own.runs_fast(value, runs)
         lanes = self._lanes(value, self.product.depth if deep else runs, self.tile.depth if deep else extent)
-        if self.target.blocked and side == "left" and self.known and not deep:
+        if self.target.blocked and side == "left" and self.product.row_values and not deep:
             lanes = 1  # neighbours are of different rows, each with values of its own
         fast, slow = (self.tile.depth, extent) if deep else (extent, self.tile.depth)
         k, items = self.frame.k, self.tile.items
@@ -205,27 +158,11 @@ class _Writer:
                 else:
                     here.write_packet()
 
-    def _runs_fast(self, value: Expression, runs: Sequence[Run]) -> bool:
-        """Whether an operand's elements lie side by side along the sum."""
-        reads = [p for p in parts_of(value) if isinstance(p, Read) and any(p.strides)]
-        inner = [(p.strides[self.product.depth[-1].axis] if self.product.depth else 0,
-                  p.strides[runs[-1].axis] if runs else 0) for p in reads]  # fmt: skip
-        return sum(d == 1 for d, _ in inner) > sum(r == 1 for _, r in inner)
-
     def _lanes(self, value: Expression, runs: Sequence[Run], extent: int) -> int:
         """How many neighbours an item brings at once."""
-        if not runs:
-            return 1
-        reads = [p for p in parts_of(value) if isinstance(p, Read)]
-        axis = runs[-1].axis
         if self.target.blocked:
             return self.width if len(runs) == 1 and extent % self.width == 0 else 1
-        if any(p.strides[axis] not in (0, 1) for p in reads) or not any(p.strides[axis] for p in reads):
-            return 1
-        lanes = min(_PACKET // max(p.dtype.itemsize for p in reads), extent)
-        whole = runs[-1].size % lanes == 0
-        aligned = all(s % lanes == 0 for p in reads if p.strides[axis] for a, s in enumerate(p.strides) if a != axis)
-        return lanes if whole and aligned else 1
+        return self.own.lanes(value, runs, extent)
 
     # Results
 
@@ -237,7 +174,7 @@ class _Writer:
             row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
             with k.block(f"if ({row} < {self.m})"):
                 at = self.stack | frame.indices("rows", product.rows, row)
-                lanes = self._stored_at_once()
+                lanes = 1 if self.target.blocked else self.own.stored_at_once(tile.item_columns)
                 if lanes > 1:
                     self._write_packets(at, lanes)
                     return
@@ -246,18 +183,9 @@ class _Writer:
                     own = f"sums[i * {self.vectors} + j]"
                     if self.width == 1:
                         with k.block(f"if ({column} < {self.n})"):
-                            self._write_result(k, own, at, column)
+                            self.own.write_result(k, own, at, column)
                     else:
                         self._write_vector(own, at, column)
-
-    def _stored_at_once(self) -> int:
-        """How many neighbouring results an item writes as one packet."""
-        outputs, columns = self.product.outputs, self.product.columns
-        if self.target.blocked or not self.product.has_neighbours:
-            return 1
-        lanes = min(_PACKET // max(o.expression.dtype.itemsize for o in outputs), self.tile.item_columns)
-        steps = [s for o in outputs for a, s in enumerate(o.strides) if a != columns[-1].axis]
-        return lanes if all(n % lanes == 0 for n in (columns[-1].size, *steps)) else 1
 
     def _write_packets(self, at: dict[int, str], lanes: int) -> None:
         """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
@@ -269,21 +197,13 @@ class _Writer:
                     k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
                 with each_lane(k, lanes):
                     own = f"sums[i * {self.vectors} + j * {lanes} + {LANE}]"
-                    _, places = self._at_result(k, own, at, f"{column} + {LANE}")
+                    _, places = self.own.at_result(k, own, at, f"{column} + {LANE}")
                     for n, output in enumerate(outputs):
                         set_lane(k, f"q{n}", frame.value(k, output.expression, places))
                 where = at | frame.indices("columns", self.product.columns, column)
                 for n, output in enumerate(outputs):
                     place = frame.place(("b", n), output.strides, where)
                     drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
-
-    def _at_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> tuple[dict[int, str], Places]:
-        """The indices of a result, and how expressions are read there."""
-        product = self.product
-        along = product.columns[-1].axis if product.columns else None
-        where = at | self.frame.indices("columns", product.columns, column)
-        total = k.rounded(k.convert(Value(product.summed, own), product.result))
-        return where, self.frame.reader(k, where, along, {id(product.total): total})
 
     def _counted(self, name: str, count: int) -> str:
         return f"for (int {name} = 0; {name} < {count}; {name}++)"
@@ -293,19 +213,12 @@ class _Writer:
         k, fits = self.frame.k, f"{column} + {self.width} <= {self.n}"
         if self.product.has_neighbours:
             with k.block(f"if ({fits})"):
-                self._write_result(k.at_width(self.width), own, at, column)
+                self.own.write_result(k.at_width(self.width), own, at, column)
         with k.block("else" if self.product.has_neighbours else ""):
             k.lines.append(f"{self.scalar} edge[{self.width}];")
             k.lines.append(self.frame.dialect.store.format(n=self.width, pointer="edge", at="0", value=own) + ";")
             with k.block(f"for (int lane = 0; lane < {self.width} && {column} + lane < {self.n}; lane++)"):
-                self._write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
-
-    def _write_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> None:
-        frame = self.frame
-        where, places = self._at_result(k, own, at, column)
-        for n, output in enumerate(self.product.outputs):
-            value = frame.value(k, output.expression, places)
-            frame.put(k, value, f"b{n}", frame.place(("b", n), output.strides, where))
+                self.own.write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,21 +259,11 @@ class _TileElements:
             k.lines.append(f"{self._tile_place(LANE if self.lanes > 1 else '0')} = made[{LANE}];")
 
     def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
-        """The reads that go by packets, by identity, in variables."""
-        w = self.writer
-        k = w.frame.k
+        """The reads that go by packets."""
         if self.lanes == 1:
             return {}
-        axis = (w.product.depth if self.deep else self.runs)[-1].axis
-        made = {}
-        for part in parts_of(self.value):
-            if isinstance(part, Read) and part.strides[axis]:
-                name = f"p{len(k.lines)}"
-                k.lines.append(f"{packet_type(k, part.dtype, self.lanes)} {name};")
-                place = w.frame.place(id(part), part.strides, at)
-                fill(k, part.dtype, self.lanes, name, w.frame.pointer(part.entry), place, None)
-                made[id(part)] = (part, name)
-        return made
+        axis = (self.writer.product.depth if self.deep else self.runs)[-1].axis
+        return self.writer.own.read_packets(self.value, axis, self.lanes, at)
 
     def write_vector(self) -> None:
         """A vector at once where it is inside, else element by element."""
@@ -395,13 +298,10 @@ class _TileElements:
             k.lines.append(f"{self._tile_place(LANE)} = made;")
 
     def _row_values(self, row: str) -> dict[int, Value]:
-        return self.writer._row_values(row) if self.side == "left" else {}
+        return self.writer.own.row_values(row) if self.side == "left" else {}
 
     def _indices(self, line: str, step: str) -> dict[int, str]:
-        w = self.writer
-        role = "rows" if self.side == "left" else "columns"
-        own = w.frame.indices(role, self.runs, line)
-        return w.stack | own | w.frame.indices("depth", w.product.depth, step)
+        return self.writer.own.operand_indices("rows" if self.side == "left" else "columns", line, step)
 
     def _tile_index(self, lane: str) -> str:
         line, step = (self.line, f"({self.step} + {lane})") if self.deep else (f"({self.line} + {lane})", self.step)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .dialect import Target
+from .matrix_unit import TEAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,37 @@ IN_VECTORS: Final = {
     "32": Tile(64, 32, 64, 8, 32),
 }
 """Tiles for targets with caches and vectors, by their columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTile:
+    """The same for a matrix unit: results of a group and of a team, in multiples of 16, the stretch of the sum at a
+    time, and how many stretches are in shared memory, all but one of them on their way."""
+
+    rows: int
+    columns: int
+    depth: int
+    team_rows: int
+    team_columns: int
+    stages: int
+
+    @property
+    def across(self) -> int:
+        """Teams side by side."""
+        return self.columns // self.team_columns
+
+    @property
+    def items(self) -> int:
+        """Items in a group."""
+        return self.rows // self.team_rows * self.across * TEAM
+
+
+ON_UNITS: Final = {
+    "unit 32": UnitTile(32, 32, 64, 16, 16, 4),
+    "unit 64": UnitTile(64, 64, 64, 32, 32, 3),
+    "unit 128": UnitTile(128, 128, 32, 64, 32, 3),
+}
+"""Tiles for matrix units by name. Each is 48 KB of shared memory at most."""
 
 
 def tiles(target: Target) -> dict[str, Tile]:

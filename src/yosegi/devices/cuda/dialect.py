@@ -26,6 +26,7 @@ from ...dtype import (
     uint32,
     uint64,
 )
+from .matrix_unit import TENSOR_CORES
 
 _INTEGERS: Final[dict[DType, str]] = {
     int8: "signed char", int16: "short", int32: "int", int64: "long long",
@@ -88,4 +89,5 @@ CUDA: Final = Dialect(
     unrolled_whole="#pragma unroll",
     suffixes={"float": "f"},
     rounded={float16: "from_half_bits(half_bits({x}))"},
+    matrix_unit=TENSOR_CORES,
 )
