@@ -116,8 +116,8 @@ def _placed(graph: Graph, takers: Sequence[Device], chain: tuple[Device, ...], r
         for stage in (graph, expanded, smaller):
             check(stage)
     policy, is_named = options.policy, options.device != "auto"
-    if options.deterministic:
-        return place(smaller, chain, policy, is_named=True, repeats=True)
+    if policy.is_fixed:
+        return place(smaller, chain, policy, repeats=True)
     plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     is_open = len(chain) > 1 or bool(policy.precisions)
     if (plan.is_open or plan.host_kernel is None) and is_open and is_measuring():

@@ -127,7 +127,8 @@ class Step:
         if kernel is None:
             kernel = self._compiled(candidate, wait)
             if self.tolerance is not None:
-                kernel = Guarded(kernel, self.region_on(candidate), candidate.device.to_host, self.tolerance)
+                region, to_host = self.region_on(candidate), candidate.device.to_host
+                kernel = Guarded(kernel, region, to_host, self.tolerance, is_fixed=self.policy.is_fixed)
             kernel = self.kernels.setdefault(candidate, kernel)
         return kernel
 
