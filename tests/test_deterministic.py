@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -15,12 +18,14 @@ import yosegi.contract as contract
 import yosegi.place as place_module
 from fakes import Clock, FakeDevice, ModelCompiler, installed
 from fakes.reduced import Reduced
+from forks import holds_in_a_fork
 from measured import machine, speed
+from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from yosegi.candidates import Candidate
 from yosegi.contract import Guarded
 from yosegi.costs import costs
-from yosegi.fuse import Region, fuse
-from yosegi.graph import capture, graph_of
+from yosegi.devices.cpu import stages
+from yosegi.devices.cpu.ways import Ways
 from yosegi.plan import Plan
 from yosegi.precision import Precision
 
@@ -121,21 +126,76 @@ def test_a_miss_changes_nothing_for_other_inputs() -> None:
     assert not np.array_equal(first, again)
 
 
+# Threads
+
+
+@needs_llvm
+@pytest.mark.parametrize("is_deterministic", [True, False])
+def test_threads_that_come_while_a_kernel_is_compiled_wait_for_it(
+    is_deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, native_function = Event(), Event(), stages.native_function
+
+    def slow(*args: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return native_function(*args)
+
+    monkeypatch.setattr(stages, "native_function", slow)
+    region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
+    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+
+    def called() -> Any:
+        with ys.options(deterministic=is_deterministic):
+            return kernel(x)[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(called)
+        assert begun.wait(30)
+        second = pool.submit(called)
+        if is_deterministic:
+            with pytest.raises(TimeoutError):
+                second.result(0.2)
+        else:
+            second.result(30)
+        assert not first.done()
+        go_on.set()
+        if is_deterministic:
+            np.testing.assert_array_equal(first.result(30), second.result(30))
+
+
+@needs_llvm
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, native_function = os.getpid(), stages.native_function
+    begun, go_on = Event(), Event()
+
+    def slow(*args: Any) -> Any:
+        begun.set()
+        assert os.getpid() != parent or go_on.wait(30)
+        return native_function(*args)
+
+    monkeypatch.setattr(stages, "native_function", slow)
+    region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
+    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(kernel, x)
+        assert begun.wait(30)
+        with ys.deterministic():
+            assert holds_in_a_fork(lambda: np.allclose(kernel(x)[0], np.exp(np.sin(x)), rtol=1e-5))
+        go_on.set()
+        first.result(30)
+
+
 # The contract
-
-
-def product_of_many_rows() -> tuple[Region, list[Any]]:
-    a, b = RNG.standard_normal((3000, 8), np.float32), RNG.standard_normal((8, 8), np.float32)
-    key, leaves, _ = capture([(ys.asarray(a) @ ys.asarray(b))._node])
-    region = fuse(graph_of(key))[0]
-    return region, [leaf.buffer.data for leaf in leaves]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("is_fixed", [True, False])
 def test_every_run_is_looked_at_and_the_same_rows(is_fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, errors = Clock(), []
     monkeypatch.setattr(contract, "perf_counter", clock)
-    region, arrays = product_of_many_rows()
+    a, b = RNG.standard_normal((3000, 8), np.float32), RNG.standard_normal((8, 8), np.float32)
+    region, arrays = region_of(ys.asarray(a) @ ys.asarray(b))
     off = np.linspace(1, 1.001, 3000, dtype=np.float32)[:, None]
     looks: list[int] = []
 
