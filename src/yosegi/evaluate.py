@@ -286,7 +286,8 @@ def plan(*tensors: Tensor) -> Plan:
 @final
 class LoadedPlan:
     """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
-    a jitted function in that of its arguments. A device that fails is not replaced: its failure is raised."""
+    a jitted function in that of its arguments. Its results come to the host. A device that fails is not replaced: its
+    failure is raised."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
