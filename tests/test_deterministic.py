@@ -14,6 +14,7 @@ import pytest
 
 import hostile
 import yosegi as ys
+import yosegi.choice as choice
 import yosegi.contract as contract
 import yosegi.place as place_module
 from fakes import Clock, FakeDevice, ModelCompiler, installed
@@ -22,6 +23,7 @@ from forks import holds_in_a_fork
 from measured import machine, speed
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from yosegi.candidates import Candidate
+from yosegi.choice import Choices, Trial
 from yosegi.contract import Guarded
 from yosegi.costs import costs
 from yosegi.devices.cpu import stages
@@ -124,6 +126,37 @@ def test_a_miss_changes_nothing_for_other_inputs() -> None:
     assert hostile.true_error(missed, truth, by_norm=True) <= 1e-2
     (first, _, again), _ = bits(Reduced(Precision.BF16))
     assert not np.array_equal(first, again)
+
+
+# Kernels
+
+
+def test_of_several_kernels_the_first_is_taken_whatever_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    clock = Clock()
+    monkeypatch.setattr(choice, "perf_counter", clock)
+    calls: list[str] = []
+
+    def candidate(name: str, seconds: float) -> Any:
+        def kernel(x: Any) -> list[Any]:
+            calls.append(name)
+            clock.now += seconds
+            return [x * 2]
+
+        return lambda: kernel
+
+    kernels = {"first": candidate("first", 1e-2), "second": candidate("second", 1e-5)}
+    trial = Trial(lambda: [A], lambda x: [x * 2])
+    choices = Choices("a machine")
+    assert choices.best("doubling", kernels, trial).verdict.winner == "second"
+    calls.clear()
+    with ys.deterministic():
+        assert choices.known("doubling") is None
+        assert choices.best("doubling", kernels, trial).verdict.winner == "first"
+    assert calls == ["first"]  # once, to see that it is right: there is no race
+    assert choices.best("doubling", kernels, trial).verdict.winner == "second"
 
 
 # Threads
