@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
 import yosegi as ys
 from values import Array
+from yosegi.device import Absent
 from yosegi.devices import openvino
 from yosegi.fuse import Region, RegionKind, is_constant
 from yosegi.graph import capture, graph_of
@@ -16,6 +21,22 @@ from yosegi.reference import bind
 from yosegi.simplify import simplify
 
 DEVICE: Any = next(iter(openvino.discover()))
+needed = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+"""On tests that cannot be run without it."""
+_RNG = np.random.default_rng(3)
+
+
+def numbers(*shape: int) -> Array:
+    """Random float32 numbers, others every time."""
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+def in_a_process(code: str, **environment: str) -> str:
+    """What another process prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def garbage() -> None:

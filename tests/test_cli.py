@@ -26,6 +26,21 @@ def test_bench_shows_and_writes_a_run(capsys, tmp_path):
     assert "peaks" in shown
 
 
+def test_tables_are_whole_where_there_is_no_terminal(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["bench", *QUICK, "--filter", "overhead"]) == 0
+    shown = capsys.readouterr().out
+    assert "× NumPy's speed" in shown
+    assert "cpu, plan cache" in shown
+    assert "…" not in shown
+
+
+def test_whoever_names_a_width_gets_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["devices"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+
+
 def test_a_run_compared_with_itself_shows_no_difference(capsys, tmp_path):
     target = tmp_path / "run.json"
     main(["bench", *QUICK, "--filter", "overhead", "--json", str(target)])

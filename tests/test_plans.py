@@ -137,19 +137,3 @@ def test_other_inputs_are_a_mistake(tmp_path: Path) -> None:
     for wrong in [(X,), (X, W.T), (X.astype(float), W)]:
         with pytest.raises(ArgumentError, match=r"\[plan\] expected inputs"):
             loaded(*wrong)
-
-
-def test_deterministic_runs_give_the_same_bits_from_the_first_on() -> None:
-    with ys.deterministic():
-        first, *others = ([y.numpy() for y in program(*map(ys.asarray, (X, W, B)))] for _ in range(12))
-    for other in others:
-        for mine, theirs in zip(first, other, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-
-
-def test_deterministic_plans_are_neither_measured_nor_changed() -> None:
-    with installed(FakeDevice(), alone=True), ys.deterministic():
-        plan = ys.plan(ys.asarray(X) @ ys.asarray(W))
-        assert plan.watch is None
-        assert plan.rivals == ()
-        assert plan.steps[0].device.name.startswith("fake")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from yosegi.store import Programs, cache_folder, verdict, written
+from yosegi.store import ProgramCache, Programs, cache_folder, verdict, written
 from yosegi.trial import Outcome
 
 
@@ -39,6 +39,35 @@ def test_a_damaged_program_is_set_aside(damage, folder: Path) -> None:  # type: 
     assert [p.suffix for p in path.parent.iterdir()] == [".damaged"]
     programs.put(programs.name("source"), b"object")
     assert programs.get(programs.name("source")) == b"object"
+
+
+class Upper(ProgramCache):
+    """Compiles to capital letters; may keep nothing, or not take what was kept."""
+
+    def __init__(self, *, keeps: bool = True, takes: bool = True) -> None:
+        super().__init__("a compiler")
+        self.keeps, self.takes = keeps, takes
+
+    def load(self, code: bytes) -> str | None:
+        return code.decode() if self.takes else None
+
+    def build(self, source: str) -> tuple[str, bytes | None]:
+        made = source.upper()
+        return made, made.encode() if self.keeps else None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "counts"),
+    [({}, {}, (0, 1)), ({"keeps": False}, {}, (1, 0)), ({}, {"takes": False}, (1, 0))],
+)
+def test_a_program_is_built_once_and_then_loaded(
+    first: dict[str, bool], second: dict[str, bool], counts: tuple[int, int]
+) -> None:
+    for cache, expected in ((Upper(**first), (1, 0)), (Upper(**second), counts)):
+        assert [cache.get("source"), cache.get("source")] == ["SOURCE", "SOURCE"]
+        assert (cache.built, cache.loaded) == expected
+    third = Upper()
+    assert (third.get("source"), third.built) == ("SOURCE", 0)  # it is there again
 
 
 def test_nothing_is_left_half_written(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

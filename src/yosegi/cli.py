@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,16 +21,25 @@ from .device import Absent, Device, device_named, devices, discovered
 from .errors import ArgumentError, YosegiError
 from .report.page import report
 
+_WIDE: Final = 240
+"""Columns that hold the widest table, that of `bench`, with long names in it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is what it returns."""
     options = _parser().parse_args(arguments)
     try:
-        status: int = options.run(Console(), options)
+        status: int = options.run(_console(), options)
     except YosegiError as error:
         print(error, file=sys.stderr)
         return 2
     return status
+
+
+def _console() -> Console:
+    """Where commands print: as wide as the terminal, or as COLUMNS says; in files and pipes as wide as tables are."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -116,8 +116,8 @@ def _placed(graph: Graph, takers: Sequence[Device], chain: tuple[Device, ...], r
         for stage in (graph, expanded, smaller):
             check(stage)
     policy, is_named = options.policy, options.device != "auto"
-    if options.deterministic:
-        return place(smaller, chain, policy, is_named=True, repeats=True)
+    if policy.is_fixed:
+        return place(smaller, chain, policy, repeats=True)
     plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
     is_open = len(chain) > 1 or bool(policy.precisions)
     if (plan.is_open or plan.host_kernel is None) and is_open and is_measuring():
@@ -286,7 +286,8 @@ def plan(*tensors: Tensor) -> Plan:
 @final
 class LoadedPlan:
     """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
-    a jitted function in that of its arguments. A device that fails is not replaced: its failure is raised."""
+    a jitted function in that of its arguments. Its results come to the host. A device that fails is not replaced: its
+    failure is raised."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

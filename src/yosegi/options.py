@@ -38,8 +38,8 @@ class Options:
 
     @property
     def policy(self) -> Policy:
-        """The precisions that are admitted."""
-        return policy_of(self.precision, self.tol)
+        """The precisions that are admitted, and whether measurements choose among them."""
+        return policy_of(self.precision, self.tol, self.deterministic)
 
 
 @cache

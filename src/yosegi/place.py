@@ -46,11 +46,13 @@ def place(
     """The plan of least cost over the devices of a chain, of which the last is the host and can do everything.
 
     Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
-    subgraphs. `policy` says which precisions are admitted, `repeats` that the plan will run many times, `steady` which
-    inputs will be the same in every run, `is_doubtful` that what was measured may not hold any more: then plans are
-    rivals again that have been tried.
+    subgraphs; under a fixed policy all devices do, without exception. `policy` says which precisions are admitted,
+    `repeats` that the plan will run many times, `steady` which inputs will be the same in every run, `is_doubtful` that
+    what was measured may not hold any more: then plans are rivals again that have been tried.
     """
     placing = _Placing(graph, chain, policy, repeats, steady)
+    if policy.is_fixed:
+        return placing.in_order()
     if len(chain) == 1:
         if policy.precisions and placing.takes > _MATTERS:
             ensure_measured(chain)
@@ -162,6 +164,12 @@ class _Placing:
             rivals=rivals,
             is_open=is_measuring() and (bool(rivals) or least > _SHOWS),
         )
+
+    def in_order(self) -> Plan:
+        """The plan in which devices get what they can, in the order of the chain, whatever it costs."""
+        table = self._table(self.chain)
+        units = units_of(self.graph, table.choices(table.in_order()), repeats=self.repeats)
+        return Plan(self.graph, self._steps(units, is_named=True))
 
     def as_named(self) -> Plan:
         """The plan in which devices get what they can, in the user's order."""

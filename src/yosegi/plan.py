@@ -127,7 +127,8 @@ class Step:
         if kernel is None:
             kernel = self._compiled(candidate, wait)
             if self.tolerance is not None:
-                kernel = Guarded(kernel, self.region_on(candidate), candidate.device.to_host, self.tolerance)
+                region, to_host = self.region_on(candidate), candidate.device.to_host
+                kernel = Guarded(kernel, region, to_host, self.tolerance, is_fixed=self.policy.is_fixed)
             kernel = self.kernels.setdefault(candidate, kernel)
         return kernel
 
@@ -178,13 +179,10 @@ class Plan:
         self.is_open = is_open
         self.watch: Watch | None = None
         """Who times its runs now and then, and may change it."""
-        self._set(steps)
+        self.become(steps)
 
     def become(self, steps: Sequence[Step]) -> None:
         """Compute the same in these steps from the next run on."""
-        self._set(steps)
-
-    def _set(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
         self.sole_step = self._sole_step()
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""

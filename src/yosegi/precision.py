@@ -49,6 +49,9 @@ class Policy:
     """Other than the inputs' own, the one that is taken to be fastest first."""
     tolerance: float | None = None
     """What the error of a product or reduction may be at most; `None`: it is not looked at."""
+    is_fixed: bool = False
+    """Whether nothing depends on measurements: the first that can compute something does, and what one run finds out
+    changes nothing in the next."""
 
 
 STRATEGIES: Final = ("f32", "f16", "adaptive")
@@ -58,12 +61,12 @@ _REDUCED: Final = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16
 
 
 @cache
-def policy_of(strategy: str, tolerance: float) -> Policy:
+def policy_of(strategy: str, tolerance: float, is_fixed: bool = False) -> Policy:
     """What a strategy admits. Of the precisions, those are tried under a tolerance that typically meet it."""
     if strategy == "adaptive":
         tried = tuple([p for p in _REDUCED if p.typical <= tolerance])
-        return Policy((*tried, Precision.F64), tolerance)
-    return Policy(_HALVES if strategy == "f16" else ())
+        return Policy((*tried, Precision.F64), tolerance, is_fixed)
+    return Policy(_HALVES if strategy == "f16" else (), is_fixed=is_fixed)
 
 
 IN_FULL: Final = Policy()

@@ -38,6 +38,15 @@ def bind(call: Call) -> Callable[..., Any]:
     return in_single
 
 
+def of_nothing(call: Call) -> Any:
+    """The value of a call whose first input has no elements: none either, or what it makes of that input alone."""
+    result = call.spec.dtype.numpy
+    if not call.spec.size:
+        return np.empty(call.spec.shape, result)
+    with np.errstate(all="ignore"):
+        return np.asarray(bind(call)(np.empty(call.inputs[0].shape, call.inputs[0].dtype.numpy))).astype(result)
+
+
 def _in_parts(call: Call) -> Callable[..., Any]:
     """A composite by the bodies of what it is made of."""
     parts = decomposed(call)

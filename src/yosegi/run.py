@@ -7,7 +7,7 @@ mistake is raised at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from time import perf_counter
@@ -66,12 +66,12 @@ def run_steps(
 def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
     """A step on the first of its candidates that can."""
     failures: list[Failure] = []
-    missed: list[tuple[Candidate, tuple[Any, ...]]] = []
+    missed: dict[Candidate, tuple[Any, ...]] = {}
     candidates = step.candidates
     for candidate in candidates:
         device = candidate.device
         is_last = candidate is candidates[-1]
-        if not is_last and not is_worth_trying(step, candidate):
+        if not is_last and not is_worth_trying(step, candidate, missed):
             continue
         against = None if is_last else health.reason_against(device.name, step.region_on(candidate))
         if against is not None:
@@ -89,12 +89,12 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
             except ToleranceMissed as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
-                missed.append((candidate, failure.made))
+                missed[candidate] = failure.made
                 if not is_last:
                     break
-                candidate, data = min(missed, key=lambda m: m[0].precision.typical)  # there is no better one
+                candidate = min(missed, key=lambda c: c.precision.typical)  # there is no better one
                 device = candidate.device
-                made, moved = [Buffer(d, device.space) for d in data], 0
+                made, moved = [Buffer(d, device.space) for d in missed[candidate]], 0
             except DeviceFailure as failure:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
@@ -105,16 +105,18 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                 if is_last:
                     raise
                 break
-            if step.missed:
+            if step.missed and not step.policy.is_fixed:
                 step.candidate = candidate  # from now on, before those that missed
             _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
             return made
     raise AssertionError("the last candidate either runs a step or raises")
 
 
-def is_worth_trying(step: Step, candidate: Candidate) -> bool:
-    """Whether a candidate may meet the tolerance: neither it nor another with as many bits has missed it."""
-    return all(candidate.precision.typical < missed.precision.typical for missed in step.missed)
+def is_worth_trying(step: Step, candidate: Candidate, missed: Iterable[Candidate] = ()) -> bool:
+    """Whether a candidate may meet the tolerance: neither it nor another with as many bits has missed it; under a fixed
+    policy, those count who `missed` it in this run."""
+    known = missed if step.policy.is_fixed else step.missed
+    return all(candidate.precision.typical < other.precision.typical for other in known)
 
 
 def run_on(

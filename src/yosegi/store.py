@@ -12,11 +12,13 @@ import os
 import platform
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from threading import Lock
+from typing import Any, Final
 
 from .trial import Outcome
 
@@ -117,6 +119,53 @@ class Programs:
     def reject(self, name: str) -> None:
         """Move a program that is of no use out of the way."""
         set_aside(self.path(name))
+
+
+class ProgramCache(ABC):
+    """What a compiler makes of sources: in memory by source, in files by source and `identity`. Counts how many
+    programs were built from source and how many came from a file."""
+
+    def __init__(self, identity: str) -> None:
+        self._stored = Programs("programs", identity)
+        self._programs: dict[str, Any] = {}
+        self._lock = Lock()
+        self.built = 0
+        self.loaded = 0
+
+    def get(self, source: str) -> Any:
+        """The program of a source. Raises `CompileFailure` with the compiler's log."""
+        with self._lock:
+            program = self._programs.get(source)
+            if program is None:
+                program = self._programs[source] = self._found(source) or self._made(source)
+            return program
+
+    @abstractmethod
+    def load(self, code: bytes) -> Any | None:
+        """The program of what `build` once gave; `None` if the driver does not take it any more."""
+
+    @abstractmethod
+    def build(self, source: str) -> tuple[Any, bytes | None]:
+        """The program of a source, and what to keep of it, if anything. Raises `CompileFailure`."""
+
+    def _found(self, source: str) -> Any | None:
+        name = self._stored.name(source)
+        code = self._stored.get(name)
+        if code is None:
+            return None
+        program = self.load(code)
+        if program is None:
+            self._stored.reject(name)
+        else:
+            self.loaded += 1
+        return program
+
+    def _made(self, source: str) -> Any:
+        program, code = self.build(source)
+        self.built += 1
+        if code is not None:
+            self._stored.put(self._stored.name(source), code)
+        return program
 
 
 def verdict(name: str, identity: str, attempt: Callable[[], Outcome], *, keeps_timeouts: bool = True) -> str | None:

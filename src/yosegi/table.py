@@ -1,8 +1,8 @@
 """Regions against labels: who can run what, at what cost, and what a labelling comes to.
 
 A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
-inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, and the cut is
-about devices alone.
+inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, or, where nothing
+may depend on measurements, at the first that it has; and the cut is about devices alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class Table:
             ways: dict[int, Candidate] = {}
             for candidate in found:
                 label = asked.index(candidate.device)
-                if label not in ways or _cost(region, work, candidate) < _cost(region, work, ways[label]):
+                is_better = label not in ways or (
+                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, ways[label])
+                )
+                if is_better:
                     ways[label] = candidate
             self.ways.append(ways)
         self.pins = self._pins()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
-from openvino_regions import DEVICE, garbage, reason, reference, run, whole
+from openvino_regions import DEVICE, garbage, needed, reason, reference, run, whole
 from samples import BUILT_BY_INDEXING, SAMPLES, calls
 from values import LAYOUTS, operands, same, specials, wide
 from yosegi.device import Absent
@@ -24,7 +24,7 @@ from yosegi.graph import capture, graph_of
 from yosegi.op import REGISTRY
 from yosegi.simplify import simplify
 
-pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+pytestmark = needed
 RNG = np.random.default_rng(5)
 BY_NAME = sorted(DTYPES, key=lambda d: d.name)
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from openvino_regions import DEVICE, reason, reference, run
-from yosegi.device import Absent
+from openvino_regions import DEVICE, needed, reason, reference, run
 from yosegi.devices.openvino.ops import NATIVES
 
-pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+pytestmark = needed
 RNG = np.random.default_rng(12)
 EPS = float(np.finfo(np.float32).eps)
 

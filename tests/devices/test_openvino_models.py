@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from openvino_regions import DEVICE
-from yosegi.device import Absent
+from openvino_regions import DEVICE, needed
 from yosegi.devices.openvino.library import core, openvino, opset, settings
 from yosegi.plan import Plan
 
-pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+pytestmark = needed
 RNG = np.random.default_rng(14)
 CHANNELS, WIDTH, HEADS = 16, 32, 4
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from openvino_regions import DEVICE, whole
+from openvino_regions import DEVICE, needed, whole
 from yosegi.cli import main
-from yosegi.device import Absent
 from yosegi.devices import openvino
 from yosegi.devices.openvino import library, precisions, probe
 from yosegi.devices.openvino.device import OpenVINO
@@ -20,7 +19,7 @@ from yosegi.devices.openvino.models import Models
 from yosegi.precision import Precision
 from yosegi.trial import Outcome
 
-pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+pytestmark = needed
 RNG = np.random.default_rng(13)
 PLUGIN = {"plugin": "CPU", "description": "a processor", "failure": None, "wrong": {}}
 

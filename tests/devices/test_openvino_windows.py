@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
-from openvino_regions import DEVICE, reason, reference, run
-from yosegi.device import Absent
+from openvino_regions import DEVICE, needed, reason, reference, run
 from yosegi.op import REGISTRY
 
-pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
+pytestmark = needed
 RNG = np.random.default_rng(11)
 
 

@@ -21,6 +21,7 @@ from .c import CBuilder
 from .dialect import Dialect, Target
 from .folds import Fold
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .teams import fold_in_team
 from .trees import Body, TreeWriter
 from .value import Value
 
@@ -129,10 +130,14 @@ class _Writer:
         single = k
         if self.along:
             total, single = self._lanes(k, fold, total)
-        if self.team > 1:
-            prelude = self._team(single, fold, total, result, where, ends)
-        else:
+
+        def put(total: Value) -> None:
             store(single, fold.end(single, total) if ends else total, result, where)
+
+        if self.team > 1:
+            prelude = fold_in_team(single, fold, total, self.team, put)
+        else:
+            put(total)
         source = assembled(k, self.dtypes, outputs, sizes, prelude)
         items = work * self.team
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items,
@@ -224,27 +229,3 @@ class _Writer:
                 halves.append(Value(total.dtype, texts[0], texts[1] if total.imag else ""))
             total = fold.combine(k, *halves)
         return total, k
-
-    def _team(self, k: CBuilder, fold: Fold, total: Value, result: str, where: str, ends: bool) -> list[str]:
-        """The items of a group fold what each has; the first stores it. Returns the declarations this needs."""
-        d, scalar = self.dialect, self.dialect.types[fold.accumulated]
-        names = ["shared", *(["shared_imag"] if fold.accumulated.is_complex else [])]
-        mine = k.let("int", d.local_id)
-
-        def at(place: str) -> Value:
-            texts = [k.let(scalar, f"{name}[{place}]") for name in names]
-            return Value(fold.accumulated, texts[0], texts[1] if texts[1:] else "")
-
-        def put(value: Value) -> None:
-            for name, text in zip(names, (value.text, value.imag), strict=False):
-                k.lines.append(f"{name}[{mine}] = {text};")
-
-        put(total)
-        k.lines.append(f"{d.barrier};")
-        with k.block(f"for (int span = {self.team // 2}; span > 0; span /= 2)"):
-            with k.block(f"if ({mine} < span)"):
-                put(fold.combine(k, at(mine), at(f"{mine} + span")))
-            k.lines.append(f"{d.barrier};")
-        with k.block(f"if ({mine} == 0)"):
-            store(k, fold.end(k, at("0")) if ends else at("0"), result, where)
-        return [d.local_array.format(type=scalar, name=name, size=self.team) + ";" for name in names]

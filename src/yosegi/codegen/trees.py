@@ -31,6 +31,7 @@ from .packets import (
     put_element,
     set_lane,
 )
+from .teams import fold_in_team
 from .value import Value
 
 _BLOCK: Final = 64
@@ -107,11 +108,14 @@ class TreeWriter:
         self._fold_slice(k, fold, body, part, starts, extra)
         where = place if self.slices == 1 else k.let(ctype, f"{part} * {sizes(self.results)} + {place}")
         prelude: list[str] = []
-        if self.team > 1:
-            prelude = self._tree(k, fold, self._one(k, fold), result, where, ends)
-        elif self.along:
-            total = self._one(k, fold)
+
+        def put(total: Value) -> None:
             put_element(k, fold.end(k, total) if ends else total, result, where)
+
+        if self.team > 1:
+            prelude = fold_in_team(k, fold, self._one(k, fold), self.team, put)
+        elif self.along:
+            put(self._one(k, fold))
         else:
             self._store_lanes(k, fold, outputs[int(result[1:])], result, where, ends)
         source = assembled(k, self.dtypes, outputs, sizes, prelude, packed=True)
@@ -239,27 +243,3 @@ class TreeWriter:
         with each_lane(k, self.count * (2 if dtype.is_complex else 1)):
             place = where if not dtype.is_complex else f"2 * ({where})"
             k.lines.append(f"{result}[{place} + {LANE}] = made.lane[{LANE}];")
-
-    def _tree(self, k: CBuilder, fold: Fold, total: Value, result: str, where: str, ends: bool) -> list[str]:
-        """The items of a team fold what each has; the first stores it. Returns the declarations this needs."""
-        d, scalar = self.dialect, self.dialect.types[fold.accumulated]
-        names = ["shared", *(["shared_imag"] if fold.accumulated.is_complex else [])]
-        mine = k.let("int", d.local_id)
-
-        def at(place: str) -> Value:
-            texts = [k.let(scalar, f"{name}[{place}]") for name in names]
-            return Value(fold.accumulated, texts[0], texts[1] if texts[1:] else "")
-
-        def put(value: Value) -> None:
-            for name, text in zip(names, (value.text, value.imag), strict=False):
-                k.lines.append(f"{name}[{mine}] = {text};")
-
-        put(total)
-        k.lines.append(f"{d.barrier};")
-        with k.block(f"for (int span = {self.team // 2}; span > 0; span /= 2)"):
-            with k.block(f"if ({mine} < span)"):
-                put(fold.combine(k, at(mine), at(f"{mine} + span")))
-            k.lines.append(f"{d.barrier};")
-        with k.block(f"if ({mine} == 0)"):
-            put_element(k, fold.end(k, at("0")) if ends else at("0"), result, where)
-        return [d.local_array.format(type=scalar, name=name, size=self.team) + ";" for name in names]

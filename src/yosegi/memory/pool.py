@@ -33,6 +33,15 @@ class PoolStatistics:
     peak: int
     limit: int | None
 
+    def room(self, memory: int) -> tuple[int, int]:
+        """What the limit, or a memory of so many bytes, leaves beside what is in use; and all of it.
+
+        >>> PoolStatistics(in_use=300, cached=0, peak=500, limit=1000).room(8000)
+        (700, 1000)
+        """
+        total = memory if self.limit is None else min(memory, self.limit)
+        return max(total - self.in_use, 0), total
+
 
 class Block:
     """Some memory of a pool, for as long as this object lives. `memory` is what the pool's `allocate` gave."""

@@ -3,11 +3,13 @@
 Compiling takes milliseconds, and most programs that are run once need less in all. A kernel begins as NumPy calls and
 counts its runs; when it has spent about as much time as compiling it would take, it is compiled. One that is known to
 run many times, or that has much to do, is compiled at its first run. The function stays the same object: only its code
-is exchanged, so that whoever holds it calls the new code at no cost.
+is exchanged, so that whoever holds it calls the new code at no cost. While one thread compiles, NumPy serves others,
+whose results may differ in the last bits; in deterministic runs they wait.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from threading import Lock
 from types import FunctionType
@@ -20,6 +22,7 @@ from ...device import Kernel
 from ...expand import in_parts
 from ...fuse import Region, multiplies
 from ...node import Call
+from ...options import current
 from ...precision import Precision
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
@@ -81,14 +84,15 @@ class _Staged:
         if self._become_native():
             made: tuple[Any, ...] = self.kernel(*arrays)
             return made
-        # Another thread is compiling, perhaps one that a forked child does not have.
         once: tuple[Any, ...] = numpy_function(self._region, body=self._body)(*arrays)
         return once
 
     def _become_native(self) -> bool:
-        """Exchange the function's code; whether that was done, now or before."""
-        if not self._lock.acquire(blocking=False):
+        """Exchange the function's code; whether that was done, now or before. If not, another thread is at it."""
+        lock = self._lock
+        if not lock.acquire(blocking=current().deterministic):
             return self._is_native
+        _compiling.add(self)
         try:
             if not self._is_native:
                 try:
@@ -101,7 +105,26 @@ class _Staged:
                 self._is_native = True
             return True
         finally:
-            self._lock.release()
+            _compiling.discard(self)
+            lock.release()
+
+    def forget_thread(self) -> None:
+        """In a forked child: the thread that compiled is not there."""
+        self._lock = Lock()
+
+
+_compiling: Final[set[_Staged]] = set()
+"""The kernels that are being made native."""
+
+
+def _after_fork() -> None:
+    for staged in _compiling:
+        staged.forget_thread()
+    _compiling.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def native_function(region: Region, ways: Ways, body: Body = reference_body) -> FunctionType:

@@ -97,9 +97,7 @@ class CUDADevice:
 
     def memory(self) -> tuple[int, int]:
         """What the limit, or the device, leaves beside what is in use; and all of it."""
-        held = self._memory.statistics()
-        total = min(self._memory.total, held.limit) if held.limit is not None else self._memory.total
-        return max(total - held.in_use, 0), total
+        return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:
         """Give back what the pools keep."""

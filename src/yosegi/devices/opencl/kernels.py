@@ -15,11 +15,10 @@ from ...device import Kernel
 from ...errors import Unsupported
 from ...fuse import Region, RegionKind, is_constant
 from ...fused import Fused, is_whole
-from ...node import Call
-from ...reference import bind
+from ...reference import bind, of_nothing
 from .dialect import OPENCL
 from .launch import Launch, Queue
-from .memory import Data, Memory
+from .memory import Data
 
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
@@ -75,7 +74,7 @@ def _reduction(region: Region, queue: Queue) -> Kernel:
     call = region.graph.calls[last]
     specs = [region.graph.calls[e].spec for e in region.outputs]
     if not call.inputs[0].size:
-        return lambda *data: tuple([_of_nothing(memory, region.graph.calls[e]) for e in region.outputs])
+        return lambda *data: tuple([memory.from_host(of_nothing(region.graph.calls[e])) for e in region.outputs])
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
     made = reduction(region, inputs, OPENCL, queue.target)
@@ -103,15 +102,6 @@ def _reduction(region: Region, queue: Queue) -> Kernel:
         return tuple(outputs)
 
     return kernel
-
-
-def _of_nothing(memory: Memory, call: Call) -> Data:
-    """The value of a call on an array without elements."""
-    if not call.spec.size:
-        return memory.new(call.spec.shape, call.spec.dtype)
-    with np.errstate(all="ignore"):
-        value = np.asarray(bind(call)(np.empty(call.inputs[0].shape, call.inputs[0].dtype.numpy)))
-    return memory.from_host(value.astype(call.spec.dtype.numpy))
 
 
 def _movement(region: Region, queue: Queue) -> Kernel:
