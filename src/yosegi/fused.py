@@ -57,6 +57,9 @@ _HOST_WORK: Final = 1 << 31
 _LARGE: Final = 256**3
 """Products of elements from which a library, or parts one by one, are expected to be better than one kernel."""
 
+_HOPELESS: Final = 1 << 28
+"""Products of elements beyond which the simplest kernel takes too long even to be measured."""
+
 Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
@@ -149,6 +152,8 @@ class Fused:
         ways: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
         for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
+            if name == NAIVE and work.size > _HOPELESS:
+                continue
             ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
         apart = _apart(work.graph)
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):

@@ -86,6 +86,7 @@ SHAPES: Final = {
     "4x32 queries, 64 keys": Shape(4, 2, 64),
     "4x16 queries, 64 keys": Shape(4, 1, 64),
     "4x32 queries, 32 keys": Shape(4, 2, 32),
+    "4x16 queries, 32 keys": Shape(4, 1, 32),
 }
 """The shapes that may be tried, by name. With more rows for a team each fragment of keys serves more of them; with
 fewer there are more groups."""
