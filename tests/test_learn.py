@@ -66,6 +66,28 @@ def test_a_device_that_is_faster_than_its_line_is_found(monkeypatch, tmp_path):
         assert where(f) == [fake.name]
 
 
+class Drowsy(Paced):
+    """Falls asleep when it is not asked for a while, and takes long to wake up."""
+
+    woken = float("-inf")
+
+    def before_run(self, region):
+        is_asleep = self.clock.now - self.woken > 2e-4
+        self.clock.now += 20 * self.seconds if is_asleep else self.seconds
+        self.woken = self.clock.now
+
+
+def test_a_device_that_is_fast_when_it_is_awake_is_found(monkeypatch, tmp_path):
+    clock = Clock()
+    fake = Drowsy(clock, 1e-4)  # in turns with the host, one run each, it would always be asleep
+    with machine(monkeypatch, tmp_path, {fake: speed(0.8)}), paced_host(monkeypatch, clock, 3e-4):
+        f = ys.jit(program)
+        called(f, 1)
+        assert where(f) == ["cpu"]
+        called(f, 400)
+        assert where(f) == [fake.name]
+
+
 def test_what_was_learned_holds_for_the_next_plan_and_the_next_process(monkeypatch, tmp_path):
     clock = Clock()
     fake = Paced(clock, 5e-3)
@@ -169,7 +191,7 @@ def test_a_plan_with_nothing_left_to_find_out_becomes_one_call(monkeypatch, tmp_
         f = ys.jit(program)
         called(f, 1)
         assert plan_of(f).watch is not None
-        called(f, 100)
+        called(f, 300)
         assert where(f) == ["cpu"]
         assert plan_of(f).host_kernel is not None
         assert plan_of(f).watch is None

@@ -44,6 +44,7 @@ _EFFORT: Final = (0.5, 0.1)  # of the time that a plan has taken, for all trials
 _TURNS: Final = (3, 9)  # in which a plan and its rival are timed, at least and at most
 _TURN: Final = (1e-3, 9)  # seconds for which a turn's runs go on, and how many they are at most
 _CLOSE: Final = (0.8, 1.25)  # times the other's time: between, more turns tell more
+_SLOW: Final = 5e-3  # seconds: beyond, a run says enough
 _SHORT: Final = 1e-3  # seconds: below, watching a plan that is settled would show
 _APART: Final = (
     16  # times the typical error of a product: products follow each other, and some elements are further off
@@ -295,15 +296,16 @@ def _copy(buffer: Buffer) -> Buffer:
 
 
 def _runs_of_a_turn(seconds: float) -> int:
-    least, most = _TURN
-    return max(1, min(most, ceil(least / max(seconds, 1e-9))))
+    """How many runs of this length make a turn. The first finds threads asleep and caches cold, which would count
+    against whoever is fast, and which a program that runs again and again does not meet."""
+    (least, most), few = _TURN, 3 if seconds < _SLOW else 1
+    return max(few, min(most, ceil(least / max(seconds, 1e-9))))
 
 
 def _turn_of(run: Callable[[], float]) -> float:
-    """The middle of several runs' seconds, if runs are short: the first finds threads asleep and caches cold, which
-    would count against whoever is fast, and which a program that runs again and again does not meet."""
+    """The middle of a turn's runs, in seconds."""
     taken = [run()]
-    while len(taken) < _runs_of_a_turn(sum(taken) / len(taken)):
+    while len(taken) < _runs_of_a_turn(min(taken)):
         taken.append(run())
     return median(taken)
 
