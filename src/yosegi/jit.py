@@ -180,19 +180,27 @@ class Jitted(Generic[P, R]):
                     return self._call(args, kwargs)
                 watch, kernel = replay.plan.watch, replay.plan.host_kernel
                 if watch is not None and not watch.passes():
-                    return self._call(args, kwargs)
+                    return self._run(replay, args)
                 if space is not HOST or kernel is None:
                     made = replay.on_device(space, data, args)
-                    return self._call(args, kwargs) if made is None else made
+                    return self._run(replay, args) if made is None else made
                 try:
                     made = kernel(*data)
                 except OutOfMemory:
-                    return self._call(args, kwargs)  # the long way has other devices
+                    return self._run(replay, args)  # the long way has other devices
                 if replay.form is Tensor:
                     return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
                 nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
                 return replay.rebuilt(nodes)  # type: ignore[no-any-return]
         return self._call(args, kwargs)
+
+    def _run(self, replay: _Replay, args: tuple[Any, ...]) -> R:
+        """A plain replay for computed tensors and numbers, with the whole runtime around it."""
+        if is_tracing() or is_recording():
+            return self._function(*args)  # type: ignore[call-arg]
+        nodes = [a._node if type(a) is Tensor else _number(a) for a in args]
+        made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
+        return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if is_tracing() or is_recording():

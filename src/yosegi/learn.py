@@ -84,7 +84,7 @@ class Watch:
         self._totals: deque[float] = deque(maxlen=_LATELY)
         self._effort = 0.0
         self._steps: dict[str, tuple[Step, ...]] = {}
-        """Of rivals that are being compiled."""
+        """Of rivals that are to be tried."""
         self._ruled_out: set[_Signature] = set()
         """Rivals that failed, or gave other results."""
         self._inputs: list[ref[Buffer]] = []
@@ -168,7 +168,7 @@ class Watch:
         if self._is_missed or is_first or self._epoch != costs.epoch:
             self._make_again(plan, min(self._totals))
         if self._rivals:
-            self._try(plan, min(self._rivals, key=lambda r: r.forecast.total), inputs, outputs)
+            self._try(plan, *min(map(self._needed, self._rivals), key=lambda asked: asked[1]), inputs, outputs)
 
     def _make_again(self, plan: Plan, best: float) -> None:
         assert self._again is not None
@@ -179,21 +179,26 @@ class Watch:
         if _signature(made.steps) != _signature(plan.steps):
             self._rivals.append(Rival("made again", made.forecast(), lambda: made.steps))
 
-    def _try(self, plan: Plan, rival: Rival, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+    def _needed(self, rival: Rival) -> tuple[Rival, int]:
+        """A rival, and the runs after which it is not too much to try it."""
+        best, promised = min(self._totals), rival.forecast.total
+        steps = self._steps.get(rival.name)
+        if steps is None:
+            steps = self._steps[rival.name] = rival.make()
+        compiling = sum(costs.speed(s.device).compiling for s in steps if s.candidate not in s.kernels)
+        is_far = promised > _NEAR * best  # then a run that is not timed and a turn will do
+        turn = promised * _runs_of_a_turn(promised)
+        effort = compiling + 2 * promised + turn
+        if not is_far:
+            effort += _TURNS[0] * (turn + best * _runs_of_a_turn(best))
+        return rival, ceil(max((self._effort + effort) / _EFFORT[False], effort / _EFFORT[is_far]) / best)
+
+    def _try(self, plan: Plan, rival: Rival, needed: int, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
         """Run a rival beside the plan, if that is not too much, and let it take over if it is better."""
-        best = min(self._totals)
-        steps = self._steps.get(rival.name) or rival.make()
+        steps = self._steps[rival.name]
         if _signature(steps) in self._ruled_out:
             self._rivals.remove(rival)
             return
-        compiling = sum(costs.speed(s.device).compiling for s in steps if s.candidate not in s.kernels)
-        promised = rival.forecast.total
-        is_far = promised > _NEAR * best  # then a run that is not timed and a turn will do
-        turn = promised * _runs_of_a_turn(promised)
-        effort = self._effort + compiling + 2 * promised + turn
-        if not is_far:
-            effort += _TURNS[0] * (turn + best * _runs_of_a_turn(best))
-        needed = ceil(effort / (_EFFORT[is_far] * best))
         if self.runs < needed:
             self.due = min(self.due, needed)
             return
@@ -201,7 +206,6 @@ class Watch:
         try:
             taken = self._raced(plan, steps, inputs, outputs)
         except NotReady:
-            self._steps[rival.name] = steps
             self.due = self.runs + 1
             return
         except (DeviceFailure, ValuesLost) as failure:
@@ -232,7 +236,14 @@ class Watch:
             return [lasting.get(e) or _copy(b) for e, b in zip(plan.inputs, inputs, strict=True)]
 
         def turn(contender: tuple[Step, ...]) -> float:
+            short = Plan(plan.graph, contender).host_kernel  # which is called with nothing around it
+            arrays = [b.data for b in inputs]
+
             def run() -> float:
+                if short is not None:
+                    start = perf_counter()
+                    short(*arrays)
+                    return perf_counter() - start
                 given = fresh()
                 seconds = _timed(plan, contender, lambda: run_steps(plan, contender, given, _alone))[1]
                 return float("inf") if seconds is None else seconds

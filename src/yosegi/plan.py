@@ -59,6 +59,7 @@ class Step:
     missed: dict[Candidate, str] = field(default_factory=dict)
     """Who was further off than the tolerance, and how far."""
     _others: tuple[tuple[Candidate, ...], Refusals] | None = None
+    _title: str = ""
 
     @classmethod
     def of(cls, unit: Unit, chain: tuple[Device, ...], policy: Policy, *, is_named: bool) -> Step:
@@ -71,6 +72,13 @@ class Step:
     def device(self) -> Device:
         """The device it is planned on."""
         return self.candidate.device
+
+    @property
+    def title(self) -> str:
+        """Its region in words."""
+        if not self._title:
+            self._title = str(self.region)
+        return self._title
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

@@ -200,7 +200,7 @@ def _trim() -> int:
 
 def _finish(step: Step, device: Device, milliseconds: float, moved: int, failures: list[Failure]) -> None:
     planned = step.device.name
-    step.last = Record(str(step.region), planned, device.name, milliseconds, moved, tuple(failures))
+    step.last = Record(step.title, planned, device.name, milliseconds, moved, tuple(failures))
     trace.add(step.last)
     if failures and current().on_fallback == "warn":
         told = "; ".join(f"{f.device}: {f.kind}: {f.message}" for f in failures)
