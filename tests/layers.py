@@ -10,7 +10,7 @@ from pathlib import Path
 LAYERS = (
     "errors", "dtype", "precision", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node",
     "interchange", "tensor", "op", "composite", "tracing",
-    "reference", "trial", "store", "choice", "background",
+    "reference", "trial", "store", "contest", "choice", "background",
     "codegen.error_function", "codegen.builder", "codegen.dialect", "codegen.value", "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.words", "codegen.c", "codegen.access",
     "codegen.llvm.ir", "codegen.llvm.integers", "codegen.llvm.number",

@@ -16,12 +16,13 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from .choice import Choices, Trial, size_class
+from .choice import Choices, size_class
 from .codegen.attention import attention_kernel, attention_refusal
 from .codegen.contractions import Contraction, contraction
 from .codegen.dialect import Dialect, Target
 from .codegen.kernels import Kernel as Generated
 from .codegen.pieces import NAIVE, Piece, Rest, pieces, prior, rendered, variants
+from .contest import Trial
 from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, Unsupported

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...choice import Choices, Kernel, Trial, size_class
+from ...choice import Choices, size_class
 from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.groups import Group
 from ...codegen.llvm.signature import writers
+from ...contest import Kernel, Trial
 from ...errors import CompileFailure, LaunchFailure
 from ...fuse import Region, RegionKind, is_constant
 from ...trace import log, trace
@@ -27,7 +28,7 @@ from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
 from .kernel import Step, mixed_function, numpy_function
 from .library import Library
-from .natives import Natives
+from .natives import Native, Natives
 from .products import Objects, Products
 from .results import Results
 from .sampling import roundings, samples
@@ -84,7 +85,10 @@ class Ways:
         for name, reason in verdict.refused.items():
             trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
         log.info("%s: %s, of %s", cluster, verdict.winner or "NumPy", verdict.seconds or "one")
-        return self.apart(cluster, [cluster.entry]) if verdict.winner is None else made[verdict.winner]
+        if verdict.winner is None:
+            return self.apart(cluster, [cluster.entry])
+        *steps, last = made[verdict.winner]
+        return [*steps, replace(last, call=chosen.watched(last.call)) if isinstance(last, Native) else last]
 
     def apart(self, cluster: Cluster, product: list[Step]) -> list[Step]:
         """A cluster with separate loops before and after its product."""
