@@ -8,11 +8,7 @@ by chunk like any other: kernels may tell their chunks apart.
 The words for one job are written before it is opened and not again before it is closed and all workers have left it:
 `state` is the job's number, whether it is open, and how many workers are in it. `bell` counts jobs once more, in the 32
 bits that a system can wait on. The threads are started by the first job that wants them, also in a forked child, where
-the words are simply set to zero.
-
-A worker that sleeps is woken where the caller is not: some systems put it on the caller's processor though others are
-idle, and there it waits until the caller has done half of the work alone. So before the bell rings, workers are told to
-keep off that processor, if there are enough others, whenever it is another than the last time.
+the words are simply set to zero. How workers sleep, and where they wake up, is in `sleeping`.
 """
 
 from __future__ import annotations
@@ -21,16 +17,11 @@ import ctypes
 import re
 from typing import Final
 
+from .sleeping import MOST_PROCESSORS, sleeping_text
+
 SPINS: Final = 600
 """How often a worker looks for work before it sleeps, with a pause of some 50 ns between: a few tens of µs."""
 MOST_WORKERS: Final = 255
-MOST_PROCESSORS: Final = 1024
-"""Those that a worker can be told to keep to: it runs on none with a higher number."""
-_CALLS: Final = {
-    "x86_64": {"FUTEX": 202, "GETTID": 186, "GETCPU": 309, "AFFINITY": 203},
-    "aarch64": {"FUTEX": 98, "GETTID": 178, "GETCPU": 168, "AFFINITY": 122},
-}
-"""The numbers of system calls, by architecture."""
 
 
 class Pool(ctypes.Structure):
@@ -60,16 +51,11 @@ SHARED: Final = ("state", "bell", "sleepers", "next", "arrived", "kept_off", "bu
 
 def pool_text(architecture: str, *, futex: bool) -> str:
     """The functions `spread` and `serve`, without attributes; `futex` says whether the system has that call."""
-    numbers = _CALLS.get(architecture, {}) if futex else {}
-    sleeping = _FUTEX if numbers else _CONDITION
     pause = {
         "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
         "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
     }.get(architecture, ("fence syncscope(\"singlethread\") seq_cst", ""))  # fmt: skip
-    text = (_POOL + sleeping).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
-    masks = {"MASK": MOST_PROCESSORS // 8, "WORDS": MOST_PROCESSORS // 64, "PROCESSORS": MOST_PROCESSORS}
-    for name, number in (numbers | masks).items():
-        text = text.replace(name, str(number))
+    text = (_POOL + sleeping_text(architecture, futex=futex)).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
     # `%x = field name` is the address of a word of the pool.
     text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %pool, i64 {getattr(Pool, m[1]).offset}", text)
     return f"{text}\n{pause[1]}\n"
@@ -274,152 +260,6 @@ part:
   call void %kernel(ptr %arguments, i64 %low, i64 %high)
   br label %next
 finished:
-  ret void
-}
-"""
-
-_FUTEX: Final = """
-define void @arrive(ptr %pool) #0 {
-  %p.call = field syscall
-  %p.arrived = field arrived
-  %p.workers = field workers
-  %call = load ptr, ptr %p.call
-  %thread = call i64 (i64, ...) %call(i64 GETTID)
-  %short = trunc i64 %thread to i32
-  %number = atomicrmw add ptr %p.arrived, i32 1 monotonic
-  %place = zext i32 %number to i64
-  %at = getelementptr i32, ptr %p.workers, i64 %place
-  store atomic i32 %short, ptr %at release, align 4
-  ret void
-}
-define void @keep_off(ptr %pool) #0 {
-entry:
-  %p.call = field syscall
-  %p.arrived = field arrived
-  %p.kept_off = field kept_off
-  %p.workers = field workers
-  %p.allowed = field allowed
-  %processor = alloca i32, align 4
-  %mask = alloca [MASK x i8], align 8
-  %call = load ptr, ptr %p.call
-  %r0 = call i64 (i64, ...) %call(i64 GETCPU, ptr %processor, ptr null, ptr null)
-  %told = icmp eq i64 %r0, 0
-  %here = load i32, ptr %processor
-  %known = icmp ult i32 %here, PROCESSORS
-  %arrived = load atomic i32, ptr %p.arrived monotonic, align 4
-  %high = shl i32 %arrived, 16
-  %one = add i32 %here, 1
-  %now = or i32 %high, %one
-  %before = load i32, ptr %p.kept_off
-  %changed = icmp ne i32 %now, %before
-  %sure = and i1 %told, %known
-  %go = and i1 %sure, %changed
-  br i1 %go, label %copy, label %done
-copy:
-  store i32 %now, ptr %p.kept_off
-  %wide = zext i32 %here to i64
-  %mine = lshr i64 %wide, 6
-  %place = and i64 %wide, 63
-  %bit = shl i64 1, %place
-  %others = xor i64 %bit, -1
-  br label %word
-word:
-  %i = phi i64 [ 0, %copy ], [ %i1, %word ]
-  %any = phi i64 [ 0, %copy ], [ %more, %word ]
-  %from = getelementptr i64, ptr %p.allowed, i64 %i
-  %bits = load i64, ptr %from
-  %is.mine = icmp eq i64 %i, %mine
-  %keep = select i1 %is.mine, i64 %others, i64 -1
-  %left = and i64 %bits, %keep
-  %to = getelementptr i64, ptr %mask, i64 %i
-  store i64 %left, ptr %to
-  %more = or i64 %any, %left
-  %i1 = add i64 %i, 1
-  %last = icmp eq i64 %i1, WORDS
-  br i1 %last, label %copied, label %word
-copied:
-  %some = icmp ne i64 %more, 0
-  br i1 %some, label %tell, label %done
-tell:
-  %n = phi i32 [ 0, %copied ], [ %n1, %one.more ], [ %n1, %later ]
-  %enough = icmp uge i32 %n, %arrived
-  br i1 %enough, label %done, label %look
-look:
-  %n1 = add i32 %n, 1
-  %at = getelementptr i32, ptr %p.workers, i32 %n
-  %short = load atomic i32, ptr %at acquire, align 4
-  %is.there = icmp ne i32 %short, 0
-  br i1 %is.there, label %one.more, label %later
-later:
-  ; it has not said yet who it is, and nobody would be told: that is for the next time
-  store i32 0, ptr %p.kept_off
-  br label %tell
-one.more:
-  %thread = sext i32 %short to i64
-  %r1 = call i64 (i64, ...) %call(i64 AFFINITY, i64 %thread, i64 MASK, ptr %mask)
-  br label %tell
-done:
-  ret void
-}
-define void @sleep(ptr %pool, i32 %heard) #0 {
-  %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
-  %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 128, i32 %heard, ptr null, ptr null, i32 0)
-  ret void
-}
-define void @wake(ptr %pool) #0 {
-  %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
-  %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 129, i32 2147483647, ptr null, ptr null, i32 0)
-  ret void
-}
-"""
-
-_CONDITION: Final = """
-define void @arrive(ptr %pool) #0 {
-  ret void
-}
-define void @keep_off(ptr %pool) #0 {
-  ret void
-}
-define void @sleep(ptr %pool, i32 %heard) #0 {
-entry:
-  %p.bell = field bell
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.wait = field wait
-  %mutex = field mutex
-  %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %wait = load ptr, ptr %p.wait
-  %r0 = call i32 %lock(ptr %mutex)
-  br label %look
-look:
-  %bell = load atomic i32, ptr %p.bell seq_cst, align 4
-  %same = icmp eq i32 %bell, %heard
-  br i1 %same, label %rest, label %up
-rest:
-  %r1 = call i32 %wait(ptr %condition, ptr %mutex)
-  br label %look
-up:
-  %r2 = call i32 %unlock(ptr %mutex)
-  ret void
-}
-define void @wake(ptr %pool) #0 {
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.broadcast = field broadcast
-  %mutex = field mutex
-  %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %broadcast = load ptr, ptr %p.broadcast
-  %r0 = call i32 %lock(ptr %mutex)
-  %r1 = call i32 %broadcast(ptr %condition)
-  %r2 = call i32 %unlock(ptr %mutex)
   ret void
 }
 """

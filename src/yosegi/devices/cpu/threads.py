@@ -8,7 +8,8 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-from ...codegen.llvm.pool import MOST_PROCESSORS, MOST_WORKERS, SHARED, Pool
+from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
+from ...codegen.llvm.sleeping import MOST_PROCESSORS
 from ...errors import ArgumentError
 
 _MOST: Final = MOST_WORKERS + 1
