@@ -1,8 +1,9 @@
 """The ways to compute a product with what is around it, of which the fastest is chosen by measurement.
 
-Generated code for all of it; NumPy's BLAS on our threads, with generated code before and after on the same rows; or the
-same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is a candidate, with its
-threads beside ours.
+Generated code for all of it; a generated product between separate loops, which read and write large arrays faster than
+a product does that has other things to wait for; NumPy's BLAS on our threads, with generated code before and after on
+the same rows; or the same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is
+a candidate, with its threads beside ours.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from .results import Results
 from .sampling import roundings, samples
 
 GENERATED: Final = "generated"
+GENERATED_APART: Final = "generated, loops apart"
 LIBRARY: Final = "BLAS on our threads"
 APART: Final = "BLAS on our threads, loops apart"
 NUMPY: Final = "NumPy, loops apart"
@@ -104,11 +106,14 @@ class Ways:
     def _candidates(self, operands: Operands) -> dict[str, _Way]:
         cluster = operands.cluster
         found: dict[str, _Way] = {GENERATED: self._generated}
+        alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
+        is_fused = cluster.before is not None or cluster.after is not None
+        if is_fused:
+            found[GENERATED_APART] = lambda o: self.apart(o.cluster, self._generated(Operands(alone)))
         if self._library is None or not self._library.reads(cluster.product, operands.sizes):
             return found | {NUMPY: lambda o: self.apart(o.cluster, [o.cluster.entry])}
         found[LIBRARY] = self._by_library
-        if cluster.before is not None or cluster.after is not None:
-            alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
+        if is_fused:
             found[APART] = lambda o: self.apart(o.cluster, self._by_library(Operands(alone)))
         return found
 
