@@ -14,7 +14,6 @@ import emulation
 import msl_code
 import yosegi as ys
 from values import Array
-from yosegi.choice import back_to_back
 from yosegi.codegen.contractions import Contraction, contraction
 from yosegi.codegen.dialect import Dialect, Target
 from yosegi.codegen.frames import inputs_of
@@ -23,6 +22,7 @@ from yosegi.codegen.naive import naive_product
 from yosegi.codegen.tiles import tiled_product
 from yosegi.codegen.tilings import ON_GPUS, ON_UNITS
 from yosegi.codegen.unit_tiles import unit_product
+from yosegi.contest import back_to_back
 from yosegi.device import Kernel as DeviceKernel
 from yosegi.dtype import DType
 from yosegi.expand import expand

@@ -10,7 +10,7 @@ from pathlib import Path
 LAYERS = (
     "errors", "dtype", "precision", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node",
     "interchange", "tensor", "op", "composite", "tracing",
-    "reference", "trial", "store", "choice", "background",
+    "reference", "trial", "store", "contest", "choice", "background",
     "codegen.error_function", "codegen.builder", "codegen.matrix_unit", "codegen.dialect", "codegen.value",
     "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.words", "codegen.c", "codegen.access",
@@ -29,7 +29,8 @@ LAYERS = (
     "codegen.expressions", "codegen.contractions", "codegen.frames", "codegen.naive", "codegen.tilings",
     "codegen.product_frame", "codegen.tiles", "codegen.fragments", "codegen.unit_tiles", "codegen.rowwise",
     "codegen.pieces", "codegen.attending", "codegen.attention", "codegen.unit_attention",
-    "codegen.llvm.pool", "codegen.llvm.entry", "codegen.llvm.lanes", "codegen.llvm.folding", "codegen.llvm.groups",
+    "codegen.llvm.sleeping", "codegen.llvm.pool", "codegen.llvm.entry", "codegen.llvm.lanes", "codegen.llvm.folding",
+    "codegen.llvm.groups",
     "codegen.llvm.expand", "codegen.llvm.nest", "codegen.llvm.passes", "codegen.llvm.walk", "codegen.llvm.rows",
     "codegen.llvm.convolution", "codegen.llvm.signature", "codegen.llvm.tiles", "codegen.llvm.product",
     "codegen.llvm.fusion", "codegen.llvm.packing", "codegen.llvm.fused", "codegen.llvm.jobs", "codegen.llvm.products",

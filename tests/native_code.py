@@ -12,9 +12,10 @@ import pytest
 
 import yosegi as ys
 from values import Array
-from yosegi.choice import Chosen, Verdict
+from yosegi.choice import Chosen
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
+from yosegi.contest import Verdict
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.results import Results
@@ -63,7 +64,7 @@ def always(way: str) -> Iterator[None]:
 
     def best(self: Any, kind: str, candidates: Any, trial: Any) -> Chosen:
         name = way if way in candidates else next(iter(candidates))
-        return Chosen(candidates[name](), Verdict(name, {}, {}))
+        return Chosen(candidates[name](), Verdict(name, {}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ways.Choices, "best", best)

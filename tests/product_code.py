@@ -15,12 +15,14 @@ from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import APART, GENERATED, LIBRARY, Ways
+from yosegi.devices.cpu.ways import APART, GENERATED, GENERATED_APART, LIBRARY, Ways
 from yosegi.dtype import DType, float32
 from yosegi.trace import trace
 
 needs_blas = pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS")
-EACH_WAY = pytest.mark.parametrize("way", [GENERATED, *[pytest.param(w, marks=needs_blas) for w in (LIBRARY, APART)]])
+EACH_WAY = pytest.mark.parametrize(
+    "way", [GENERATED, GENERATED_APART, *[pytest.param(w, marks=needs_blas) for w in (LIBRARY, APART)]]
+)
 
 
 @cache

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi.choice import Choices, Kernel, Trial, disagreement, size_class
+from yosegi.choice import Choices, adopt, decisions, size_class
+from yosegi.contest import Kernel, Trial, disagreement
 
 X = np.arange(1000, dtype=np.float32)
 
@@ -109,28 +111,147 @@ def test_one_that_fails_is_dropped_with_the_reason() -> None:
 
 
 def test_among_equals_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yosegi.choice.perf_counter", count(step=1e-3).__next__)  # whatever is timed takes as long
+    monkeypatch.setattr("yosegi.contest.perf_counter", count(step=1e-3).__next__)  # whatever is timed takes as long
     for names in (["a", "b", "c"], ["c", "b", "a"]):
         chosen = Choices("here").best("".join(names), dict.fromkeys(names, lambda: twice), TRIAL)
         assert chosen.verdict.winner == names[0]
         assert set(chosen.verdict.seconds) == set(names)
 
 
-def test_one_slow_turn_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate that the machine holds up in its first turn, and that is the fastest in all others."""
-    clock = [0.0]
-    monkeypatch.setattr("yosegi.choice.perf_counter", lambda: clock[0])
+class Clock:
+    """A clock that only moves when a kernel runs."""
 
-    def taking(seconds: Callable[[], float]) -> Callable[[], Kernel]:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls = 0
+
+    def taking(self, seconds: Callable[[], float]) -> Callable[[], Kernel]:
+        """A candidate that takes so long."""
+
         def kernel(x: Array) -> tuple[Array]:
-            clock[0] += seconds()
+            self.now += seconds()
+            self.calls += 1
             return twice(x)
 
         return lambda: kernel
 
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("yosegi.contest.perf_counter", lambda: made.now)
+    return made
+
+
+def test_one_slow_turn_is_forgiven(clock: Clock) -> None:
+    """A candidate that the machine holds up in its first turn, and that is the fastest in all others."""
     turns = count()
-    candidates = {"steady": taking(lambda: 0.02), "held up": taking(lambda: 0.01 if next(turns) > 2 else 1.0)}
+    candidates = {
+        "steady": clock.taking(lambda: 0.02),
+        "held up": clock.taking(lambda: 0.01 if next(turns) > 2 else 1.0),
+    }
     assert Choices("here").best("twice", candidates, TRIAL).verdict.winner == "held up"
+
+
+def test_one_lucky_turn_does_not_win(clock: Clock) -> None:
+    turns = count()
+    candidates = {
+        "lucky": clock.taking(lambda: 0.005 if next(turns) == 3 else 0.011),
+        "steady": clock.taking(lambda: 0.01),
+    }
+    verdict = Choices("here").best("twice", candidates, TRIAL).verdict
+    assert verdict.winner == "steady"
+    assert verdict.seconds == pytest.approx({"lucky": 0.005, "steady": 0.01})
+
+
+def test_a_clear_lead_ends_a_sitting_and_a_small_one_makes_it_longer(clock: Clock) -> None:
+    fast, close = clock.taking(lambda: 0.001), clock.taking(lambda: 0.0011)
+    (sitting,) = Choices("here").best("clear", {"a": fast, "b": clock.taking(lambda: 0.0013)}, TRIAL).verdict.sittings
+    assert len(sitting) == 3
+    candidates = {"a": fast, "b": close, "far": clock.taking(lambda: 0.0013), "hopeless": clock.taking(lambda: 0.01)}
+    (sitting,) = Choices("here").best("close", candidates, TRIAL).verdict.sittings
+    assert len(sitting) == 12
+    assert [sum(name in taken for taken in sitting) for name in candidates] == [12, 12, 3, 2]
+    slow = {"a": clock.taking(lambda: 0.1), "b": clock.taking(lambda: 0.11)}
+    (sitting,) = Choices("here").best("long", slow, TRIAL).verdict.sittings
+    assert len(sitting) == 3, "it goes on no longer than it has to"
+
+
+def test_a_small_lead_is_measured_again_and_may_be_turned_over(clock: Clock) -> None:
+    """In the first sitting one was lucky. Later processes know better; this one stays with what it has."""
+    taken = {"lucky": 0.01, "better": 0.0105}
+    candidates = {name: clock.taking(lambda name=name: taken[name]) for name in taken}  # type: ignore[misc]
+    choices = Choices("here")
+    chosen = choices.best("twice", candidates, TRIAL)
+    assert (chosen.verdict.winner, chosen.verdict.is_open) == ("lucky", True)
+    call = chosen.watched(lambda x: x + 1)
+    taken["better"] = 0.008
+    before = clock.calls
+    assert {call(n) for n in range(chosen.verdict.runs - 1)} == set(range(1, chosen.verdict.runs))
+    assert clock.calls == before, "it was measured before that was cheap"
+    assert call(0) == 1
+    assert clock.calls > before
+    measured = clock.calls
+    call(0)
+    assert clock.calls == measured, "once is enough"
+    assert choices.best("twice", candidates, TRIAL).verdict.winner == "lucky"
+    later = Choices("here").best("twice", candidates, TRIAL)
+    assert later.verdict.winner == "better"
+    assert [len(sitting) >= 3 for sitting in later.verdict.sittings] == [True, True]
+
+
+def test_after_some_sittings_the_choice_stands(clock: Clock) -> None:
+    candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
+    for sittings in (1, 2, 3):
+        chosen = Choices("here").best("twice", candidates, TRIAL)
+        assert len(chosen.verdict.sittings) == sittings
+        if chosen.again is not None:
+            chosen.again()
+    assert chosen.again is None
+    assert chosen.watched(twice) is twice, "what stands costs nothing"
+
+
+def test_a_clear_lead_is_not_measured_again(clock: Clock) -> None:
+    candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.02)}
+    assert Choices("here").best("twice", candidates, TRIAL).again is None
+
+
+def test_short_calls_are_worth_a_sitting_only_after_many(clock: Clock) -> None:
+    def runs(seconds: float) -> int:
+        candidates = {"a": clock.taking(lambda: seconds), "b": clock.taking(lambda: 1.05 * seconds)}
+        return Choices("here").best(str(seconds), candidates, TRIAL).verdict.runs
+
+    assert runs(1e-6) * 1e-6 == pytest.approx(runs(2e-4) * 2e-4)
+    assert runs(1e-2) == runs(2e-4)
+
+
+def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yosegi.choice._decided", {})
+    monkeypatch.setattr("yosegi.choice._adopted", {})
+    candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
+    chosen = Choices("here").best("twice", candidates, TRIAL)
+    made = decisions()
+    assert list(made.values()) == ["a"]
+    assert chosen.again is not None
+    before = clock.calls
+    with ys.options(deterministic=True):
+        chosen.again()
+        assert clock.calls == before
+        assert Choices("here").best("twice", candidates, TRIAL).again is None
+    monkeypatch.setattr("yosegi.choice._decided", {})
+    adopt(dict.fromkeys(made, "b"))
+    loaded = Choices("here").best("twice", candidates, TRIAL)
+    assert (loaded.verdict.winner, loaded.again) == ("b", None)
+    assert clock.calls == before + 1, "only the deterministic choice was tried"
+
+
+def test_a_sitting_that_fails_leaves_all_as_it_was(clock: Clock) -> None:
+    given = iter([(X,)])
+    candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
+    chosen = Choices("here").best("twice", candidates, Trial(given.__next__, twice))
+    assert chosen.again is not None
+    chosen.again()  # there are no more arguments
+    assert len(Choices("here").best("twice", candidates, TRIAL).verdict.sittings) == 1
 
 
 def test_a_choice_is_remembered_here_and_on_disk() -> None:

@@ -17,13 +17,14 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from .choice import Choices, Trial, size_class
+from .choice import Choices, size_class
 from .codegen.attention import plain_attention, plain_refusal
 from .codegen.contractions import Contraction, contraction
 from .codegen.dialect import Dialect, Target
 from .codegen.kernels import Kernel as Generated
 from .codegen.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
 from .codegen.unit_attention import unit_attention, unit_refusal, unit_shapes
+from .contest import Trial
 from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, Unsupported

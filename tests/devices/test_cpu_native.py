@@ -291,6 +291,35 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     np.testing.assert_array_equal(kernel(*given)[0], expected(x))
 
 
+def _sleeping_workers(runtime: Runtime) -> list[set[int]]:
+    """The processors that each worker may run on, after one has been woken from its sleep."""
+    before = set(os.listdir("/proc/self/task"))
+    region, arrays = region_of(ys.asarray(np.ones(1 << 20, np.float32)) * 2.0)
+    kernel = native_function(region, Ways(Natives(runtime.compiler.machine, runtime), RESULTS))
+    for _ in range(3):
+        assert np.array_equal(kernel(*arrays)[0], np.full(1 << 20, 2, np.float32))
+        time.sleep(0.05)
+    return [os.sched_getaffinity(int(t)) for t in set(os.listdir("/proc/self/task")) - before]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not say where threads run")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="threads sleep on a condition here")
+def test_a_worker_keeps_off_the_callers_processor() -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one processor")
+
+    def holds() -> bool:
+        (processors,) = _sleeping_workers(Runtime(Compiler(Machine.host()), 2))
+        mine = os.sched_getaffinity(0)
+        return processors < allowed and len(processors) == len(allowed) - 1 and mine == allowed
+
+    assert holds()
+    assert holds_in_a_fork(holds)
+    crowded = _sleeping_workers(Runtime(Compiler(Machine.host()), len(allowed) + 1))
+    assert crowded == [allowed] * len(allowed), "with more threads than processors the system knows best"
+
+
 def test_threads_without_work_take_no_time() -> None:
     x = np.linspace(-1, 1, N, dtype=np.float32)
     kernel = compiled(NATIVES, program(ys.asarray(x)))

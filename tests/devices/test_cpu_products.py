@@ -147,7 +147,20 @@ def test_stacks(shapes: tuple[tuple[int, ...], tuple[int, ...]], way: str, is_fu
 
 
 @pytest.mark.parametrize(
-    "shapes", [((4,), (4,)), ((40,), (40, 70)), ((70, 40), (40,)), ((5, 30, 40), (40,)), ((40,), (3, 40, 6))], ids=str
+    "shapes",
+    [
+        ((4,), (4,)),
+        ((40,), (40, 70)),
+        ((70, 40), (40,)),
+        ((5, 30, 40), (40,)),
+        ((40,), (3, 40, 6)),
+        ((700,), (700, 600)),
+        ((600, 700), (700,)),
+        ((1, 700), (700, 600)),
+        ((600, 700), (700, 1)),
+        ((1, 9), (9, 1)),
+    ],
+    ids=str,
 )
 def test_vectors(shapes: tuple[Any, Any]) -> None:
     a, b = numbers(shapes[0]), numbers(shapes[1], seed=1)

@@ -23,6 +23,7 @@ from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
 from product_code import EACH_WAY, check, exact, needs_blas, numbers, run, ways
 from values import Array
+from yosegi import contest
 from yosegi.devices.cpu import ways as ways_module
 from yosegi.devices.cpu.blas import numpy_blas
 from yosegi.devices.cpu.kernel import numpy_function, reference_body
@@ -61,6 +62,25 @@ def test_the_choice_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         monkeypatch.setattr(ways_module, "samples", lambda *a: pytest.fail("measured again"))
         check(native_function(region, first)(*arrays)[0], expected, 96)
         check(native_function(region, Ways(NATIVES, RESULTS))(*arrays)[0], expected, 96)
+        assert not trace.records
+
+
+def test_a_small_lead_is_measured_again_when_the_product_has_run_often(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(contest, "_CLOSE", 1e6)  # every lead is small
+    monkeypatch.setattr(contest, "_HOPELESS", 1e6)
+    monkeypatch.setattr(contest.Verdict, "runs", 5)
+    region, arrays, expected = product()
+    with fresh(monkeypatch, tmp_path) as first:
+        kernel = native_function(region, first)
+        (path,) = (tmp_path / "choices").iterdir()
+        before = path.read_bytes()
+        for _ in range(4):
+            check(kernel(*arrays)[0], expected, 96)
+        assert path.read_bytes() == before
+        check(kernel(*arrays)[0], expected, 96)
+        assert path.read_bytes() != before
         assert not trace.records
 
 

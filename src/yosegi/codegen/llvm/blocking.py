@@ -9,8 +9,10 @@ from .product import Product
 from .products import PADDING
 from .tiles import LINE, TileShape
 
-_LINES: Final = 0.4
-"""How much of the first cache the rows may take that a tile reads."""
+_LINES: Final = 0.8
+"""How much of the first cache the rows may take that a tile reads. The right operand's panels, which pass through it,
+leave little of them there; what counts is that the fewer blocks there are, the less often sums go to memory and back.
+"""
 _PANELS: Final = 0.48
 """How much of the second cache a unit's part of the right operand takes."""
 _FEW: Final = 0.8

@@ -73,11 +73,12 @@ def _write_rows(module: Module, dtype: DType, *, long: bool) -> None:
     job = Job(module.function("rows", PARAMETERS))
     code, item = job.code, dtype.itemsize
     p = {name: job.planned(name) for name in ("m", "n", "k", "a_m", "a_k", "out_row", "out_item", "share", "room")}
-    a, b = job.array("0"), job.array(job.planned("right"))
+    a, b = (job.array(job.planned(name)) for name in ("left", "right"))
     out = job.array(job.planned("out"))
     work = job.pointer("packed_a")
     copies, finishes, in_place = map(job.is_planned, ("copies_a", "finishes", "in_place"))
-    lines, finish, multiply = (job.planned(name, "ptr") for name in ("lines", "finish", "multiply"))
+    lines, finish, multiply, apply = (job.planned(name, "ptr") for name in ("lines", "finish", "multiply", "apply"))
+    is_vector = code.let(f"icmp ne ptr {apply}, null")
     line = mul(code, p["k"], item)
     sums_row = choice(code, in_place, p["out_row"], mul(code, p["n"], item))
     with code.loop("%low", "%high") as loop:
@@ -94,20 +95,26 @@ def _write_rows(module: Module, dtype: DType, *, long: bool) -> None:
         row_a = choice(code, copies, p["k"], job.planned("row_a"))
         operand = choice(code, copies, copied, left, "ptr")
         sums_width = code.pure(f"udiv i64 {sums_row}, {item}")
-        sizes = [height, p["n"], p["k"]]
-        _multiply(code, multiply, dtype, (turned_a, job.planned("turned_b")), sizes,
-                  [(operand, row_a), (b, job.planned("row_b")), (sums, sums_width)], long=long)  # fmt: skip
+        operands = [(operand, row_a), (b, job.planned("row_b")), (sums, sums_width)]
+        with code.when(is_vector):
+            is_turned = code.pure(f"icmp eq i64 {turned_a}, {TURNED}")
+            sizes = [choice(code, is_turned, p["k"], height), choice(code, is_turned, height, p["k"])]
+            _call(code, apply, dtype, [turned_a], sizes, operands, long=long)
+        with code.when(code.let(f"xor i1 {is_vector}, true")):
+            sizes = [height, p["n"], p["k"]]
+            _call(code, multiply, dtype, [turned_a, job.planned("turned_b")], sizes, operands, long=long)
         with code.when(finishes):
             called(code, finish, FINISH, "%arguments", sums, sums_row, first, height, "0", p["n"])
         loop.carry()
     code.ret()
 
 
-def _multiply(
-    code: Function, function: str, dtype: DType, turned: tuple[str, str], sizes: list[str],
-    operands: list[tuple[str, str]], *, long: bool,
+def _call(
+    code: Function, function: str, dtype: DType, turned: list[str], sizes: list[str], operands: list[tuple[str, str]],
+    *, long: bool,
 ) -> None:  # fmt: skip
-    """CBLAS's product: order, turned a, turned b, m, n, k, 1, a, row of a, b, row of b, 0, c, row of c."""
+    """CBLAS's product: order, turned a, turned b, m, n, k, 1, a, row of a, b, row of b, 0, c, row of c. That with a
+    vector has one word less of how operands lie, and the matrix's own two sizes."""
     kind = "float" if dtype.itemsize == 4 else "double"
 
     def integer(text: str) -> str:

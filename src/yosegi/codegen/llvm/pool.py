@@ -8,7 +8,7 @@ by chunk like any other: kernels may tell their chunks apart.
 The words for one job are written before it is opened and not again before it is closed and all workers have left it:
 `state` is the job's number, whether it is open, and how many workers are in it. `bell` counts jobs once more, in the 32
 bits that a system can wait on. The threads are started by the first job that wants them, also in a forked child, where
-the words are simply set to zero.
+the words are simply set to zero. How workers sleep, and where they wake up, is in `sleeping`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import ctypes
 import re
 from typing import Final
 
+from .sleeping import MOST_PROCESSORS, sleeping_text
+
 SPINS: Final = 600
 """How often a worker looks for work before it sleeps, with a pause of some 50 ns between: a few tens of µs."""
-_SLEEPS_BY_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
-"""The number of the system call, by architecture."""
+MOST_WORKERS: Final = 255
 
 
 class Pool(ctypes.Structure):
@@ -31,6 +32,8 @@ class Pool(ctypes.Structure):
         ("bell", ctypes.c_int32), ("_1", ctypes.c_char * 60),
         ("sleepers", ctypes.c_int32), ("_2", ctypes.c_char * 60),
         ("next", ctypes.c_int64), ("_3", ctypes.c_char * 56),
+        ("arrived", ctypes.c_int32), ("kept_off", ctypes.c_int32), ("workers", ctypes.c_int32 * MOST_WORKERS),
+        ("allowed", ctypes.c_uint64 * (MOST_PROCESSORS // 64)),
         ("kernel", ctypes.c_void_p), ("arguments", ctypes.c_void_p), ("count", ctypes.c_int64),
         ("chunk", ctypes.c_int64), ("busy", ctypes.c_int32), ("started", ctypes.c_int32),
         ("wanted", ctypes.c_int32), ("mask_how", ctypes.c_int32),
@@ -42,19 +45,17 @@ class Pool(ctypes.Structure):
     ]  # fmt: skip
 
 
-SHARED: Final = ("state", "bell", "sleepers", "next", "busy", "started")
+SHARED: Final = ("state", "bell", "sleepers", "next", "arrived", "kept_off", "busy", "started")
 """What is zero when no thread runs: before the first job, and in a forked child."""
 
 
 def pool_text(architecture: str, *, futex: bool) -> str:
     """The functions `spread` and `serve`, without attributes; `futex` says whether the system has that call."""
-    sleeping = _FUTEX if futex and architecture in _SLEEPS_BY_FUTEX else _CONDITION
     pause = {
         "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
         "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
     }.get(architecture, ("fence syncscope(\"singlethread\") seq_cst", ""))  # fmt: skip
-    text = (_POOL + sleeping).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
-    text = text.replace("FUTEX", str(_SLEEPS_BY_FUTEX.get(architecture, 0)))
+    text = (_POOL + sleeping_text(architecture, futex=futex)).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
     # `%x = field name` is the address of a word of the pool.
     text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %pool, i64 {getattr(Pool, m[1]).offset}", text)
     return f"{text}\n{pause[1]}\n"
@@ -92,6 +93,7 @@ entry:
   %p.state = field state
   %p.bell = field bell
   %p.sleepers = field sleepers
+  call void @arrive(ptr %pool)
   br label %wait
 wait:
   %last = phi i64 [ 0, %entry ], [ %job, %leave ]
@@ -218,6 +220,7 @@ open:
   %anybody = icmp sgt i32 %sleepers, 0
   br i1 %anybody, label %ring, label %mine.too
 ring:
+  call void @keep_off(ptr %pool)
   call void @wake(ptr %pool)
   br label %mine.too
 mine.too:
@@ -257,64 +260,6 @@ part:
   call void %kernel(ptr %arguments, i64 %low, i64 %high)
   br label %next
 finished:
-  ret void
-}
-"""
-
-_FUTEX: Final = """
-define void @sleep(ptr %pool, i32 %heard) #0 {
-  %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
-  %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 128, i32 %heard, ptr null, ptr null, i32 0)
-  ret void
-}
-define void @wake(ptr %pool) #0 {
-  %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
-  %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 129, i32 2147483647, ptr null, ptr null, i32 0)
-  ret void
-}
-"""
-
-_CONDITION: Final = """
-define void @sleep(ptr %pool, i32 %heard) #0 {
-entry:
-  %p.bell = field bell
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.wait = field wait
-  %mutex = field mutex
-  %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %wait = load ptr, ptr %p.wait
-  %r0 = call i32 %lock(ptr %mutex)
-  br label %look
-look:
-  %bell = load atomic i32, ptr %p.bell seq_cst, align 4
-  %same = icmp eq i32 %bell, %heard
-  br i1 %same, label %rest, label %up
-rest:
-  %r1 = call i32 %wait(ptr %condition, ptr %mutex)
-  br label %look
-up:
-  %r2 = call i32 %unlock(ptr %mutex)
-  ret void
-}
-define void @wake(ptr %pool) #0 {
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.broadcast = field broadcast
-  %mutex = field mutex
-  %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %broadcast = load ptr, ptr %p.broadcast
-  %r0 = call i32 %lock(ptr %mutex)
-  %r1 = call i32 %broadcast(ptr %condition)
-  %r2 = call i32 %unlock(ptr %mutex)
   ret void
 }
 """

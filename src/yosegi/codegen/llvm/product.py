@@ -97,8 +97,8 @@ PLAN: Final = (
     "pool", "spread", "batches", "by_batch", "slot", "m", "n", "k", "a_m", "a_k", "b_k", "b_n",
     "depth", "blocks", "down", "across", "in_panels", "copies_a", "copies_b", "kept_b", "slots", "room",
     "arrays", "right", "out", "out_row", "out_item", "panel", "lines", "finish", "finishes", "tiles", "offsets",
-    "multiply", "guard", "get_threads", "set_threads", "share", "units", "in_place", "turned_a", "turned_b", "row_a",
-    "row_b",
+    "left", "multiply", "apply", "guard", "get_threads", "set_threads", "share", "units", "in_place", "turned_a",
+    "turned_b", "row_a", "row_b",
 )  # fmt: skip
 """The words of a plan: threads, the stack, sizes and strides; how the work is cut; the arrays, and of them the output
 that holds the sums, functions, whether sums are finished by one if they could be left as they are, where in the plan

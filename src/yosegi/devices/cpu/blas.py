@@ -38,6 +38,8 @@ class Blas:
     """A library's functions, by their addresses."""
 
     multiply: dict[DType, int]
+    apply: dict[DType, int]
+    """A matrix times a vector."""
     get_threads: int
     set_threads: int
     guard: int
@@ -81,6 +83,7 @@ def _opened(library: Any) -> Blas | None:
         put = symbol("openblas_set_num_threads")
         return Blas(
             {float32: _address(symbol("cblas_sgemm")), float64: _address(symbol("cblas_dgemm"))},
+            {float32: _address(symbol("cblas_sgemv")), float64: _address(symbol("cblas_dgemv"))},
             _address(symbol("openblas_get_num_threads")), _address(put), _new_guard(put), "USE64BITINT" in text, text,
         )  # fmt: skip
     return None

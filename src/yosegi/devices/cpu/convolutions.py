@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...choice import Choices, Kernel, Trial
+from ...choice import Choices
 from ...codegen.llvm.convolution import (
     CONVOLVE_SIZES,
     DIMENSIONS,
@@ -21,6 +21,7 @@ from ...codegen.llvm.convolution import (
     convolution_shape,
     convolution_source,
 )
+from ...contest import Kernel, Trial
 from ...dtype import as_dtype, float32, float64
 from ...errors import CompileFailure
 from ...node import Call as OpCall
@@ -178,7 +179,7 @@ class Body:
         for name, reason in chosen.verdict.refused.items():
             trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {reason}"))
         kernel = chosen.kernel
-        return self._reference if kernel is None else lambda x, w: kernel(x, w)[0]
+        return self._reference if kernel is None else chosen.watched(lambda x, w: kernel(x, w)[0])
 
     @cached_property
     def _reference(self) -> Callable[[Any, Any], Any]:

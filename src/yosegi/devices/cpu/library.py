@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from ...codegen.llvm.blocking import Sizes
@@ -14,7 +15,7 @@ from ...codegen.llvm.tiles import LINE
 from ...dtype import DType, float32
 from .blas import Blas
 from .compiler import Code
-from .matrices import Arrays, laid
+from .matrices import Arrays, Laid, laid
 from .native import ALIGNED
 from .products import Bound, Objects
 
@@ -44,6 +45,9 @@ class Library:
         """A product of arrays such as these, which must have some flags; others go to `fallback`. Nothing, if the
         library cannot read them where they are. Raises `CompileFailure`."""
         where = laid(arrays)
+        turned: dict[str, int] = {}
+        if where.sizes.m == 1 < where.sizes.n and product.before is None and product.after is None:
+            where, turned = _turned(where, product), {"left": product.right, "right": 0}
         sizes = where.sizes
         left, right = _lies(product, sizes)
         if left is None or right is None:
@@ -60,7 +64,8 @@ class Library:
             "multiply": self._blas.multiply[product.dtype], "guard": self._blas.guard,
             "get_threads": self._blas.get_threads, "set_threads": self._blas.set_threads,
             "turned_a": left[0], "row_a": left[1], "turned_b": right[0], "row_b": right[1],
-        }  # fmt: skip
+            "apply": self._blas.apply[product.dtype] if sizes.n == 1 else 0,
+        } | turned  # fmt: skip
         call = self._objects.call(product, where, plan, [], code["kernel"], [code, *parts.values()], needs, fallback)
         return Bound(call, LINE + slot * (threads * _SHARES if plan["by_batch"] else 1))
 
@@ -97,6 +102,13 @@ class Library:
         return self._objects.made(
             ("library", dtype.name, long), lambda: library_source(target, dtype, long=long), "kernel", "hold", "release"
         )
+
+
+def _turned(where: Laid, product: Product) -> Laid:
+    """A row times a matrix as the transposed matrix times a column, so that threads can share the work."""
+    s = where.sizes
+    sizes = Sizes(s.batches, s.n, s.m, s.k, s.b_n, s.b_k, s.a_k, s.a_m)
+    return replace(where, sizes=sizes, rows=[product.dtype.itemsize])
 
 
 _Lie = tuple[int, int]

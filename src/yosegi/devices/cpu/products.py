@@ -72,13 +72,13 @@ class Objects:
     ) -> Call:  # fmt: skip
         """A kernel as a callable; `more` are the words that come behind those of the plan, `codes` what it needs."""
         words, holder, sizes = Words(product), product.holder or 0, where.sizes
-        plan = plan | {
+        plan = {
             "spread": self.runtime.code["spread"], "batches": sizes.batches, "m": sizes.m, "n": sizes.n, "k": sizes.k,
             "a_m": sizes.a_m, "a_k": sizes.a_k, "b_k": sizes.b_k, "b_n": sizes.b_n,
             "arrays": product.arrays, "right": product.right, "out": product.first_out + holder,
             "out_row": where.rows[len(product.sides) + holder], "out_item": product.results[holder].itemsize,
             "finishes": int(product.after is not None), "tiles": words.end, "offsets": words.end + len(more),
-        }  # fmt: skip
+        } | plan  # fmt: skip
         numbers = [*[plan.get(name, 0) for name in PLAN], *where.fed, *where.rows, *more, *where.offsets]
         return self.runtime.call(
             Code({"kernel": kernel}, codes), product.arrays + 1, numbers, count=1, chunk=1,

@@ -8,10 +8,11 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-from ...codegen.llvm.pool import SHARED, Pool
+from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
+from ...codegen.llvm.sleeping import MOST_PROCESSORS
 from ...errors import ArgumentError
 
-_MOST: Final = 256
+_MOST: Final = MOST_WORKERS + 1
 _STACK: Final = 1 << 22
 """Bytes of a worker's stack: some systems give threads little, and kernels keep rows there."""
 
@@ -45,9 +46,19 @@ def new_pool(threads: int, *, futex: bool) -> int:
     pool = Pool.from_address((memory + 63) & ~63)
     if threads > 1 and _fill(pool, futex=futex):
         pool.wanted = threads - 1
+        _allow(pool)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forget(pool, futex=futex))
     return ctypes.addressof(pool)
+
+
+def _allow(pool: Any) -> None:
+    """The processors that workers may run on, if there is one for each thread; else they are left to the system."""
+    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(processors) > pool.wanted:
+        for number in processors:
+            if number < MOST_PROCESSORS:
+                pool.allowed[number // 64] |= 1 << number % 64
 
 
 def _fill(pool: Any, *, futex: bool) -> bool:
@@ -86,5 +97,6 @@ def _forget(pool: Any, *, futex: bool) -> None:
     """In a forked child there are no workers yet, and nobody is at work."""
     for field in SHARED:
         setattr(pool, field, 0)
+    ctypes.memset(ctypes.addressof(pool) + Pool.workers.offset, 0, Pool.workers.size)
     if not futex and pool.wanted:
         _new_condition(pool, ctypes.CDLL(None))

@@ -1,8 +1,9 @@
 """The ways to compute a product with what is around it, of which the fastest is chosen by measurement.
 
-Generated code for all of it; NumPy's BLAS on our threads, with generated code before and after on the same rows; or the
-same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is a candidate, with its
-threads beside ours.
+Generated code for all of it; a generated product between separate loops, which read and write large arrays faster than
+a product does that has other things to wait for; NumPy's BLAS on our threads, with generated code before and after on
+the same rows; or the same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is
+a candidate, with its threads beside ours.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...choice import Choices, Kernel, Trial, size_class
+from ...choice import Choices, size_class
 from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.groups import Group
 from ...codegen.llvm.signature import writers
+from ...contest import Kernel, Trial
 from ...errors import CompileFailure, LaunchFailure
 from ...fuse import Region, RegionKind, is_constant
 from ...trace import log, trace
@@ -27,12 +29,13 @@ from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
 from .kernel import Step, mixed_function, numpy_function
 from .library import Library
-from .natives import Natives
+from .natives import Native, Natives
 from .products import Objects, Products
 from .results import Results
 from .sampling import roundings, samples
 
 GENERATED: Final = "generated"
+GENERATED_APART: Final = "generated, loops apart"
 LIBRARY: Final = "BLAS on our threads"
 APART: Final = "BLAS on our threads, loops apart"
 NUMPY: Final = "NumPy, loops apart"
@@ -84,7 +87,10 @@ class Ways:
         for name, reason in verdict.refused.items():
             trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
         log.info("%s: %s, of %s", cluster, verdict.winner or "NumPy", verdict.seconds or "one")
-        return self.apart(cluster, [cluster.entry]) if verdict.winner is None else made[verdict.winner]
+        if verdict.winner is None:
+            return self.apart(cluster, [cluster.entry])
+        *steps, last = made[verdict.winner]
+        return [*steps, replace(last, call=chosen.watched(last.call)) if isinstance(last, Native) else last]
 
     def apart(self, cluster: Cluster, product: list[Step]) -> list[Step]:
         """A cluster with separate loops before and after its product."""
@@ -100,11 +106,14 @@ class Ways:
     def _candidates(self, operands: Operands) -> dict[str, _Way]:
         cluster = operands.cluster
         found: dict[str, _Way] = {GENERATED: self._generated}
+        alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
+        is_fused = cluster.before is not None or cluster.after is not None
+        if is_fused:
+            found[GENERATED_APART] = lambda o: self.apart(o.cluster, self._generated(Operands(alone)))
         if self._library is None or not self._library.reads(cluster.product, operands.sizes):
             return found | {NUMPY: lambda o: self.apart(o.cluster, [o.cluster.entry])}
         found[LIBRARY] = self._by_library
-        if cluster.before is not None or cluster.after is not None:
-            alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
+        if is_fused:
             found[APART] = lambda o: self.apart(o.cluster, self._by_library(Operands(alone)))
         return found
 
