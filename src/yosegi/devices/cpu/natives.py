@@ -22,7 +22,7 @@ from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
-from ...node import Call as OpCall
+from ...graph import Graph
 from ...store import Programs
 from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
@@ -128,9 +128,9 @@ class Natives:
         assert self.runtime is not None
         return Convolutions(self.runtime)
 
-    def body(self, call: OpCall) -> Callable[..., Any] | None:
+    def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """What does an op in place of its reference body, if anything."""
-        return None if self.runtime is None else self._convolutions.body(call)
+        return None if self.runtime is None else self._convolutions.body(graph, entry)
 
     @property
     def _compiler(self) -> Compiler:
