@@ -51,12 +51,13 @@ the same places of a cache."""
 KERNELS_SIZES: Final = ("channels", "outputs", "w_output", "w_channel", "kernel_panel", "kernel_matrix")
 """The words of `kernels`; `w_output` is in elements, all else in bytes. Its arrays: the weights, and the matrices."""
 CONVOLVE_SIZES: Final = (
-    "channels", "outputs", "kernel_panel", "kernel_matrix", "blocks", "vectors", "squares", "across", "down",
-    "top", "left", "high", "wide", "x_image", "x_channel", "x_row",
+    "channels", "outputs", "kernel_panel", "kernel_matrix", "blocks", "vectors", "squares", "images", "down",
+    "strips", "rest", "top", "left", "high", "wide", "x_image", "x_channel", "x_row",
     "out_high", "out_wide", "out_image", "out_output", "out_row", "slots", "room",
 )  # fmt: skip
-"""The words of `convolve`. Its arrays: the input, the kernels' matrices, the result, and the workspace: a line whose
-first word is set if something is not finite, a line for each slot, and the slots' rooms. All lines begin as zeros."""
+"""The words of `convolve`. A row of squares is so many whole vectors, `strips`, and a `rest`, which is not zero even if
+nothing is left. Its arrays: the input, the kernels' matrices, the result, and the workspace: a line whose first word is
+set if something is not finite, a line for each slot, and the slots' rooms. All lines begin as zeros."""
 _RUN: Final = ("source", "row", "column", "to", "target", "high", "wide")
 """The words of a run, squares of one row: where its elements begin, from the input's first; of what row and column they
 are; where its squares begin in a line of a matrix, and its windows in the result; how many rows and columns of windows
@@ -217,37 +218,54 @@ class _Blocks:
         code.ret()
 
     def _runs(self, first: str, last: str) -> str:
-        """Write down the squares of a block as runs, no more of a row than a vector has lanes. Gives their number."""
+        """Write down the squares of a block as runs, no more of a row than a vector has lanes. Gives their number.
+
+        The squares of each row that fill vectors come first, of all rows, and behind them what is left of each: so most
+        runs are whole vectors of a matrix, and no vector is left half empty.
+        """
         code, size, lanes = self.code, self.size, self.shape.lanes
-        across, down = size["across"], size["down"]
-        rows = div(code, first, across), div(code, add(code, last, sub(code, across, "1")), across)
-        with code.loop(*rows, carried=[("i64", "0")]) as row:
-            image = div(code, row.index, down)
-            high = mul(code, sub(code, row.index, mul(code, image, down)), SIDE)
-            begin = mul(code, row.index, across)
-            bounds = most(code, sub(code, first, begin), 0), least(code, sub(code, last, begin), across)
-            top = sub(code, high, size["top"])
-            source = add(code, mul(code, image, size["x_image"]), mul(code, top, size["x_row"]))
-            target = add(code, mul(code, image, size["out_image"]), mul(code, high, size["out_row"]))
-            with code.loop(*bounds, lanes, carried=[("i64", row.values[0])]) as run:
-                squares = least(code, sub(code, bounds[1], run.index), lanes)
-                wide = mul(code, run.index, SIDE)
-                column = sub(code, wide, size["left"])
-                words = {
-                    "source": add(code, source, mul(code, column, self.item)),
-                    "row": top,
-                    "column": column,
-                    "to": mul(code, sub(code, add(code, begin, run.index), first), self.item),
-                    "target": add(code, target, mul(code, wide, self.item)),
-                    "high": sub(code, size["out_high"], high),
-                    "wide": least(code, mul(code, squares, SIDE), sub(code, size["out_wide"], wide)),
-                }
-                there = shifted(code, self.table, mul(code, run.values[0], _RUN_BYTES))
-                for n, name in enumerate(_RUN):
-                    code.do(f"store i64 {words[name]}, ptr {shifted(code, there, str(8 * n))}")
-                run.carry(add(code, run.values[0], "1"))
-            row.carry(run.values[0])
-        return row.values[0]
+        strips, rest = size["strips"], size["rest"]
+        rows = mul(code, size["images"], size["down"])
+        whole = mul(code, mul(code, rows, strips), lanes)
+        bounds = div(code, least(code, first, whole), lanes), div(code, least(code, last, whole), lanes)
+        with code.loop(*bounds, carried=[("i64", "0")]) as vector:
+            row = div(code, vector.index, strips)
+            column = mul(code, sub(code, vector.index, mul(code, row, strips)), lanes)
+            to = sub(code, mul(code, vector.index, lanes), first)
+            self._write_run(vector.values[0], row, column, str(lanes), to)
+            vector.carry(add(code, vector.values[0], "1"))
+        low, high = (most(code, sub(code, end, whole), 0) for end in (first, last))
+        bounds = div(code, low, rest), div(code, add(code, high, sub(code, rest, "1")), rest)
+        with code.loop(*bounds, carried=[("i64", vector.values[0])]) as part:
+            begin = mul(code, part.index, rest)
+            since, until = most(code, sub(code, low, begin), 0), least(code, sub(code, high, begin), rest)
+            column = add(code, mul(code, strips, lanes), since)
+            to = sub(code, add(code, add(code, whole, begin), since), first)
+            self._write_run(part.values[0], part.index, column, sub(code, until, since), to)
+            part.carry(add(code, part.values[0], "1"))
+        return part.values[0]
+
+    def _write_run(self, number: str, row: str, column: str, squares: str, to: str) -> None:
+        """A run of so many squares, from a row and a column of squares on."""
+        code, size = self.code, self.size
+        image = div(code, row, size["down"])
+        high = mul(code, sub(code, row, mul(code, image, size["down"])), SIDE)
+        wide = mul(code, column, SIDE)
+        top, left = sub(code, high, size["top"]), sub(code, wide, size["left"])
+        source = add(code, mul(code, image, size["x_image"]), mul(code, top, size["x_row"]))
+        target = add(code, mul(code, image, size["out_image"]), mul(code, high, size["out_row"]))
+        words = {
+            "source": add(code, source, mul(code, left, self.item)),
+            "row": top,
+            "column": left,
+            "to": mul(code, to, self.item),
+            "target": add(code, target, mul(code, wide, self.item)),
+            "high": sub(code, size["out_high"], high),
+            "wide": least(code, mul(code, squares, SIDE), sub(code, size["out_wide"], wide)),
+        }
+        there = shifted(code, self.table, mul(code, number, _RUN_BYTES))
+        for n, name in enumerate(_RUN):
+            code.do(f"store i64 {words[name]}, ptr {shifted(code, there, str(8 * n))}")
 
     def _run(self, number: str) -> dict[str, str]:
         here = shifted(self.code, self.table, mul(self.code, number, _RUN_BYTES))

@@ -72,7 +72,8 @@ class Winograd:
         sizes = {
             "channels": channels, "outputs": outputs, "kernel_panel": panel, "kernel_matrix": panels * panel,
             "w_output": w.strides[0] // item, "w_channel": KERNEL * KERNEL * item,
-            "blocks": blocks, "vectors": vectors, "squares": squares, "across": across, "down": down,
+            "blocks": blocks, "vectors": vectors, "squares": squares, "images": batch, "down": down,
+            "strips": across // shape.lanes, "rest": across % shape.lanes or 1,
             "top": windows.padding[0][0], "left": windows.padding[1][0], "high": high, "wide": wide,
             "x_image": x.strides[0], "x_channel": x.strides[1], "x_row": x.strides[2],
             "out_high": counts[0], "out_wide": counts[1], "out_image": outputs * prod(counts) * item,
