@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -104,6 +105,15 @@ def test_threads(threads: int) -> None:
     check(x, w, dense(), convolutions(threads), kept=True)
     first = convolutions(1).squared(x, w, dense(), kept=True)(x, w)
     np.testing.assert_array_equal(convolutions(threads).squared(x, w, dense(), kept=False)(x, w), first)
+
+
+def test_several_callers_at_once() -> None:
+    x, w = normal((3, 20, 56, 56)), normal((24, 20, 3, 3), seed=1)
+    squared = convolutions(2).squared(x, w, dense(), kept=False)
+    expected = squared(x, w)
+    with ThreadPoolExecutor(6) as pool:
+        for got in pool.map(lambda _: squared(x, w), range(60)):
+            np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.skipif(not Machine.host().triple.startswith("x86_64"), reason="names a processor of another architecture")
