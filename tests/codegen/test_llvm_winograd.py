@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import yosegi as ys
-from native_code import NATIVES, needs_llvm, region_of
+from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
 from yosegi.choice import Choices
 from yosegi.devices.cpu.compiler import Compiler, Machine
@@ -42,7 +42,7 @@ def dense(padding: Pads = ((1, 1), (1, 1))) -> Windows:
 def convolutions(threads: int, model: str = "") -> Convolutions:
     host = Machine.host()
     machine = Machine(host.triple, model, "", host.version) if model else host
-    return Convolutions(Runtime(Compiler(machine), threads))
+    return Convolutions(Runtime(Compiler(machine), threads), RESULTS)
 
 
 def normal(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Array:

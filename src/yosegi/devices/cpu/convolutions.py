@@ -32,6 +32,7 @@ from ...reference import bind
 from ...trace import log, trace
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime
+from .results import Results
 from .spare import Spare
 from .winograd import Winograd, can_be_squared
 
@@ -109,8 +110,9 @@ def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int)
 class Convolutions:
     """What makes and runs convolutions, for one machine."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
+        self.results = results
         self.choices = Choices(
             f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{writers()}"
         )
@@ -131,7 +133,7 @@ class Convolutions:
 
     def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
         """The same in Winograd's way, for windows that can be. Raises `CompileFailure`."""
-        return Winograd(self.runtime, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
+        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
 
     def body(self, graph: Graph, entry: int) -> Body | None:
         """What does a convolution in place of its reference body, if anything."""
@@ -239,7 +241,7 @@ class Bound:
     def __call__(self, x: Any, w: Any) -> Any:
         """Of arrays of the shapes and strides that this was made for."""
         copy = self._owner.spare.take(self._bytes)
-        out = np.empty(self._shape, self._dtype)
+        out = self._owner.results.any(self._shape, self._dtype)
         self._prepare(x, copy, self._runs)
         self._convolve(copy, w, self._places, out)
         self._owner.spare.give_back(copy)

@@ -23,6 +23,7 @@ from ...dtype import as_dtype
 from ...ops.windows import Windows
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime
+from .results import Results
 from .spare import Spare
 
 _LETS_GO: Final = 1 << 17
@@ -43,11 +44,11 @@ class Winograd:
     """
 
     def __init__(
-        self, runtime: Runtime, spare: Spare, x: Any, w: Any, windows: Windows, direct: Callable[[Any, Any], Any],
-        *, kept: bool,
+        self, runtime: Runtime, results: Results, spare: Spare, x: Any, w: Any, windows: Windows,
+        direct: Callable[[Any, Any], Any], *, kept: bool,
     ) -> None:  # fmt: skip
         """Raises `CompileFailure`."""
-        self._spare, self._direct = spare, direct
+        self._results, self._spare, self._direct = results, spare, direct
         dtype, item, target = as_dtype(x.dtype), x.itemsize, runtime.compiler.machine.target
         batch, channels, high, wide = x.shape
         outputs = w.shape[0]
@@ -101,7 +102,7 @@ class Winograd:
         if kernels is None:
             kernels = work[self._before :]
             self._transform(w, kernels)
-        out = np.empty(self._shape, self._dtype)
+        out = self._results.any(self._shape, self._dtype)
         self._convolve(x, kernels, out, work)
         is_finite = not work[0]
         self._spare.give_back(work)
