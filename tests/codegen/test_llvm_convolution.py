@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import yosegi as ys
-from native_code import NATIVES, needs_llvm
+from native_code import NATIVES, needs_llvm, region_of
 from yosegi.choice import Choices
 from yosegi.errors import ShapeError
 from yosegi.op import REGISTRY
@@ -65,7 +65,7 @@ def test_nothing_of_what_was_in_the_memory_before_shows() -> None:
     convolution = NATIVES._convolutions
     bound = convolution.bound(x, w, windows, 1)
     first = bound(x, w)
-    convolution._spare[-1][:] = 0xFF
+    convolution.spare._blocks[-1][:] = 0xFF
     np.testing.assert_array_equal(bound(x, w), first)
 
 
@@ -99,9 +99,12 @@ def test_code_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     convolution = NATIVES._convolutions
     monkeypatch.setattr(convolution, "choices", Choices("a test"))
-    monkeypatch.setattr(convolution, "bound", lambda *what: lambda x, w: np.zeros((1, 16, 28, 28), np.float32))
+    for way in ("bound", "squared"):
+        monkeypatch.setattr(convolution, way, lambda *a, **b: lambda x, w: np.zeros((1, 16, 28, 28), np.float32))
     x, w = (np.ones(s, np.float32) for s in ((1, 8, 30, 30), (16, 8, 3, 3)))
-    body = convolution.body(REGISTRY["conv"](ys.asarray(x), ys.asarray(w))._node.call)
+    region, _ = region_of(REGISTRY["conv"](ys.asarray(x), ys.asarray(w)))
+    body = convolution.body(region.graph, region.nodes[0])
     assert body is not None
     np.testing.assert_array_equal(body(x, w), np.full((1, 16, 28, 28), 72, np.float32))
-    assert "were wrong" in trace.records[-1].failures[0].message
+    for record, way in zip(list(trace.records)[-2:], ("generated", "winograd"), strict=True):
+        assert record.failures[0].message.startswith(f"{way}: 12544 elements of result 0 were wrong")

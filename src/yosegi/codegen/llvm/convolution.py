@@ -72,7 +72,7 @@ def convolution_source(dtype: DType, shape: ConvolutionShape, target: Target) ->
     return module.text(target.attributes)
 
 
-class _Words:
+class Given:
     """A function's sizes and arrays."""
 
     def __init__(self, code: Function, sizes: tuple[str, ...]) -> None:
@@ -94,14 +94,14 @@ class _Words:
 def _write_prepare(module: Module, dtype: DType) -> None:
     """`prepare`: a unit is a plane."""
     code = module.function("prepare", PARAMETERS)
-    words = _Words(code, PREPARE_SIZES)
+    words = Given(code, PREPARE_SIZES)
     with code.loop("%low", "%high") as unit:
         _plane(code, words, dtype, unit.index)
         unit.carry()
     code.ret()
 
 
-def _plane(code: Function, words: _Words, dtype: DType, plane: str) -> None:
+def _plane(code: Function, words: Given, dtype: DType, plane: str) -> None:
     """Copy a plane: zeros first, then the elements, phase by phase and row by row."""
     channels, size = words["channels"], words["plane_bytes"]
     batch = div(code, plane, channels)
@@ -114,7 +114,7 @@ def _plane(code: Function, words: _Words, dtype: DType, plane: str) -> None:
     _runs(code, words, dtype, 0, "0", source, target)
 
 
-def _runs(code: Function, words: _Words, dtype: DType, dimension: int, first: str, source: str, target: str) -> None:
+def _runs(code: Function, words: Given, dtype: DType, dimension: int, first: str, source: str, target: str) -> None:
     """The runs of a dimension, one for each phase, and what they have in the dimensions inside. `first` is the number
     of its first run."""
     phases, step = words[f"phases_{dimension}"], words[f"x_{dimension}"]
@@ -156,7 +156,7 @@ def _line(code: Function, dtype: DType, count: str, here: str, step: str, there:
 def _write_convolve(module: Module, dtype: DType, shape: ConvolutionShape) -> None:
     """`convolve`: a unit is a block of windows of a group of an image, with all outputs."""
     code = module.function("convolve", PARAMETERS)
-    words = _Words(code, CONVOLVE_SIZES)
+    words = Given(code, CONVOLVE_SIZES)
     groups, blocks, outputs = words["groups"], words["blocks"], words["outputs"]
     x, w, places, out = (words.array(n) for n in range(4))
     sums = code.let(f"alloca [{shape.rows * shape.columns * dtype.itemsize} x i8], align 64")
@@ -204,7 +204,7 @@ def _tile(
 
 
 def _stored(
-    code: Function, words: _Words, dtype: DType, shape: ConvolutionShape, sums: str, first: str, target: str
+    code: Function, words: Given, dtype: DType, shape: ConvolutionShape, sums: str, first: str, target: str
 ) -> None:
     """Of a tile's windows those that count, to the result, row by row of its planes."""
     k = LlvmBuilder(code, shape.lanes)

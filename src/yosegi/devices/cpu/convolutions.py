@@ -21,18 +21,22 @@ from ...codegen.llvm.convolution import (
     convolution_shape,
     convolution_source,
 )
+from ...codegen.llvm.signature import writers
 from ...contest import Kernel, Trial
 from ...dtype import as_dtype, float32, float64
 from ...errors import CompileFailure
+from ...fuse import is_constant
+from ...graph import Graph
 from ...node import Call as OpCall
 from ...ops.windows import Windows
 from ...reference import bind
-from ...trace import trace
+from ...trace import log, trace
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime
+from .results import Results
+from .spare import Spare
+from .winograd import Winograd, can_be_squared
 
-_LINE: Final = 64
-_MOST_SPARE: Final = 4
 _MOST_STRIDES: Final = 8
 """Layouts of its arrays that a convolution has code for."""
 _SETTLE: Final = 0.005
@@ -107,11 +111,14 @@ def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int)
 class Convolutions:
     """What makes and runs convolutions, for one machine."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
-        self.choices = Choices(f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}")
+        self.results = results
+        self.choices = Choices(
+            f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{writers()}"
+        )
+        self.spare = Spare()
         self._target = runtime.compiler.machine.target
-        self._spare: list[Any] = []
 
     def bound(self, x: Any, w: Any, windows: Windows, groups: int) -> Bound:
         """A convolution of arrays of such shapes, strides and dtype. Raises `CompileFailure`.
@@ -125,33 +132,27 @@ class Convolutions:
         code = self.runtime.compiler.load(source, ("prepare", "convolve"))
         return Bound(self, code, shape, planes, x, w, groups)
 
-    def body(self, call: OpCall) -> Body | None:
+    def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
+        """The same in Winograd's way, for windows that can be. Raises `CompileFailure`."""
+        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
+
+    def body(self, graph: Graph, entry: int) -> Body | None:
         """What does a convolution in place of its reference body, if anything."""
+        call = graph.calls[entry]
         if call.op.name != "conv" or call.spec.dtype not in (float32, float64):
             return None
         work = call.spec.size * prod(call.inputs[1].shape[1:])
-        return Body(self, call) if work >= _WORTHWHILE else None
-
-    def take(self, size: int) -> Any:
-        """Memory of at least so many bytes, which nobody else has."""
-        try:
-            work = self._spare.pop()
-        except IndexError:
-            return _aligned(size)
-        return work if work.nbytes >= size else _aligned(size)
-
-    def give_back(self, work: Any) -> None:
-        """Memory that is no longer needed."""
-        if len(self._spare) < _MOST_SPARE:
-            self._spare.append(work)
+        return Body(self, call, kept=is_constant(graph, graph.args[entry][1])) if work >= _WORTHWHILE else None
 
 
 class Body:
-    """A convolution that is computed in the faster way. Which that is, is found out when it first runs."""
+    """A convolution that is computed in the fastest way. Which that is, is found out when it first runs."""
 
-    def __init__(self, owner: Convolutions, call: OpCall) -> None:
+    def __init__(self, owner: Convolutions, call: OpCall, *, kept: bool) -> None:
+        """`kept` says whether its weights are always the same."""
         self._owner = owner
         self._call = call
+        self._kept = kept
         self._windows = Windows(call.inputs[1].shape[2:], **{n: v for n, v in call.attrs.items() if n != "groups"})
         self._bound: dict[Any, Callable[[Any, Any], Any]] = {}
 
@@ -169,21 +170,29 @@ class Body:
         return function(x, w)
 
     def _chosen(self, x: Any, w: Any) -> Callable[[Any, Any], Any]:
-        def generated() -> Kernel:
-            bound = self._owner.bound(x, w, self._windows, self._call.attrs["groups"])
-            return lambda x, w: (bound(x, w),)
-
+        owner, windows, groups = self._owner, self._windows, self._call.attrs["groups"]
         trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),), settle=_SETTLE)
-        candidates = {"generated": generated, "numpy": lambda: trial.reference}
-        chosen = self._owner.choices.best(f"{self._call!r} {self._call.inputs!r}", candidates, trial)
+        candidates: dict[str, Callable[[], Kernel]] = {
+            "generated": lambda: _in_a_tuple(owner.bound(x, w, windows, groups)),
+            "numpy": lambda: trial.reference,
+        }
+        if can_be_squared(x, windows, groups):
+            candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
+        kind = f"{self._call!r} {self._call.inputs!r} {'kept' if self._kept else 'given'}"
+        chosen = owner.choices.best(kind, candidates, trial)
         for name, reason in chosen.verdict.refused.items():
             trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {reason}"))
+        log.info("%s: %s, of %s", self._call, chosen.verdict.winner or "NumPy", chosen.verdict.seconds or "one")
         kernel = chosen.kernel
         return self._reference if kernel is None else chosen.watched(lambda x, w: kernel(x, w)[0])
 
     @cached_property
     def _reference(self) -> Callable[[Any, Any], Any]:
         return bind(self._call)
+
+
+def _in_a_tuple(function: Callable[[Any, Any], Any]) -> Kernel:
+    return lambda x, w: (function(x, w),)
 
 
 class Bound:
@@ -232,11 +241,11 @@ class Bound:
 
     def __call__(self, x: Any, w: Any) -> Any:
         """Of arrays of the shapes and strides that this was made for."""
-        copy = self._owner.take(self._bytes)
-        out = np.empty(self._shape, self._dtype)
+        copy = self._owner.spare.take(self._bytes)
+        out = self._owner.results.any(self._shape, self._dtype)
         self._prepare(x, copy, self._runs)
         self._convolve(copy, w, self._places, out)
-        self._owner.give_back(copy)
+        self._owner.spare.give_back(copy)
         return out
 
 
@@ -251,11 +260,6 @@ def _prepare_sizes(x: Any, planes: Planes) -> dict[str, int]:
         "to_phase_2": phase, "to_0": planes.lengths[1] * planes.lengths[2] * item, "to_1": planes.lengths[2] * item,
         "phases_0": planes.phases[0], "phases_1": planes.phases[1], "phases_2": planes.phases[2],
     }  # fmt: skip
-
-
-def _aligned(size: int) -> Any:
-    raw = np.empty(size + _LINE, np.uint8)
-    return raw[-raw.ctypes.data % _LINE :][:size]
 
 
 def _refused(*arrays: Any) -> None:

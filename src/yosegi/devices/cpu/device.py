@@ -38,7 +38,7 @@ class Cpu:
         limit = memory_limit(self.name)
         self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
-        self.natives = Natives()
+        self.natives = Natives(results=self.results)
         self.reduced = Reduced(self.natives, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
         self._ways = Ways(self.natives, self.results)

@@ -22,14 +22,14 @@ from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
-from ...node import Call as OpCall
+from ...graph import Graph
 from ...store import Programs
 from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
 from .convolutions import Convolutions
 from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
-from .results import LARGE
+from .results import LARGE, Results
 
 _SINGLE_OP: Final = 8192
 """Elements up to which one NumPy call does an op as fast as a kernel would."""
@@ -69,9 +69,15 @@ class Native:
 class Natives:
     """What makes native calls, for one machine."""
 
-    def __init__(self, machine: Machine | None = None, runtime: Runtime | None = None) -> None:
-        """For a machine other than this one, or with a runtime that is there already: that is for tests."""
+    def __init__(
+        self, machine: Machine | None = None, runtime: Runtime | None = None, results: Results | None = None
+    ) -> None:
+        """For a machine other than this one, or with a runtime that is there already: that is for tests.
+
+        Large results of single ops come from `results`.
+        """
         self._machine = machine
+        self._results = Results() if results is None else results
         self._runtime = runtime
         self.reason: str | None = None
         """Why there is no native code."""
@@ -126,11 +132,11 @@ class Natives:
     @cached_property
     def _convolutions(self) -> Convolutions:
         assert self.runtime is not None
-        return Convolutions(self.runtime)
+        return Convolutions(self.runtime, self._results)
 
-    def body(self, call: OpCall) -> Callable[..., Any] | None:
+    def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """What does an op in place of its reference body, if anything."""
-        return None if self.runtime is None else self._convolutions.body(call)
+        return None if self.runtime is None else self._convolutions.body(graph, entry)
 
     @property
     def _compiler(self) -> Compiler:

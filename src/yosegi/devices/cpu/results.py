@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 from contextlib import suppress
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,13 @@ class Results:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.pool.reset)
 
+    def any(self, shape: Shape, dtype: Any) -> Any:
+        """An array of any size whose elements are yet to be written. Raises `OutOfMemory`."""
+        nbytes = prod(shape) * dtype.itemsize
+        return self.new(shape, dtype, nbytes) if nbytes >= LARGE else np.empty(shape, dtype)
+
     def new(self, shape: Shape, dtype: Any, nbytes: int) -> Any:
-        """An array whose elements are yet to be written. Raises `OutOfMemory`."""
+        """A large one."""
         block = self.pool.take(nbytes)
         raw: Any = (ctypes.c_char * nbytes).from_address(block.memory.ctypes.data)
         raw.block = block  # an array's base keeps the block from going back

@@ -145,7 +145,7 @@ def native_function(region: Region, ways: Ways, body: Body = reference_body) -> 
             steps += part.nodes if isinstance(part, Group) else [part]
 
     def own(region: Region, entry: int) -> Callable[..., Any]:
-        return natives.body(region.graph.calls[entry]) or body(region, entry)
+        return natives.body(region.graph, entry) or body(region, entry)
 
     if all(isinstance(step, int) for step in steps):
         return numpy_function(region, body=own, label="x")

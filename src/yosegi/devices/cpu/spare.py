@@ -1,0 +1,35 @@
+"""Memory that calls work in and leave to the next: its pages are there already, and most of it is in a cache."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+_LINE: Final = 64
+_MOST: Final = 4
+
+
+class Spare:
+    """Memory that nobody needs at the moment. Several threads may take from it."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []
+
+    def take(self, size: int) -> Any:
+        """At least so many bytes, which nobody else has, from a whole cache line on. Anything may be in them."""
+        try:
+            block = self._blocks.pop()
+        except IndexError:
+            return _aligned(size)
+        return block if block.nbytes >= size else _aligned(size)
+
+    def give_back(self, block: Any) -> None:
+        """Memory that is no longer needed."""
+        if len(self._blocks) < _MOST:
+            self._blocks.append(block)
+
+
+def _aligned(size: int) -> Any:
+    raw = np.empty(size + _LINE, np.uint8)
+    return raw[-raw.ctypes.data % _LINE :][:size]
