@@ -14,7 +14,7 @@ import pytest
 
 import hostile
 import yosegi as ys
-import yosegi.choice as choice
+import yosegi.contest as contest
 import yosegi.contract as contract
 import yosegi.place as place_module
 from fakes import Clock, FakeDevice, ModelCompiler, installed
@@ -23,7 +23,8 @@ from forks import holds_in_a_fork
 from measured import machine, speed
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from yosegi.candidates import Candidate
-from yosegi.choice import Choices, Trial
+from yosegi.choice import Choices
+from yosegi.contest import Trial
 from yosegi.contract import Guarded
 from yosegi.costs import costs
 from yosegi.devices.cpu import stages
@@ -136,7 +137,7 @@ def test_of_several_kernels_the_first_is_taken_whatever_was_measured(
 ) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     clock = Clock()
-    monkeypatch.setattr(choice, "perf_counter", clock)
+    monkeypatch.setattr(contest, "perf_counter", clock)
     calls: list[str] = []
 
     def candidate(name: str, seconds: float) -> Any:

@@ -56,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     regretting = commands.add_parser("regret", help="how much longer plans take than the best single device")
     regretting.add_argument("runs", nargs="*", metavar="RUN.json", help="runs to write a page from; without, measure")
     regretting.add_argument("--filter", default="", metavar="TEXT", help="only programs with this in their name")
+    regretting.add_argument(
+        "--sittings", type=int, default=regret.SITTINGS, metavar="N", help="how often each is timed"
+    )
     regretting.add_argument("--json", metavar="FILE", help="also write the run to a file")
     regretting.add_argument("--output", metavar="FILE", help="write the page to a file, not to the terminal")
     regretting.set_defaults(run=show_regret)
@@ -175,7 +178,7 @@ def show_regret(console: Console, options: argparse.Namespace) -> int:
     """Measure the regret of placement on this machine, or show that of earlier runs."""
     runs = [regret.read(path) for path in options.runs]
     if not runs:
-        runs = [regret.measure(options.filter, lambda text: print(text, file=sys.stderr, flush=True))]
+        runs = [regret.measure(options.filter, lambda text: print(text, file=sys.stderr, flush=True), options.sittings)]
         if options.json:
             runs[0].write(options.json)
     text = regret.page(runs)

@@ -83,10 +83,9 @@ def test_programs_run(program):
 
 
 def test_programs_are_measured(monkeypatch, tmp_path):
-    monkeypatch.setattr(regret, "_SITTINGS", 2)
     monkeypatch.setattr(regret, "_ROUNDS", 2)
     said = []
-    run = regret.measure("product, 32", said.append)
+    run = regret.measure("product, 32", said.append, sittings=2)
     (only,) = run.outcomes
     assert set(only.seconds) == {"auto", *[d.name for d in ys.devices()]}
     assert all(len(sittings) == 2 for sittings in only.seconds.values())

@@ -33,7 +33,7 @@ AUTO: Final = "auto"
 ALLOWED: Final = 1.10
 """Times the best single device's time that a plan may take."""
 _LEARNING: Final = 4.0  # seconds that a program may learn for
-_SITTINGS: Final = 5
+SITTINGS: Final = 5
 _ROUNDS: Final = 12
 
 
@@ -108,7 +108,9 @@ def read(path: str | Path) -> Run:
         ) from None
 
 
-def measure(pattern: str = "", tell: Callable[[str], None] = lambda text: None) -> Run:
+def measure(
+    pattern: str = "", tell: Callable[[str], None] = lambda text: None, sittings: int = SITTINGS
+) -> Run:  # fmt: skip
     """Run all programs with this in their names. They learn first; then each has several sittings, with the others in
     between."""
     chosen = [p for p in programs() if pattern in p.name]
@@ -119,10 +121,10 @@ def measure(pattern: str = "", tell: Callable[[str], None] = lambda text: None) 
     for n, program in enumerate(chosen, 1):
         entries.append(_Entry(program, names))
         tell(f"learned {n} of {len(chosen)}: {program.name}: on {', '.join(entries[-1].placed)}")
-    for sitting in range(1, _SITTINGS + 1):
+    for sitting in range(1, sittings + 1):
         for entry in entries:
             entry.sit()
-        tell(f"sitting {sitting} of {_SITTINGS}")
+        tell(f"sitting {sitting} of {sittings}")
     outcomes = tuple(entry.outcome() for entry in entries)
     return Run(datetime.now(UTC).isoformat(timespec="seconds"), machine.description(), names, outcomes)
 
