@@ -3,7 +3,7 @@
 Some die with SIGILL where the tile palette is hidden, and pools of threads would fight over the cores. A process prints
 a line of JSON for each figure.
 
-    python tests/matrix_peers.py "torch bf16" 512,1024 [path of libmkl_rt.so]
+    python tests/matrix_peers.py "torch bf16" 512,1024 [path of a library with MKL]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from yosegi.dtype import bfloat16
 PRODUCT, FUSED = "product", "relu(x@w+b+r)"
 FUSED_SIZES = (128, 1024)
 PEERS = ("torch f32", "torch bf16", "mkl bf16")
+_OF_TORCH = "libtorch_cpu.so"
 Array = Any
 Call = Callable[[], Any]
 
@@ -56,7 +58,7 @@ def measured_by_peers(sizes: tuple[int, ...], mkl: str | None) -> Iterator[dict[
     library = _mkl_library(mkl)
     for name in PEERS:
         if name == "mkl bf16" and library is None:
-            yield {"contender": name, "failure": "no libmkl_rt; pip install mkl, or --mkl PATH"}
+            yield {"contender": name, "failure": "no MKL; pip install mkl or torch, or --mkl PATH"}
             continue
         command = [sys.executable, __file__, name, ",".join(map(str, sizes)), *([library] if library else [])]
         settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -72,8 +74,11 @@ def measured_by_peers(sizes: tuple[int, ...], mkl: str | None) -> Iterator[dict[
 
 
 def _mkl_library(given: str | None) -> str | None:
-    """The path of libmkl_rt: as given, or where `pip install mkl` puts it."""
+    """A library with MKL's functions: as given, where `pip install mkl` puts it, or PyTorch's, which has them too."""
     places = [given] if given else [str(p) for p in Path(sys.prefix, "lib").glob("libmkl_rt.so*")]
+    torch = find_spec("torch")
+    if not given and torch is not None and torch.origin is not None:
+        places.append(str(Path(torch.origin).with_name("lib") / _OF_TORCH))
     return next((p for p in places if Path(p).exists()), None)
 
 
@@ -112,6 +117,10 @@ def _torch_fused() -> Iterator[dict[str, Any]]:
 
 def _mkl(a: Array, b: Array, library: str) -> tuple[Call, Call]:
     """cblas_gemm_bf16bf16f32: operands that are bfloat16 already, a float32 result."""
+    if Path(library).name == _OF_TORCH:
+        import torch  # brings what the library needs
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
     gemm = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL).cblas_gemm_bf16bf16f32
     n = a.shape[0]
     x, y = (v.astype(bfloat16.numpy) for v in (a, b))
