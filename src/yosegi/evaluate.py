@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from .background import background
 from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, devices, host_device
-from .errors import ArgumentError, DeviceLost, OutOfMemory, Unsupported, ValuesLost
+from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
 from .expand import expand, is_whole_in_vain
 from .explain import Explanation
 from .grad import variable
@@ -27,7 +27,7 @@ from .options import Options, current
 from .place import place
 from .plan import Plan
 from .precision import Policy
-from .run import check_fallback, moved_to, to_host, transfers
+from .run import check_fallback, moved_to, run_short, to_host, transfers
 from .simplify import simplify
 from .tensor import HOOKS, OPERATORS, Tensor
 from .trace import trace
@@ -156,10 +156,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
     if plan.host_kernel is not None and (plan.watch is None or plan.watch.passes()):
-        try:
-            return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
-        except OutOfMemory:
-            pass  # the long way has other devices, and trims what is kept
+        made = run_short(plan, inputs)
+        if made is not None:
+            return made
     return execute(plan, inputs)
 
 

@@ -33,7 +33,7 @@ from .health import health
 from .memory import Buffer
 from .options import current
 from .plan import Plan, Rival, Step
-from .run import fail, is_worth_trying, run_on, run_plan, run_step, run_steps, to_host, transfers
+from .run import fail, is_worth_trying, run_on, run_plan, run_short, run_step, run_steps, to_host, transfers
 from .trace import log
 
 _LATELY: Final = 3  # runs by which a plan is judged
@@ -130,7 +130,7 @@ class Watch:
             self._parts = parts if _ran_as_planned(plan) else []
             self.due = self.runs + 1 + (0 if self._parts else self.runs // 4)
             return outputs
-        outputs, seconds = _timed(plan, plan.steps, lambda: run_plan(plan, inputs))
+        outputs, seconds = _timed(plan, plan.steps, lambda: run_short(plan, inputs) or run_plan(plan, inputs))
         if seconds is None or not _ran_as_planned(plan):
             self.due = self.runs + 1 + self.runs // 4
             return outputs
@@ -176,6 +176,7 @@ class Watch:
         log.info("a plan that takes %.3f ms, promised %.3f ms, is made again", best * 1e3, self._promise * 1e3)
         self._promise, self._epoch = best, costs.epoch
         self._rivals = list(made.rivals)
+        self._steps.clear()
         if _signature(made.steps) != _signature(plan.steps):
             self._rivals.append(Rival("made again", made.forecast(), lambda: made.steps))
 
@@ -236,16 +237,13 @@ class Watch:
             return [lasting.get(e) or _copy(b) for e, b in zip(plan.inputs, inputs, strict=True)]
 
         def turn(contender: tuple[Step, ...]) -> float:
-            short = Plan(plan.graph, contender).host_kernel  # which is called with nothing around it
-            arrays = [b.data for b in inputs]
+            alone = Plan(plan.graph, contender)
 
             def run() -> float:
-                if short is not None:
-                    start = perf_counter()
-                    short(*arrays)
-                    return perf_counter() - start
                 given = fresh()
-                seconds = _timed(plan, contender, lambda: run_steps(plan, contender, given, _alone))[1]
+                seconds = _timed(
+                    alone, contender, lambda: run_short(alone, given) or run_steps(alone, contender, given, _alone)
+                )[1]
                 return float("inf") if seconds is None else seconds
 
             return _turn_of(run)

@@ -50,6 +50,17 @@ def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
     return run_steps(plan, plan.steps, inputs, run_step)
 
 
+def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
+    """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, or if
+    memory does not suffice: the long way has other devices, and trims what is kept."""
+    if plan.host_kernel is None:
+        return None
+    try:
+        return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
+    except OutOfMemory:
+        return None
+
+
 def run_steps(
     plan: Plan, steps: Sequence[Step], inputs: Sequence[Buffer], run: Callable[[Step, Sequence[Buffer]], list[Buffer]]
 ) -> list[Buffer]:
