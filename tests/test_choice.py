@@ -153,6 +153,18 @@ def test_one_slow_turn_is_forgiven(clock: Clock) -> None:
     assert Choices("here").best("twice", candidates, TRIAL).verdict.winner == "held up"
 
 
+def test_one_that_is_held_up_more_often_than_not_at_first_stays_in(clock: Clock) -> None:
+    """A candidate that is the fastest but for the turns of its first rounds in which others used the machine."""
+    turns = count()
+    candidates = {
+        "steady": clock.taking(lambda: 0.0012),
+        "held up": clock.taking(lambda: 0.002 if next(turns) < 5 else 0.001),
+    }
+    verdict = Choices("here").best("twice", candidates, TRIAL).verdict
+    assert len(verdict.sittings[0]) == 5, "until it has shown what it can do"
+    assert verdict.winner == "held up"
+
+
 def test_one_lucky_turn_does_not_win(clock: Clock) -> None:
     turns = count()
     candidates = {
