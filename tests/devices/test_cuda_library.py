@@ -64,7 +64,7 @@ def _multiplied(wanted: Matrices) -> Callable[[Sequence[Array], Sequence[Array]]
             result = result + around[0].astype(np.float64)
         if wanted.residual is not None:
             result = result + around[-1].reshape(result.shape)
-        made[0][...] = (np.maximum(result, 0) if wanted.is_relu else result).reshape(made[0].shape)
+        made[0][...] = result.reshape(made[0].shape)
 
     return launch
 
@@ -89,12 +89,15 @@ def close(got: Array, expected: Array) -> None:
     assert np.max(np.abs(got.astype(np.float64) - expected)) <= 8 * 2**-11 * np.max(np.abs(expected))
 
 
-def test_bias_residual_and_relu_are_the_librarys(tmp_path: Path) -> None:
-    (x, X), (w, W), (r, R), (b, B) = normal(37, 24), normal(19, 24), normal(37, 19), normal(19)
-    got, asked, others = computed(ys.nn.linear_residual_relu(x, w, r, b), tmp_path)
-    close(got, np.maximum(X @ W.T + B + R, 0))
-    ((asked_for,), others) = asked, others
-    assert (asked_for.is_relu, asked_for.bias is None, asked_for.residual is None, others) == (True, False, False, 0)
+def test_bias_and_residual_are_the_librarys_and_a_relu_is_not(tmp_path: Path) -> None:
+    """What it makes of a NaN nobody says: ours stays one."""
+    (x, X), (w, W), (_, R), (b, B) = normal(37, 24), normal(19, 24), normal(37, 19), normal(19)
+    R[3, 4] = np.nan
+    got, asked, _ = computed(ys.nn.linear_residual_relu(x, w, ys.asarray(R.astype(np.float16)), b), tmp_path)
+    assert np.argwhere(np.isnan(got)).tolist() == [[3, 4]]
+    close(np.nan_to_num(got), np.nan_to_num(np.maximum(X @ W.T + B + R, 0)))
+    (asked_for,) = asked
+    assert (asked_for.bias is None, asked_for.residual is None) == (False, False)
     assert (asked_for.left.is_turned, asked_for.right.is_turned) == (False, True)
 
 
@@ -122,7 +125,7 @@ def test_what_the_library_does_not_have_is_a_kernel_behind(tmp_path: Path) -> No
     v = np.abs(RNG.normal(size=19)).astype(np.float16) + np.float16(0.5)
     got, asked, _ = computed(ys.nn.linear_batch_norm_relu(x, w, m, ys.asarray(v), None, c, m), tmp_path)
     close(got, np.maximum((X @ W.T - M) / np.sqrt(v.astype(np.float64) + 1e-5) * C + M, 0))
-    assert (asked[0].bias, asked[0].is_relu) == (None, False)
+    assert (asked[0].bias, asked[0].residual) == (None, None)
 
 
 def test_a_factor_is_the_librarys_and_a_softmax_is_not(tmp_path: Path) -> None:
@@ -133,3 +136,10 @@ def test_a_factor_is_the_librarys_and_a_softmax_is_not(tmp_path: Path) -> None:
     close(got, powers / powers.sum(-1, keepdims=True))
     assert [(a.scale, a.count) for a in asked] == [(0.25, 2)]
     assert others == 1
+
+
+def test_a_factor_of_zero_is_not_the_librarys(tmp_path: Path) -> None:
+    """It would not look at the operands, and hide what is not a number in them."""
+    (q, _), (k, _) = normal(33, 16), normal(20, 16)
+    (region,) = fuse(graph_of(capture([ys.nn.attention_scores(q, k, scale=0.0)._node])[0]))
+    assert "library" not in Fused(WithLibrary(tmp_path), "a machine").ways(region)

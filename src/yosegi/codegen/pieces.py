@@ -97,7 +97,7 @@ def pieces(graph: Graph) -> list[Piece]:
 
 
 def library_pieces(graph: Graph, takes: Callable[[Contraction], bool]) -> list[Piece] | None:
-    """The same with the products of a library, which takes some with what is around them and some alone; what is
+    """The same with the products of a library, which takes as much of what is around them as it can; what else is
     elementwise or row by row before and behind them is in kernels of its own. `None` if it does not take them all."""
     made: list[Piece] = []
     known: frozenset[int] = frozenset()
@@ -109,8 +109,9 @@ def library_pieces(graph: Graph, takes: Callable[[Contraction], bool]) -> list[P
             if source not in known and graph.args[source]:
                 made += _remaining(replace(graph, outputs=(source,)), known)
                 known |= {source}
-        wanted = (_shown(graph, entry, _behind(graph, entry)), [entry])
-        product = next(filter(takes, [contraction(graph, entry, w, known) for w in wanted]), None)
+        behind = _behind(graph, entry)
+        ends = [_shown(graph, entry, {n for n in behind if n <= last}) for last in sorted(behind, reverse=True)]
+        product = next(filter(takes, (contraction(graph, entry, end, known) for end in ends)), None)
         if product is None:
             return None
         made.append(Library(product))

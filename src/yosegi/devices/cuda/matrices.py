@@ -1,4 +1,8 @@
-"""Products that cuBLAS computes with what is around them: a factor, and behind them a bias, a residual, a relu."""
+"""Products that cuBLAS computes with what is around them: a factor, and behind them a bias and a residual.
+
+It has more, a relu among them, of which nobody says what becomes of a NaN. What it is not sure to compute as the ops do
+is left to kernels behind it; so is a factor of 0, for which it would not look at the operands at all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """C = max(scale * A B + bias + residual, 0), or less of it, for a stack of `count`."""
+    """C = scale * A B + bias + residual, or less of it, for a stack of `count`."""
 
     left: Matrix
     right: Matrix
@@ -38,7 +42,6 @@ class Matrices:
     """The entry of a number for each column."""
     residual: int | None
     """The entry of an array like the result."""
-    is_relu: bool
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -76,7 +79,7 @@ def _scaled(operand: Expression) -> tuple[Read | None, float]:
     if isinstance(operand, Apply) and operand.call.op.name == "multiply":
         numbers = [p for p in operand.operands if isinstance(p, Number)]
         arrays = [p for p in operand.operands if isinstance(p, Read)]
-        if len(numbers) == len(arrays) == 1:
+        if len(numbers) == len(arrays) == 1 and numbers[0].value:
             return arrays[0], float(numbers[0].value)
     return (operand, 1.0) if isinstance(operand, Read) else (None, 1.0)
 
@@ -89,12 +92,9 @@ def _matrix(read: Read, rows: Run, columns: Run, stack: Run | None) -> Matrix | 
     return Matrix(read.entry, True, along, stride) if down == 1 and along >= rows.size else None
 
 
-def _behind(
-    expression: Expression, product: Contraction, columns: Run
-) -> tuple[int | None, int | None, bool] | None:  # fmt: skip
-    """The entries of a bias and of a residual, and whether there is a relu; `None` if there is anything else."""
-    is_relu = isinstance(expression, Apply) and expression.call.op.name == "relu"
-    added = [expression.operands[0] if is_relu and isinstance(expression, Apply) else expression]
+def _behind(expression: Expression, product: Contraction, columns: Run) -> tuple[int | None, int | None] | None:
+    """The entries of a bias and of a residual; `None` if there is anything else."""
+    added = [expression]
     terms: list[Expression] = []
     while added:
         term = added.pop()
@@ -116,4 +116,4 @@ def _behind(
             residual = term.entry
         else:
             return None
-    return (bias, residual, is_relu) if sum(isinstance(t, Sum) for t in terms) == 1 else None
+    return (bias, residual) if sum(isinstance(t, Sum) for t in terms) == 1 else None

@@ -21,8 +21,8 @@ from .memory import Data
 _TRANSPOSE_FIRST, _TRANSPOSE_SECOND, _EPILOGUE, _BIAS = 3, 4, 7, 8
 """cublasLtMatmulDescAttributes_t."""
 _TURNED: Final = 1
-_RELU, _ADDS_BIAS = 2, 4
-"""cublasLtEpilogue_t, whose default is 1; together they are both."""
+_NOTHING, _ADDS_BIAS = 1, 4
+"""cublasLtEpilogue_t."""
 _STACK, _STRIDE = 5, 6
 """cublasLtMatrixLayoutAttribute_t."""
 _MOST_WORKSPACE, _SUMS = 1, 3
@@ -58,8 +58,8 @@ class Surrounded:
             self._description = self._made("MatmulDesc", SINGLE, DATA_TYPES[float32])
             self._set("MatmulDesc", self._description, _TRANSPOSE_FIRST, c_int32(_TURNED * wanted.right.is_turned))
             self._set("MatmulDesc", self._description, _TRANSPOSE_SECOND, c_int32(_TURNED * wanted.left.is_turned))
-            epilogue = _RELU * wanted.is_relu + _ADDS_BIAS * (wanted.bias is not None)
-            self._set("MatmulDesc", self._description, _EPILOGUE, c_int32(epilogue or 1))
+            epilogue = _NOTHING if wanted.bias is None else _ADDS_BIAS
+            self._set("MatmulDesc", self._description, _EPILOGUE, c_int32(epilogue))
             m, n, k, dtype = wanted.m, wanted.n, wanted.k, wanted.dtype
             self._first = self._layout(wanted.right, n, k, dtype)
             self._second = self._layout(wanted.left, k, m, dtype)
