@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
     "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 55, "patterns": 150, "kernels": 150,
-    "transfer": 30,
-    "chaos": 50, "tests": 150,
+    "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120, "memcheck": 300, "racecheck": 300,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
 
@@ -347,6 +347,56 @@ def transfer() -> None:
                  torch_up_gbs=statistics.median(other_up))  # fmt: skip
 
         attempted(f"transfer {megabytes} MB", work)
+
+
+def full() -> None:
+    """A GPU whose memory somebody else has taken: runs that come to the end of it go on elsewhere, and lose nothing."""
+    from yosegi.trace import trace
+
+    ours = Ours()
+    ys, runtime = ours.ys, ours.cuda.runtime
+    a = np.random.default_rng(5).normal(size=(4096, 4096)).astype(np.float32)  # 64 MB
+    x = ours.put(a)
+    ys.eval(x)
+    ours.device.synchronize()
+    taken = runtime.malloc(runtime.memGetInfo()[0] - (300 << 20))
+    try:
+        with ys.options(device=DEVICE, on_fallback="silent"):
+            made = [x * n + 1 for n in range(12)]  # more than twice what there is
+            ys.eval(*made[:2])
+            total = ys.sum(ys.concat(made), axis=0)
+            ys.eval(total, *made)
+            checked("a sum", total.numpy(), np.sum([a * n + 1 for n in range(12)], axis=0).sum(axis=0), 1e-4)
+            for n, part in enumerate(made):
+                checked(f"part {n}", part.numpy(), a * n + 1, 1e-6)
+    finally:
+        runtime.free(taken)
+    failures = [f.message for record in trace.records for f in record.failures if f.kind == "OutOfMemory"]
+    assert failures, "there was room for everything: nothing was tested"
+    told(case="full", times_out_of_memory=len(failures), first=failures[0], ran=str(trace.steps()))
+
+
+def odd() -> None:
+    """Every way of every case of odd shapes: what the sanitizer looks at."""
+    from gpu_kernels import odd_ways
+
+    odd_ways(Ours(), told, attempted)
+
+
+def memcheck() -> None:
+    """Accesses out of bounds, by NVIDIA's tool."""
+    _sanitized("memcheck")
+
+
+def racecheck() -> None:
+    """Races within groups, by NVIDIA's tool."""
+    _sanitized("racecheck")
+
+
+def _sanitized(tool: str) -> None:
+    command = [which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer", "--tool", tool,
+               "--error-exitcode", "9", sys.executable, __file__, "--child", "odd"]  # fmt: skip
+    told(case=tool, status=subprocess.run(command).returncode)
 
 
 def chaos() -> None:

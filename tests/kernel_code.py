@@ -94,7 +94,7 @@ class Emulated:
     def takes(self, product: Contraction) -> bool:
         return False
 
-    def multiplier(self, product: Contraction) -> Any:
+    def multiplier(self, product: Contraction, rank: int) -> Any:
         raise AssertionError("there is no library here")
 
     def refusal(self, region: Region) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...codegen.contractions import Contraction
@@ -45,16 +46,16 @@ class Machine:
         """Whether cuBLAS has a product with what is around it."""
         return matrices_of(product) is not None
 
-    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
         wanted = matrices_of(product)
         assert wanted is not None
-        multiplied = Surrounded(self._products.blas, wanted)
+        multiplied = Surrounded(self._products.blas, wanted, rank)
         return wanted.reads, lambda given, made: multiplied(*given, *made)
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
-        launch = Launch(self._queue, kernel, inputs + outputs)
+        launch = Launch(self._queue, kernel, inputs, outputs)
         return lambda given, made: launch(*given, *made)
 
     def has_library(self, call: Call) -> bool:
@@ -80,12 +81,8 @@ class Machine:
             with queue.recording() as tape:
                 kernel(*data)
 
-            def launch() -> None:
-                for _ in range(calls):
-                    for one, given in tape:
-                        one.at([d.pointer for d in given])
-
-            graph = queue.captured(launch)
+            launches = [partial(n.launch.at, [d.pointer for d in (*n.reads, *n.writes)]) for n in tape]
+            graph = queue.captured(launches * calls)
             first, last = queue.cupy.cuda.Event(), queue.cupy.cuda.Event()
             graph.launch(queue.stream)  # which brings it to the device
             first.record(queue.stream)

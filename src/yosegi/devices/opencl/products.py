@@ -51,7 +51,7 @@ class Machine:
         """Whether there is one with what is around it: never."""
         return False
 
-    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
         """What `takes` never promises."""
         raise Unsupported("no products of the vendor's")
 
