@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
     "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 55, "patterns": 150, "kernels": 150,
-    "transfer": 30,
+    "transfer": 30, "convolutions": 90,
     "chaos": 50, "tests": 150,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
@@ -305,6 +305,13 @@ def kernels() -> None:
     from gpu_kernels import all_ways
 
     all_ways(Ours(), told, attempted)
+
+
+def convolutions() -> None:
+    """Every way to compute convolutions, beside torch's."""
+    from gpu_convolutions import convolutions_beside_torch
+
+    convolutions_beside_torch(Ours(), told, attempted, torch_device_us)
 
 
 def patterns() -> None:
