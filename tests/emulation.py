@@ -120,9 +120,9 @@ def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folde
 
 
 def padded(array: Array) -> Array:
-    """A copy at an address that packets are aligned to."""
-    raw = np.empty(array.nbytes + 64, np.uint8)
-    skip = -raw.ctypes.data % 64
+    """A copy at an address that packets are aligned to, with the bits of NaN around it."""
+    raw = np.full(array.nbytes + 256, 0xFF, np.uint8)
+    skip = 64 + -raw.ctypes.data % 64
     made = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
     made[...] = array
     return made

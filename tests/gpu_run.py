@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
     "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 55, "patterns": 150, "kernels": 150,
-    "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120, "memcheck": 300, "racecheck": 300,
+    "convolutions": 90, "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120, "memcheck": 300,
+    "racecheck": 300,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
 
@@ -307,6 +308,13 @@ def kernels() -> None:
     all_ways(Ours(), told, attempted)
 
 
+def convolutions() -> None:
+    """Every way to compute convolutions, beside torch's."""
+    from gpu_convolutions import convolutions_beside_torch
+
+    convolutions_beside_torch(Ours(), told, attempted, torch_device_us)
+
+
 def patterns() -> None:
     """The seven patterns beside PyTorch's."""
     from gpu_patterns import all_patterns
@@ -378,9 +386,12 @@ def full() -> None:
 
 def odd() -> None:
     """Every way of every case of odd shapes: what the sanitizer looks at."""
+    from gpu_convolutions import odd_convolutions
     from gpu_kernels import odd_ways
 
-    odd_ways(Ours(), told, attempted)
+    ours = Ours()
+    odd_convolutions(ours, told, attempted)
+    odd_ways(ours, told, attempted)
 
 
 def memcheck() -> None:

@@ -2,7 +2,7 @@
 
 The axes of the space are those of the product's result, then those that are summed over. An axis of the result along
 which both operands change numbers a stack of products; one of the left operand alone is among the rows, one of the
-right alone among the columns. So stacks, transposes and products by labels are all the same: strides.
+right alone among the columns. So stacks, transposes, products by labels and convolutions are all the same: strides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ..dtype import DType, float32
 from ..errors import Unsupported
 from ..graph import Graph
 from ..node import Call, Shape
-from .expressions import Counted, Expression, Folded, Read, Strides, View, Walker, Word, parts_of
+from .expressions import Axis, Expression, Folded, Read, Strides, Walker, Window, Windowed, forms_in, parts_of
+from .spaces import Space, space_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,17 @@ class Run:
 
     size: int
     axis: int
+    is_fixed: bool = False
+    """Whether its size may be part of the program's text: dividing by it is cheap then."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandRuns:
+    """An operand's own way: as few runs as there can be for it alone, over the same places in the same order."""
+
+    lines: tuple[Run, ...]
+    """The rows of the left operand, the columns of the right one."""
+    depth: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,10 @@ class Contraction:
     rows: tuple[Run, ...]
     columns: tuple[Run, ...]
     depth: tuple[Run, ...]
+    left_runs: OperandRuns
+    right_runs: OperandRuns
+    result_columns: tuple[Run, ...]
+    """The columns, in as few runs as there can be for the outputs alone."""
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -67,12 +83,28 @@ class Contraction:
     @property
     def has_neighbours(self) -> bool:
         """Whether results of neighbouring columns lie side by side, all the way."""
-        return len(self.columns) == 1 and all(o.strides[self.columns[0].axis] == 1 for o in self.outputs)
+        columns = self.result_columns
+        return len(columns) == 1 and all(o.strides[columns[0].axis] == 1 for o in self.outputs)
+
+    @property
+    def right_has_neighbours(self) -> bool:
+        """Whether the right operand can be read at several neighbouring columns at once."""
+        return len(self.right_runs.lines) <= 1 and not self.has_windows
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its right operand is looked at through windows that reach beyond it."""
+        return isinstance(self.right, Windowed)
+
+    @property
+    def slides(self) -> bool:
+        """Whether windows slide over its right operand: finding an element is worth being done once for many rows."""
+        return self.has_windows or any(run.is_fixed for run in self.right_runs.depth)
 
     @property
     def prepares(self) -> bool:
         """Whether its operands are computed on their way: for each tile of the result anew."""
-        return not (isinstance(self.left, Read) and isinstance(self.right, Read))
+        return not all(isinstance(operand, (Read, Windowed)) for operand in (self.left, self.right))
 
     @property
     def row_values(self) -> tuple[Folded, ...]:
@@ -86,88 +118,72 @@ def contraction(graph: Graph, entry: int, outputs: Sequence[int], known: frozens
     `known` entries are read from memory. Raises `Unsupported` if there is more to it than one kernel does.
     """
     call = graph.calls[entry]
-    left_view, right_view, shape, summed = _views(call)
-    sizes = (*call.spec.shape, *summed)
+    space = space_of(call)
     if call.spec.dtype.is_complex or not (call.spec.dtype.is_float or call.spec.dtype.is_integer):
         raise Unsupported(f"no product of {call.spec.dtype.name}")
-    args = graph.args[entry]
-    along = len(shape) if len(summed) == 1 else None
-    left = Walker(graph, sizes, along, known).at(args[0], left_view)
-    right = Walker(graph, sizes, None, known).at(args[1], right_view)
-    natural = tuple(range(len(shape)))
-    walker = Walker(graph, sizes, None, known, total=entry, total_view=natural)
+    shape, sizes = call.spec.shape, space.sizes
+    first, second = (graph.args[entry][n] for n in space.operands)
+    along = space.summed[0] if len(space.summed) == 1 else None
+    left = Walker(graph, sizes, along, known).at(first, space.left)
+    right = Walker(graph, sizes, None, known).at(second, space.right)
+    walker = Walker(graph, sizes, None, known, total=entry, total_view=space.result)
     made = []
     for wanted in outputs:
         if graph.calls[wanted].spec.shape != shape:
             raise Unsupported(f"{graph.calls[wanted].op.name} changes the shape of a product")
-        expression = walker.at(wanted, natural)
-        made.append(Output(wanted, expression, (*_contiguous(shape), *[0] * len(summed))))
-    strides = [s for e in (left, right, *[o.expression for o in made]) for s in _strides_in(e)]
-    strides += [o.strides for o in made]
-    own = [[a in view for a in natural] for view in (_wide(call, 0, left_view), _wide(call, 1, right_view))]
-    axes = {
-        "batch": [a for a in natural if own[0][a] and own[1][a]],
-        "rows": [a for a in natural if own[0][a] and not own[1][a]],
-        "columns": [a for a in natural if own[1][a] and not own[0][a]],
-        "depth": list(range(len(shape), len(sizes))),
-    }
-    runs = {role: merged(chosen, sizes, strides) for role, chosen in axes.items()}
-    total = walker.at(entry, natural)
+        made.append(Output(wanted, walker.at(wanted, space.result), walker.strides(shape, space.result)))
+    axes = _roles(call, space)
+    forms = {"left": forms_in(left), "right": forms_in(right)}
+    forms["results"] = [f for o in made for f in (o.strides, *forms_in(o.expression))]
+
+    def runs(role: str, *parts: str) -> tuple[Run, ...]:
+        return merged(axes[role], sizes, [f for part in parts for f in forms[part]], space.fixed)
+
     dtype = call.spec.dtype
-    return Contraction(left, right, tuple(made), total, dtype, float32 if dtype.is_half else dtype, **runs)
+    return Contraction(
+        left, right, tuple(made), walker.at(entry, space.result), dtype, float32 if dtype.is_half else dtype,
+        **{role: runs(role, *forms) for role in axes},
+        left_runs=OperandRuns(runs("rows", "left"), runs("depth", "left")),
+        right_runs=OperandRuns(runs("columns", "right"), runs("depth", "right")),
+        result_columns=runs("columns", "results"),
+    )  # fmt: skip
 
 
-def merged(axes: Sequence[int], sizes: Shape, strides: Sequence[Strides]) -> tuple[Run, ...]:
+def merged(
+    axes: Sequence[int], sizes: Shape, strides: Sequence[Strides], fixed: frozenset[int] = frozenset()
+) -> tuple[Run, ...]:
     """Axes as few runs as possible, outermost first."""
     made: list[Run] = []
     for axis in axes:
         if sizes[axis] == 1:
             continue
+        is_fixed = axis in fixed
         if made and all(s[made[-1].axis] == s[axis] * sizes[axis] for s in strides):
-            made[-1] = Run(made[-1].size * sizes[axis], axis)
+            made[-1] = Run(made[-1].size * sizes[axis], axis, made[-1].is_fixed and is_fixed)
         else:
-            made.append(Run(sizes[axis], axis))
+            made.append(Run(sizes[axis], axis, is_fixed))
     return tuple(made)
 
 
-def _strides_in(expression: Expression) -> list[Strides]:
-    return [p.strides for p in parts_of(expression) if isinstance(p, (Read, Word, Counted))]
+def _roles(call: Call, space: Space) -> dict[str, list[int]]:
+    """What each axis of the space is to the product."""
+    changing = [{a for axis, n in zip(view, call.inputs[operand].shape, strict=True) for a in _axes(axis, n)}
+                for view, operand in zip((space.left, space.right), space.operands, strict=True)]  # fmt: skip
+    left, right = changing
+    own = [a for a in range(len(space.sizes)) if a not in space.summed]
+    stack = {a for a in own if a in space.stacked or (a in left and a in right)}
+    return {
+        "batch": [a for a in own if a in stack],
+        "rows": [a for a in own if a in left and a not in stack],
+        "columns": [a for a in own if a in right and a not in stack],
+        "depth": list(space.summed),
+    }
 
 
-def _wide(call: Call, operand: int, view: View) -> set[int | None]:
-    """The axes along which an operand changes."""
-    return {a for a, n in zip(view, call.inputs[operand].shape, strict=True) if n != 1}
-
-
-def _contiguous(shape: Shape) -> Strides:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
-
-
-def _views(call: Call) -> tuple[View, View, Shape, Shape]:
-    """How a product looks at its operands; the shape of its result, and the sizes that are summed over."""
-    shape = call.spec.shape
-    if call.op.name == "matmul":
-        a, b = (s.ndim for s in call.inputs)
-        stack = len(shape) - (a > 1) - (b > 1)
-        depth = len(shape)
-        left = (*range(stack - max(a - 2, 0), stack), *([stack] if a > 1 else []), depth)
-        right = (*range(stack - max(b - 2, 0), stack), depth, *([depth - 1] if b > 1 else []))
-        return left, right, shape, call.inputs[0].shape[-1:]
-    if call.op.name != "einsum":
-        raise Unsupported(f"no kernel for {call.op.name}")
-    given, _, wanted = call.attrs["subscripts"].replace(" ", "").partition("->")
-    terms = given.split(",")
-    if len(terms) != 2 or "." in given:
-        raise Unsupported(f"the indices {call.attrs['subscripts']} are more than a product of two")
-    summed = [x for x in dict.fromkeys("".join(terms)) if x not in wanted]
-    axis = {x: n for n, x in enumerate([*wanted, *summed])}
-    sizes: dict[str, int] = {}
-    for term, spec in zip(terms, call.inputs, strict=True):
-        for label, n in zip(term, spec.shape, strict=True):
-            sizes[label] = max(n, sizes.get(label, 1)) if n else 0
-    left, right = (tuple(axis[x] for x in term) for term in terms)
-    return left, right, shape, tuple(sizes[x] for x in summed)
+def _axes(axis: Axis, n: int) -> Sequence[int]:
+    """The axes along which an operand changes with a dimension of so many elements."""
+    if isinstance(axis, Window):
+        return [a for a, step in enumerate(axis.strides) if step]
+    if axis is None or n == 1:
+        return ()
+    return (axis,) if isinstance(axis, int) else axis

@@ -3,13 +3,15 @@
 A kernel goes through a space of indices, its axes. An entry of a graph is looked at through a view: for each of its
 dimensions the axis that runs along it, or none where it has a single element. Transposes and repetitions change the
 view and cost nothing; elementwise ops become applications of their scalar rules; an array is left as strides, one for
-each axis. Reductions along one axis are values of a row, and random words are functions of an element's number.
+each axis. Several axes may share a dimension: one after the other, or as a window that slides over it. Reductions along
+one axis are values of a row, and random words are functions of an element's number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -27,8 +29,32 @@ from .words import random_word
 
 _NEAR: Final = 1 << 31
 
-View = tuple[int | None, ...]
 Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Places of a dimension that several axes lead to: those where windows stand, and those inside of a window.
+
+    Elements stand `spread` apart with zeros between, and there are zeros before the first and behind the last.
+    """
+
+    strides: Strides
+    """Places from one index to the next, for each axis of the space."""
+    low: int
+    """Places before the first element."""
+    spread: int
+    length: int
+
+    def stays_inside(self, sizes: Shape) -> bool:
+        """Whether every place has an element, in a space of these sizes; the first place the first one."""
+        last = sum(s * (n - 1) for s, n in zip(self.strides, sizes, strict=True))
+        return self.spread == 1 and self.low == 0 and last < self.length
+
+
+Axis = int | tuple[int, ...] | Window | None
+"""What runs along a dimension: an axis, several of which the last runs fastest, a window, or nothing."""
+View = tuple[Axis, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +65,18 @@ class Read:
     dtype: DType
     strides: Strides
     """Elements from one index to the next, for each axis of the space."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed:
+    """An element of an array under windows that reach beyond it, where it is zero."""
+
+    entry: int
+    dtype: DType
+    strides: Strides
+    """As a read's, without the dimensions under windows."""
+    windows: tuple[tuple[Window, int], ...]
+    """Each with the elements from one index of its dimension to the next."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,12 +141,23 @@ class Sum:
     dtype: DType
 
 
-Expression = Read | Number | Apply | Word | Counted | Folded | Sum
+Expression = Read | Windowed | Number | Apply | Word | Counted | Folded | Sum
 
 
 def parts_of(expression: Expression) -> Iterator[Expression]:
     """An expression and all that it is made of, each once, operands first."""
     return _missing(expression, {})
+
+
+def forms_in(expression: Expression) -> list[Strides]:
+    """Everything linear in the indices that an expression asks for: places of elements, their numbers, of windows."""
+    made: list[Strides] = []
+    for part in parts_of(expression):
+        if isinstance(part, (Read, Windowed, Word, Counted)):
+            made.append(part.strides)
+        if isinstance(part, Windowed):
+            made += [window.strides for window, _ in part.windows]
+    return made
 
 
 def _operands(expression: Expression) -> tuple[Expression, ...]:
@@ -135,17 +184,27 @@ class Walker:
 
     def at(self, entry: int, view: View) -> Expression:
         """An entry as an expression. Raises `Unsupported` if it is more than that."""
-        view = tuple(None if n == 1 else a for a, n in zip(view, self.graph.calls[entry].spec.shape, strict=True))
+        view = self._normal(view, self.graph.calls[entry].spec.shape)
         made = self._made.get((entry, view))
         if made is None:
             made = self._made[entry, view] = self._new(entry, view)
         return made
 
+    def _normal(self, view: View, shape: Shape) -> View:
+        """The same view with no axis where there is nothing to choose from."""
+        return tuple(None if n == 1 and not self._is_beyond(a) else a for a, n in zip(view, shape, strict=True))
+
+    def _is_beyond(self, axis: Axis) -> bool:
+        """Whether this is a window with places that have no element."""
+        return isinstance(axis, Window) and not axis.stays_inside(self.sizes)
+
     def _new(self, entry: int, view: View) -> Expression:
         graph, call = self.graph, self.graph.calls[entry]
         spec, args = call.spec, graph.args[entry]
+        if any(map(self._is_beyond, view)):
+            return self._windowed(entry, view)
         if entry == self.total:
-            if view != tuple(None if n == 1 else a for a, n in zip(self.total_view, spec.shape, strict=True)):
+            if view != self._normal(self.total_view, spec.shape):
                 raise Unsupported("the product in another order")
             return Sum(spec.dtype)
         if is_constant(graph, entry) and spec.size == 1:
@@ -175,10 +234,35 @@ class Walker:
         strides = [0] * len(self.sizes)
         step = 1
         for axis, n in zip(reversed(view), reversed(shape), strict=True):
-            if axis is not None and n != 1:
-                strides[axis] += step
+            for one, far in self._steps(axis) if n != 1 else ():
+                strides[one] += far * step
             step *= n
         return tuple(strides)
+
+    def _steps(self, axis: Axis) -> list[tuple[int, int]]:
+        """The axes that run along a dimension, each with the indices of it from one of its own to the next."""
+        if axis is None or self._is_beyond(axis):
+            return []
+        if isinstance(axis, int):
+            return [(axis, 1)]
+        if isinstance(axis, Window):
+            return list(enumerate(axis.strides))
+        inner = [self.sizes[a] for a in axis]
+        return [(a, prod(inner[n + 1 :])) for n, a in enumerate(axis) if inner[n] != 1]
+
+    def _windowed(self, entry: int, view: View) -> Expression:
+        """An array under windows; in another order of its dimensions too, or repeated, but nothing else."""
+        call, args = self.graph.calls[entry], self.graph.args[entry]
+        if entry in self.known or entry in self.graph.inputs or is_constant(self.graph, entry):
+            shape = call.spec.shape
+            windows = [(axis, 0 if n == 1 else prod(shape[place + 1 :]))
+                       for place, (axis, n) in enumerate(zip(view, shape, strict=True))
+                       if isinstance(axis, Window) and self._is_beyond(axis)]  # fmt: skip
+            return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows))
+        inner = self._moved(call, view) if call.op.name in ("permute_dims", "broadcast_to") else None
+        if inner is None:
+            raise Unsupported(f"{call.op.name} under windows that reach beyond it")
+        return self.at(args[0], inner)
 
     def _broadcast(self, operand: Call, view: View) -> View:
         return view[len(view) - operand.spec.ndim :]
@@ -187,7 +271,7 @@ class Walker:
         """The view of the operand of a movement that changes nothing but the view."""
         shape = call.inputs[0].shape
         if call.op.name == "permute_dims":
-            inner: list[int | None] = [None] * len(shape)
+            inner: list[Axis] = [None] * len(shape)
             for place, axis in enumerate(call.attrs["axes"]):
                 inner[axis] = view[place]
             return tuple(inner)
@@ -209,7 +293,7 @@ class Walker:
         if not (call.spec.dtype.is_float or call.spec.dtype.is_integer):
             raise Unsupported(f"{call.op.name} of {call.spec.dtype.name} in a row")
         outer = iter(view)
-        inner: list[int | None] = []
+        inner: list[Axis] = []
         for place in range(len(shape)):
             if place not in axes:
                 inner.append(next(outer))
@@ -238,7 +322,7 @@ class Walker:
 class Places:
     """How a kernel reads what an expression is made of."""
 
-    read: Callable[[Read], Value]
+    read: Callable[[Read | Windowed], Value]
     number: Callable[[Strides], Value]
     """An element's number, as uint64, from its strides."""
     state: Callable[[int], tuple[Value, Value, Value, Value]]
@@ -269,7 +353,7 @@ def _missing(expression: Expression, values: Mapping[int, Value]) -> Iterator[Ex
 
 
 def _emitted(k: Primitives, part: Expression, places: Places, values: Mapping[int, Value]) -> Value:
-    if isinstance(part, Read):
+    if isinstance(part, (Read, Windowed)):
         return places.read(part)
     if isinstance(part, Number):
         return k.literal(part.value, part.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from .access import gather, load, store
 from .c import CBuilder
 from .contractions import Output, Run
 from .dialect import Dialect, Target
-from .expressions import Expression, Places, Read, Strides, Word, emitted, parts_of
+from .expressions import Expression, Places, Read, Strides, Windowed, Word, emitted, parts_of
 from .kernels import Inputs, Kernel, Sizes, assembled
 from .packets import element_at, put_element
 from .value import Value
@@ -29,7 +30,7 @@ def inputs_of(graph: Graph, expressions: Sequence[Expression]) -> Inputs:
     read: dict[int, None] = {}
     for expression in expressions:
         for part in parts_of(expression):
-            if isinstance(part, Read):
+            if isinstance(part, (Read, Windowed)):
                 read[part.entry] = None
             elif isinstance(part, Word):
                 read[part.state] = None
@@ -77,10 +78,8 @@ class Frame:
 
     def total(self, role: str, runs: Sequence[Run]) -> str:
         """How many indices the runs of a role have together."""
-        count = 1
-        for run in runs:
-            count *= run.size
-        return self.size(role, count)
+        count = prod(run.size for run in runs)
+        return str(count) if all(run.is_fixed for run in runs) else self.size(role, count)
 
     def indices(self, role: str, runs: Sequence[Run], index: str) -> dict[int, str]:
         """The index along each axis, from the number of a place of these runs."""
@@ -89,7 +88,7 @@ class Frame:
             if place == 0:
                 made[run.axis] = index
                 break
-            n = self.size((role, place), run.size)
+            n = str(run.size) if run.is_fixed else self.size((role, run.axis, run.size), run.size)
             whole = self.k.let(self.ctype, f"({index}) / {n}")
             made[run.axis] = self.k.let(self.ctype, f"({index}) - {whole} * {n}")
             index = whole
@@ -104,6 +103,20 @@ class Frame:
                 terms.append(index if step == "1" else f"({index}) * {step}")
         return " + ".join(terms) or "0"
 
+    def window(self, k: CBuilder, part: Windowed, indices: Indices) -> tuple[Value, str]:
+        """Whether an array has an element under its windows, and where it lies if so."""
+        inside, places = [], [self.place(id(part), part.strides, indices)]
+        for number, (window, step) in enumerate(part.windows):
+            terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]
+            place = k.let(self.ctype, " + ".join([*terms, f"({-window.low})"]))
+            if window.spread > 1:
+                inside.append(f"{place} % {window.spread} == 0")
+                place = k.let(self.ctype, f"{place} / {window.spread}")
+            inside.append(f"{place} >= 0 && {place} < {self.size((id(part), number, 'length'), window.length)}")
+            if step:
+                places.append(f"{place} * {self.size((id(part), number, 'step'), step)}")
+        return k.truth(f"({' && '.join(inside)})", 32), " + ".join(places)
+
     # Elements
 
     def pointer(self, entry: int) -> str:
@@ -113,6 +126,15 @@ class Frame:
     def element(self, k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
         """One element of memory, in every lane."""
         return gather(k, dtype, pointer, [at]) if self.target.blocked else element_at(k, dtype, pointer, at)
+
+    def _under_windows(self, k: CBuilder, part: Windowed, indices: Indices) -> Value:
+        """An element, or zero where there is none: the array's first is read instead, so that none waits for the
+        others."""
+        assert k.width == 1, "neighbours under windows are read one by one"
+        inside, place = self.window(k, part, indices)
+        at = k.let(self.ctype, f"{inside.text} ? {place} : 0")
+        value = self.element(k, part.dtype, self.pointer(part.entry), at)
+        return k.select(inside, value, k.literal(0, part.dtype))
 
     def put(self, k: CBuilder, value: Value, pointer: str, at: str) -> None:
         """Lanes to memory, side by side."""
@@ -130,9 +152,11 @@ class Frame:
         `packets` has the values of reads that were loaded before, by identity.
         """
 
-        def read(part: Read) -> Value:
+        def read(part: Read | Windowed) -> Value:
             if packets is not None and id(part) in packets:
                 return packets[id(part)]
+            if isinstance(part, Windowed):
+                return self._under_windows(k, part, indices)
             pointer, at = self.pointer(part.entry), self.place(id(part), part.strides, indices)
             step = part.strides[lanes_along] if lanes_along is not None else 0
             if k.width == 1 or step == 0:

@@ -18,7 +18,7 @@ def naive_product(graph: Graph, product: Contraction, dialect: Dialect, target: 
     stacks, rows, columns = (prod(r.size for r in runs) for runs in (product.batch, product.rows, product.columns))
     elements = max([stacks * rows * columns, *[prod(s) for s in inputs.shapes]]) + target.group
     width = 1
-    if target.blocked and product.has_neighbours:
+    if target.blocked and product.has_neighbours and product.right_has_neighbours:
         width = next((w for w in dialect.widths if w <= min(target.width, columns)), 1)
     frame = Frame(dialect, target, inputs, product.outputs, elements)
     k, ctype = frame.k, frame.ctype
@@ -35,14 +35,15 @@ def naive_product(graph: Graph, product: Contraction, dialect: Dialect, target: 
     row = k.let(ctype, f"{above} - {stack} * {down}")
     base = frame.indices("batch", product.batch, stack)
     at_row = base | frame.indices("rows", product.rows, row)
-    at_column = frame.indices("columns", product.columns, column)
-    along = product.columns[-1].axis if product.columns else None
+    at_right = base | frame.indices("columns", product.right_runs.lines, column)
+    at_column = frame.indices("columns", product.result_columns, column)
+    along = product.result_columns[-1].axis if product.result_columns else None
     depth = frame.total("depth", product.depth)
     known: dict[int, Value] = {}
     for value in product.row_values:
         total = k.variable(k.literal(value.fold.start, value.fold.accumulated))
         with k.block(f"for ({ctype} step = 0; step < {depth}; step++)"):
-            at = at_row | frame.indices("depth", product.depth, "step")
+            at = at_row | frame.indices("depth of rows", product.left_runs.depth, "step")
             element = frame.value(k, value.operand, frame.reader(k, at, known=known))
             k.assign(total, value.fold.combine(k, total, value.fold.begin(k, element)))
         known[id(value)] = value.fold.end(k, total)
@@ -50,9 +51,10 @@ def naive_product(graph: Graph, product: Contraction, dialect: Dialect, target: 
     sums = wide.variable(wide.literal(0, product.summed))
     with k.block(f"for ({ctype} step = 0; step < {depth}; step++)"):
         inner = k.at_width(width)
-        steps = frame.indices("depth", product.depth, "step")
-        left = k.convert(frame.value(k, product.left, frame.reader(k, at_row | steps, known=known)), product.summed)
-        places = frame.reader(inner, base | at_column | steps, along)
+        at_left = at_row | frame.indices("depth of rows", product.left_runs.depth, "step")
+        left = k.convert(frame.value(k, product.left, frame.reader(k, at_left, known=known)), product.summed)
+        at = at_right | frame.indices("depth of columns", product.right_runs.depth, "step")
+        places = frame.reader(inner, at, along)
         right = inner.convert(frame.value(inner, product.right, places), product.summed)
         k.lines.append(f"{sums.text} = {multiplied(inner, splat(inner, left), right, sums).text};")
     where = at_row | at_column

@@ -68,6 +68,8 @@ def prior(product: Contraction, dialect: Dialect) -> str:
     least = min(product.extents)
     if unit_refusal(product, dialect) is None:
         return "unit 64" if least >= 512 else "unit 32" if least >= 16 else NAIVE
+    if product.slides:
+        return "32" if least >= 32 else "16" if least >= 8 else NAIVE
     return "32" if least >= 256 else "16" if least >= 128 else NAIVE
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..graph import Graph
 from .c import CBuilder
-from .contractions import Contraction, Run
+from .contractions import Contraction, OperandRuns, Run
 from .dialect import Dialect, Target
 from .expressions import Expression, Places, Read, parts_of
 from .frames import Frame, inputs_of
@@ -21,6 +21,8 @@ from .value import Value
 
 _PACKET: Final = 16
 """Bytes."""
+_FEW: Final = 8
+"""Neighbours that are not worth to follow: there are more in another direction."""
 
 
 class ProductFrame:
@@ -78,10 +80,10 @@ class ProductFrame:
                 total = k.variable(k.literal(fold.start, fold.accumulated))
                 place = k.let(self.ctype, f"{self.row} + row")
                 with k.block(f"if ({place} < {self.m})"):
-                    own = self.stack | frame.indices("rows", self.product.rows, place)
+                    own = self.stack | self.line_indices("rows", place)
                     first = f"{self.item} % {team}"
                     with k.block(f"for ({self.ctype} step = {first}; step < {self.deep}; step += {team})"):
-                        at = own | frame.indices("depth", self.product.depth, "step")
+                        at = own | self.step_indices("rows", "step")
                         element = frame.value(k, value.operand, frame.reader(k, at, known=self.row_values("row")))
                         k.assign(total, fold.combine(k, total, fold.begin(k, element)))
                 k.lines.append(f"{name}[row * {team} + {self.item} % {team}] = {total.text};")
@@ -101,15 +103,26 @@ class ProductFrame:
 
     # Operands
 
-    def runs_fast(self, value: Expression, runs: Sequence[Run]) -> bool:
-        """Whether an operand's elements lie side by side along the sum."""
+    def runs_fast(self, value: Expression, own: OperandRuns) -> bool:
+        """Whether an operand's elements lie side by side along the sum, and more than a few of them."""
+        if len(own.depth) > 1 and own.depth[-1].size < _FEW:
+            return False
         reads = [p for p in parts_of(value) if isinstance(p, Read) and any(p.strides)]
-        inner = [(p.strides[self.product.depth[-1].axis] if self.product.depth else 0,
-                  p.strides[runs[-1].axis] if runs else 0) for p in reads]  # fmt: skip
+        inner = [(p.strides[own.depth[-1].axis] if own.depth else 0,
+                  p.strides[own.lines[-1].axis] if own.lines else 0) for p in reads]  # fmt: skip
         return sum(d == 1 for d, _ in inner) > sum(r == 1 for _, r in inner)
 
-    def lanes(self, value: Expression, runs: Sequence[Run], extent: int) -> int:
-        """How many neighbours along runs an item reads at once, of a stretch of so many."""
+    def operand_lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
+        """How many neighbours of an operand an item reads at once, of a stretch of so many."""
+        return self._lanes(value, own.depth if deep else own.lines, (*own.lines, *own.depth), extent)
+
+    def result_lanes(self, value: Expression, extent: int) -> int:
+        """The same for what is read for results of neighbouring columns."""
+        columns = self.product.result_columns
+        return self._lanes(value, columns, (*self.product.rows, *columns), extent)
+
+    def _lanes(self, value: Expression, runs: Sequence[Run], walked: Sequence[Run], extent: int) -> int:
+        """The same along runs, which are among those that are walked."""
         if not runs:
             return 1
         reads = [p for p in parts_of(value) if isinstance(p, Read)]
@@ -118,14 +131,25 @@ class ProductFrame:
             return 1
         lanes = min(_PACKET // max(p.dtype.itemsize for p in reads), extent)
         whole = runs[-1].size % lanes == 0
-        aligned = all(s % lanes == 0 for p in reads if p.strides[axis] for a, s in enumerate(p.strides) if a != axis)
+        others = [r.axis for r in (*self.product.batch, *walked) if r.axis != axis]
+        aligned = all(p.strides[a] % lanes == 0 for p in reads if p.strides[axis] for a in others)
         return lanes if whole and aligned else 1
 
+    def runs(self, role: str) -> OperandRuns:
+        """Of the left operand, whose lines are rows, or of the right one, whose lines are columns."""
+        return self.product.left_runs if role == "rows" else self.product.right_runs
+
+    def line_indices(self, role: str, line: str) -> dict[int, str]:
+        """The indices of an operand's line."""
+        return self.frame.indices(role, self.runs(role).lines, line)
+
+    def step_indices(self, role: str, step: str) -> dict[int, str]:
+        """The indices of a term of the sum, as an operand takes them."""
+        return self.frame.indices(f"depth of {role}", self.runs(role).depth, step)
+
     def operand_indices(self, role: str, line: str, step: str) -> dict[int, str]:
-        """The indices of an operand's element: of the left one at a row, of the right one at a column."""
-        runs = self.product.rows if role == "rows" else self.product.columns
-        own = self.frame.indices(role, runs, line)
-        return self.stack | own | self.frame.indices("depth", self.product.depth, step)
+        """The indices of an operand's element."""
+        return self.stack | self.line_indices(role, line) | self.step_indices(role, step)
 
     def read_packets(self, value: Expression, axis: int, lanes: int, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
         """An expression's reads that move along an axis, as packets in variables, by identity."""
@@ -142,13 +166,18 @@ class ProductFrame:
 
     # Results
 
+    def result_indices(self, column: str) -> dict[int, str]:
+        """The indices of a result's column."""
+        return self.frame.indices("columns", self.product.result_columns, column)
+
     def stored_at_once(self, limit: int) -> int:
         """How many neighbouring results an item may write as one packet."""
-        outputs, columns = self.product.outputs, self.product.columns
+        outputs, columns = self.product.outputs, self.product.result_columns
         if not self.product.has_neighbours:
             return 1
         lanes = min(_PACKET // max(o.expression.dtype.itemsize for o in outputs), limit)
-        steps = [s for o in outputs for a, s in enumerate(o.strides) if a != columns[-1].axis]
+        others = [r.axis for r in (*self.product.batch, *self.product.rows)]
+        steps = [o.strides[a] for o in outputs for a in others]
         return lanes if all(n % lanes == 0 for n in (columns[-1].size, *steps)) else 1
 
     def at_result(
@@ -156,8 +185,8 @@ class ProductFrame:
     ) -> tuple[dict[int, str], Places]:
         """The indices of a result, and how expressions are read there. `own` is the sum; `packets` as in a reader."""
         product = self.product
-        along = product.columns[-1].axis if product.columns else None
-        where = at | self.frame.indices("columns", product.columns, column)
+        along = product.result_columns[-1].axis if product.result_columns else None
+        where = at | self.result_indices(column)
         total = k.rounded(k.convert(Value(product.summed, own), product.result))
         return where, self.frame.reader(k, where, along, {id(product.total): total}, packets)
 

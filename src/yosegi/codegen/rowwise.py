@@ -20,7 +20,7 @@ from ..node import Shape
 from .c import CBuilder
 from .contractions import Output, Run, merged
 from .dialect import Dialect, Target
-from .expressions import Counted, Expression, Folded, Read, View, Walker, Word, parts_of
+from .expressions import Expression, Folded, Read, View, Walker, Word, forms_in, parts_of
 from .folds import Fold, folds
 from .frames import Frame, inputs_of, splat
 from .kernels import Kernel
@@ -88,8 +88,7 @@ def _rows(graph: Graph, wanted: Sequence[int], known: frozenset[int], shape: Sha
         expression = walker.at(entry, view)
         outputs.append(Output(entry, expression, walker.strides(graph.calls[entry].spec.shape, view)))
     values = dict.fromkeys(p for o in outputs for p in parts_of(o.expression) if isinstance(p, Folded))
-    strides = [p.strides for o in outputs for p in parts_of(o.expression) if isinstance(p, (Read, Word, Counted))]
-    strides += [o.strides for o in outputs]
+    strides = [form for o in outputs for form in (o.strides, *forms_in(o.expression))]
     axes = merged(range(len(shape) - 1), shape, strides)
     return Rows(tuple(outputs), tuple(values), axes, shape[-1], len(shape) - 1)
 

@@ -13,15 +13,15 @@ packets where rows are made of whole ones. On targets with caches an item's bloc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..graph import Graph
 from .c import CBuilder
-from .contractions import Contraction, Run
+from .contractions import Contraction, OperandRuns
 from .dialect import Dialect, Target
-from .expressions import Expression, Read, parts_of
+from .expressions import Expression, Read, Windowed, parts_of
 from .frames import multiplied, splat
 from .kernels import Kernel
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
@@ -41,6 +41,29 @@ def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: 
     return _Writer(own, target, tile).written()
 
 
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One operand: what it is, and how its tiles are brought."""
+
+    value: Expression
+    side: str
+    first: str
+    extent: int
+    end: str
+    """Where the group's rows or columns begin, how many a tile has, and where there are no more."""
+    deep: bool
+    """Whether neighbours are brought along the sum."""
+    lanes: int
+    """Neighbours that are brought at once."""
+    line_indices: Mapping[int, str] | None = None
+    """The indices of an item's row or column, where it brings the same one in every turn."""
+
+    @property
+    def role(self) -> str:
+        """What its lines are to the product."""
+        return "rows" if self.side == "left" else "columns"
+
+
 class _Writer:
     """Writes one kernel."""
 
@@ -52,7 +75,7 @@ class _Writer:
         self.vectors = tile.item_columns // self.width
         self.scalar = dialect.types[product.summed]
         self.wide = CBuilder(dialect, self.width).ctype(product.summed)
-        depth = product.depth[-1].axis if product.depth else None
+        depth = product.left_runs.depth[-1].axis if product.left_runs.depth else None
         moving = [p for p in parts_of(product.left) if isinstance(p, Read) and depth is not None and p.strides[depth]]
         self.left_by_rows = target.blocked and any(p.strides[depth] == 1 for p in moving if depth is not None)
         """Whether a row of the left operand's tile lies side by side; elsewhere a column does."""
@@ -84,9 +107,11 @@ class _Writer:
         across = tile.columns // tile.item_columns
         self.own_row = k.let("int", f"{self.item} / {across} * {tile.item_rows}")
         self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
+        left = self._operand(self.product.left, "left", self.row, tile.rows, self.m)
+        right = self._operand(self.product.right, "right", self.column, tile.columns, self.n)
         with k.block(f"for ({self.ctype} begin = 0; begin < {self.deep}; begin += {tile.depth})"):
-            self._write_tile(self.product.left, "left", self.product.rows, self.row, tile.rows, self.m)
-            self._write_tile(self.product.right, "right", self.product.columns, self.column, tile.columns, self.n)
+            self._write_tile(left)
+            self._write_tile(right)
             frame.barrier()
             self._write_products()
             frame.barrier()
@@ -132,14 +157,22 @@ class _Writer:
 
     # Tiles
 
-    def _write_tile(
-        self, value: Expression, side: str, runs: Sequence[Run], first: str, extent: int, end: str
-    ) -> None:  # fmt: skip
-        """An operand's tile, from `first` and from where the stretch of the sum begins."""
-        deep = self.own.runs_fast(value, runs)
-        lanes = self._lanes(value, self.product.depth if deep else runs, self.tile.depth if deep else extent)
+    def _operand(self, value: Expression, side: str, first: str, extent: int, end: str) -> _Operand:
+        """An operand, and how its tiles are brought; what does not change from tile to tile is written here."""
+        own = self.own.runs("rows" if side == "left" else "columns")
+        deep = self.own.runs_fast(value, own)
+        lanes = self._lanes(value, own, self.tile.depth if deep else extent, deep=deep)
         if self.target.blocked and side == "left" and self.product.row_values and not deep:
             lanes = 1  # neighbours are of different rows, each with values of its own
+        operand = _Operand(value, side, first, extent, end, deep, lanes)
+        if deep or lanes > 1 or len(own.lines) == 1 or self.tile.items % extent:
+            return operand
+        line = self.frame.k.let(self.ctype, f"{first} + {self.item} % {extent}")
+        return replace(operand, line_indices=self.own.line_indices(operand.role, line))
+
+    def _write_tile(self, operand: _Operand) -> None:
+        """An operand's tile, from where the stretch of the sum begins."""
+        deep, lanes, extent = operand.deep, operand.lanes, operand.extent
         fast, slow = (self.tile.depth, extent) if deep else (extent, self.tile.depth)
         k, items = self.frame.k, self.tile.items
         chunks = fast // lanes
@@ -152,17 +185,18 @@ class _Writer:
                 along = k.let("int", f"{number} % {chunks} * {lanes}")
                 beside = k.let("int", f"{number} / {chunks}")
                 step, line = (along, beside) if deep else (beside, along)
-                here = _TileElements(self, value, side, runs, first, end, step, line, deep, lanes)
+                here = _TileElements(self, operand, step, line)
                 if self.target.blocked and lanes > 1:
                     here.write_vector()
                 else:
                     here.write_packet()
 
-    def _lanes(self, value: Expression, runs: Sequence[Run], extent: int) -> int:
+    def _lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
         """How many neighbours an item brings at once."""
         if self.target.blocked:
-            return self.width if len(runs) == 1 and extent % self.width == 0 else 1
-        return self.own.lanes(value, runs, extent)
+            is_one = len(own.depth if deep else own.lines) == 1 and not isinstance(value, Windowed)
+            return self.width if is_one and extent % self.width == 0 else 1
+        return self.own.operand_lanes(value, own, extent, deep=deep)
 
     # Results
 
@@ -200,7 +234,7 @@ class _Writer:
                     _, places = self.own.at_result(k, own, at, f"{column} + {LANE}")
                     for n, output in enumerate(outputs):
                         set_lane(k, f"q{n}", frame.value(k, output.expression, places))
-                where = at | frame.indices("columns", self.product.columns, column)
+                where = at | self.own.result_indices(column)
                 for n, output in enumerate(outputs):
                     place = frame.place(("b", n), output.strides, where)
                     drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
@@ -226,62 +260,55 @@ class _TileElements:
     """Neighbouring elements of one operand on their way into its tile."""
 
     writer: _Writer
-    value: Expression
-    side: str
-    runs: Sequence[Run]
-    first: str
-    end: str
+    operand: _Operand
     step: str
     line: str
-    deep: bool
-    """Whether they are neighbours along the sum."""
-    lanes: int
 
     def write_packet(self) -> None:
         """Element by element, from packets where there are several lanes."""
         w = self.writer
         frame, k = w.frame, w.frame.k
-        line, step = (k.let(w.ctype, t) for t in (f"{self.first} + {self.line}", f"begin + {self.step}"))
-        k.lines.append(f"{w.scalar} made[{self.lanes}];")
-        with k.block(f"if ({line} < {self.end} && {step} < {w.deep})"):
+        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"begin + {self.step}"))
+        k.lines.append(f"{w.scalar} made[{self.operand.lanes}];")
+        with k.block(f"if ({line} < {self.operand.end} && {step} < {w.deep})"):
             packets = self._packets(self._indices(line, step))
-            with each_lane(k, self.lanes):
-                lane = f" + {LANE}" if self.lanes > 1 else ""
-                at = self._indices(*((line, step + lane) if self.deep else (line + lane, step)))
+            with each_lane(k, self.operand.lanes):
+                lane = f" + {LANE}" if self.operand.lanes > 1 else ""
+                at = self._indices(*((line, step + lane) if self.operand.deep else (line + lane, step)))
                 read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
-                places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.deep else lane)),
+                places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.operand.deep else lane)),
                                       packets=read)  # fmt: skip
-                value = k.convert(frame.value(k, self.value, places), w.product.summed)
+                value = k.convert(frame.value(k, self.operand.value, places), w.product.summed)
                 k.lines.append(f"made[{LANE}] = {value.text};")
-        with k.block("else"), each_lane(k, self.lanes):
+        with k.block("else"), each_lane(k, self.operand.lanes):
             k.lines.append(f"made[{LANE}] = ({w.scalar})0;")
-        with each_lane(k, self.lanes):
-            k.lines.append(f"{self._tile_place(LANE if self.lanes > 1 else '0')} = made[{LANE}];")
+        with each_lane(k, self.operand.lanes):
+            k.lines.append(f"{self._tile_place(LANE if self.operand.lanes > 1 else '0')} = made[{LANE}];")
 
     def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
         """The reads that go by packets."""
-        if self.lanes == 1:
+        if self.operand.lanes == 1:
             return {}
-        axis = (self.writer.product.depth if self.deep else self.runs)[-1].axis
-        return self.writer.own.read_packets(self.value, axis, self.lanes, at)
+        axis = self._along()
+        return self.writer.own.read_packets(self.operand.value, axis, self.operand.lanes, at)
 
     def write_vector(self) -> None:
         """A vector at once where it is inside, else element by element."""
         w = self.writer
-        frame, k, n = w.frame, w.frame.k, self.lanes
-        line, step = (k.let(w.ctype, t) for t in (f"{self.first} + {self.line}", f"begin + {self.step}"))
-        other, here, end = (line, step, w.deep) if self.deep else (step, line, self.end)
-        limit = self.end if self.deep else w.deep
-        axis = (w.product.depth if self.deep else self.runs)[-1].axis
-        side_by_side = (self.deep == w.left_by_rows) if self.side == "left" else not self.deep
+        frame, k, n = w.frame, w.frame.k, self.operand.lanes
+        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"begin + {self.step}"))
+        other, here, end = (line, step, w.deep) if self.operand.deep else (step, line, self.operand.end)
+        limit = self.operand.end if self.operand.deep else w.deep
+        axis = self._along()
+        side_by_side = (self.operand.deep == w.left_by_rows) if self.operand.side == "left" else not self.operand.deep
         with k.block(f"if ({other} < {limit} && {here} + {n} <= {end})"):
             v = k.at_width(n)
             at = self._indices(line, step)
             known = {key: splat(v, x) for key, x in self._row_values(self.line).items()}
-            value = v.convert(frame.value(v, self.value, frame.reader(v, at, axis, known)), w.product.summed)
+            value = v.convert(frame.value(v, self.operand.value, frame.reader(v, at, axis, known)), w.product.summed)
             if side_by_side:
                 place = self._tile_index("0")
-                k.lines.append(frame.dialect.store.format(n=n, pointer=f"{self.side}_tile", at=place,
+                k.lines.append(frame.dialect.store.format(n=n, pointer=f"{self.operand.side}_tile", at=place,
                                                           value=value.text) + ";")  # fmt: skip
             else:
                 k.lines.append(f"{w.scalar} made[{n}];")
@@ -291,22 +318,34 @@ class _TileElements:
         with k.block("else"), k.block(f"for (int {LANE} = 0; {LANE} < {n}; {LANE}++)"):
             k.lines.append(f"{w.scalar} made = ({w.scalar})0;")
             with k.block(f"if ({other} < {limit} && {here} + {LANE} < {end})"):
-                places = (line, f"{step} + {LANE}") if self.deep else (f"{line} + {LANE}", step)
-                row = self.line if self.deep else f"{self.line} + {LANE}"
+                places = (line, f"{step} + {LANE}") if self.operand.deep else (f"{line} + {LANE}", step)
+                row = self.line if self.operand.deep else f"{self.line} + {LANE}"
                 reader = frame.reader(k, self._indices(*places), known=self._row_values(row))
-                k.lines.append(f"made = {k.convert(frame.value(k, self.value, reader), w.product.summed).text};")
+                k.lines.append(
+                    f"made = {k.convert(frame.value(k, self.operand.value, reader), w.product.summed).text};"
+                )
             k.lines.append(f"{self._tile_place(LANE)} = made;")
 
     def _row_values(self, row: str) -> dict[int, Value]:
-        return self.writer.own.row_values(row) if self.side == "left" else {}
+        return self.writer.own.row_values(row) if self.operand.side == "left" else {}
+
+    def _along(self) -> int:
+        """The axis that they are neighbours along."""
+        own = self.writer.own.runs(self.operand.role)
+        return (own.depth if self.operand.deep else own.lines)[-1].axis
 
     def _indices(self, line: str, step: str) -> dict[int, str]:
-        return self.writer.own.operand_indices("rows" if self.side == "left" else "columns", line, step)
+        own, held = self.writer.own, self.operand.line_indices
+        if held is None:
+            return own.operand_indices(self.operand.role, line, step)
+        return own.stack | dict(held) | own.step_indices(self.operand.role, step)
 
     def _tile_index(self, lane: str) -> str:
-        line, step = (self.line, f"({self.step} + {lane})") if self.deep else (f"({self.line} + {lane})", self.step)
+        line, step = (
+            (self.line, f"({self.step} + {lane})") if self.operand.deep else (f"({self.line} + {lane})", self.step)
+        )
         w = self.writer
-        return w._left_at(line, step) if self.side == "left" else f"{step} * {w.right_step} + {line}"
+        return w._left_at(line, step) if self.operand.side == "left" else f"{step} * {w.right_step} + {line}"
 
     def _tile_place(self, lane: str) -> str:
-        return f"{self.side}_tile[{self._tile_index(lane)}]"
+        return f"{self.operand.side}_tile[{self._tile_index(lane)}]"

@@ -13,13 +13,15 @@ A tile lies as its operand does in memory, along the sum or across it; fragments
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ..graph import Graph
-from .contractions import Contraction, Run
+from .contractions import Contraction, OperandRuns
 from .dialect import Dialect, Target
-from .expressions import Expression, Read
+from .expressions import Expression, Read, Windowed
 from .fragments import Fragments, PacketTiles
 from .kernels import Kernel
 from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, TEAM, MatrixUnit
@@ -55,7 +57,7 @@ class _Operand:
 
     value: Expression
     role: str
-    runs: tuple[Run, ...]
+    own: OperandRuns
     first: str
     end: str
     """Where the group's rows or columns begin, and where there are no more."""
@@ -64,11 +66,18 @@ class _Operand:
     lanes: int
     """Neighbours that are read at once."""
     tiles: PacketTiles
+    line_indices: Mapping[int, str] | None = None
+    """The indices of an item's neighbouring lines, by lane, where it brings the same ones in every turn."""
 
     @property
     def is_copied(self) -> bool:
         """Whether packets go to shared memory as they are."""
         return isinstance(self.value, Read) and self.lanes == PACKET
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements go there one by one, as they are."""
+        return isinstance(self.value, (Read, Windowed)) and self.lanes < PACKET
 
 
 class _Writer:
@@ -92,8 +101,8 @@ class _Writer:
         team = k.let("int", f"{own.item} / {TEAM}")
         self.team_row = k.let("int", f"{team} / {tile.across} * {tile.team_rows}")
         self.team_column = k.let("int", f"{team} % {tile.across} * {tile.team_columns}")
-        self.left = self._operand(product.left, "rows", product.rows, own.row, own.m, tile.rows)
-        self.right = self._operand(product.right, "columns", product.columns, own.column, own.n, tile.columns)
+        self.left = self._operand(product.left, "rows", own.row, own.m, tile.rows)
+        self.right = self._operand(product.right, "columns", own.column, own.n, tile.columns)
         self.left_places, self.right_places = self._left_places(), self._right_places()
         own.write_row_values()
         self._write_sums()
@@ -105,16 +114,31 @@ class _Writer:
 
     # Tiles
 
-    def _operand(
-        self, value: Expression, role: str, runs: tuple[Run, ...], first: str, end: str, extent: int
-    ) -> _Operand:
-        depth = self.tile.depth
-        deep = self.own.runs_fast(value, runs)
-        lanes = self.own.lanes(value, self.product.depth if deep else runs, PACKET)
+    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> _Operand:
+        depth, own = self.tile.depth, self.own.runs(role)
+        deep = self.own.runs_fast(value, own)
+        lanes = self.own.operand_lanes(value, own, PACKET, deep=deep)
         shape = (extent, depth) if deep else (depth, extent)
         tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
         tiles.declare(self.frame, self.packet)
-        return _Operand(value, role, runs, first, end, deep, lanes, tiles)
+        operand = _Operand(value, role, own, first, end, deep, lanes, tiles)
+        if deep or lanes == PACKET or len(own.lines) == 1 or self.tile.items % tiles.packets:
+            return operand
+        return replace(operand, line_indices=self._line_indices(operand))
+
+    def _line_indices(self, operand: _Operand) -> dict[int, str]:
+        """The indices of the neighbouring lines that an item brings, as texts of the lane."""
+        k, role = self.k, operand.role
+        first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {PACKET}")
+        if operand.own.lines and operand.own.lines[-1].size % PACKET == 0:  # they differ by the last of them alone
+            indices, last = self.own.line_indices(role, first), operand.own.lines[-1].axis
+            return indices | {last: f"{indices[last]} + {LANE}"}
+        for run in operand.own.lines:
+            k.lines.append(f"{self.ctype} {role}{run.axis}[{PACKET}];")
+        with each_lane(k, PACKET):
+            for axis, index in self.own.line_indices(role, f"{first} + {LANE}").items():
+                k.lines.append(f"{role}{axis}[{LANE}] = {index};")
+        return {run.axis: f"{role}{run.axis}[{LANE}]" for run in operand.own.lines}
 
     def _left_places(self) -> Fragments:
         """Of a left operand the second eight rows come before the second eight columns."""
@@ -138,55 +162,97 @@ class _Writer:
     def _write_tiles(self, stage: str, begin: str) -> None:
         """Bring both operands' tiles to a stage, or begin to."""
         for operand in (self.left, self.right):
-            tiles, items = operand.tiles, self.tile.items
-            with self.k.block(self._each("turn", -(-tiles.total // items))):
-                number = self.k.let("int", f"turn * {items} + {self.own.item}")
-                with self.k.block(f"if ({number} < {tiles.total})" if tiles.total % items else ""):
-                    row = self.k.let("int", f"{number} / {tiles.packets}")
-                    packet = self.k.let("int", f"{number} % {tiles.packets}")
-                    self._write_packet(operand, stage, begin, row, packet)
+            with self._each_packet(operand) as (row, packet):
+                self._write_packet(operand, stage, begin, row, packet)
+
+    @contextmanager
+    def _each_packet(self, operand: _Operand) -> Iterator[tuple[str, str]]:
+        """What is written inside is done for every packet of a tile: the packet's row, and its number there."""
+        tiles, items = operand.tiles, self.tile.items
+        with self.k.block(self._each("turn", self._turns(operand))):
+            number = self.k.let("int", f"turn * {items} + {self.own.item}")
+            with self.k.block(f"if ({number} < {tiles.total})" if tiles.total % items else ""):
+                row = self.k.let("int", f"{number} / {tiles.packets}")
+                yield row, self.k.let("int", f"{number} % {tiles.packets}")
+
+    def _turns(self, operand: _Operand) -> int:
+        return -(-operand.tiles.total // self.tile.items)
 
     def _write_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
-        k, own = self.k, self.own
+        if operand.is_copied:
+            self._copy_packet(operand, stage, begin, row, packet)
+            return
+        self.k.lines.append(f"{self.packet} made;")
+        self._make_packet(operand, "made", begin, row, packet)
+        self._put_packet(operand, "made", stage, row, packet)
+
+    def _put_packet(self, operand: _Operand, made: str, stage: str, row: str, packet: str) -> None:
+        self.k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made};")
+
+    def _place(self, operand: _Operand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
+        """A packet's first line, in the tile and among all, and its first step of the sum."""
+        k = self.k
         along = k.let("int", f"{packet} * {PACKET}")
         line, step = (row, along) if operand.deep else (along, row)
-        at_line, at_step = k.let(self.ctype, f"{operand.first} + {line}"), k.let(self.ctype, f"{begin} + {step}")
-        if operand.is_copied:
-            assert isinstance(operand.value, Read)
-            inside = k.let("bool", f"{at_line} < {operand.end} && {at_step} < {own.deep}")
-            at = own.operand_indices(operand.role, at_line, at_step)
-            place = self.frame.place(id(operand.value), operand.value.strides, at)
-            source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
-            k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
-            return
-        k.lines.append(f"{self.packet} made;")
+        return line, k.let(self.ctype, f"{operand.first} + {line}"), k.let(self.ctype, f"{begin} + {step}")
+
+    def _copy_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
+        k, own = self.k, self.own
+        _, at_line, at_step = self._place(operand, begin, row, packet)
+        assert isinstance(operand.value, Read)
+        inside = k.let("bool", f"{at_line} < {operand.end} && {at_step} < {own.deep}")
+        at = own.operand_indices(operand.role, at_line, at_step)
+        place = self.frame.place(id(operand.value), operand.value.strides, at)
+        source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
+        k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
+
+    def _make_packet(self, operand: _Operand, made: str, begin: str, row: str, packet: str) -> None:
+        k, own = self.k, self.own
+        line, at_line, at_step = self._place(operand, begin, row, packet)
         if operand.lanes == PACKET:
             with k.block(f"if ({at_line} < {operand.end} && {at_step} < {own.deep})"):
-                self._write_elements(operand, line, at_line, at_step)
+                self._make_elements(operand, made, line, at_line, at_step)
             with k.block("else"), each_lane(k, PACKET):
-                k.lines.append(f"made.lane[{LANE}] = 0;")
+                k.lines.append(f"{made}.lane[{LANE}] = 0;")
         else:
-            self._write_elements(operand, line, at_line, at_step)
-        k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = made;")
+            self._make_elements(operand, made, line, at_line, at_step)
 
-    def _write_elements(self, operand: _Operand, line: str, at_line: str, at_step: str) -> None:
+    def _make_elements(self, operand: _Operand, made: str, line: str, at_line: str, at_step: str) -> None:
         """A packet of values that are computed, each from packets, or from elements where these are inside."""
         k, own, frame = self.k, self.own, self.frame
         packets: dict[int, tuple[Read, str]] = {}
         if operand.lanes == PACKET:
-            axis = (self.product.depth if operand.deep else operand.runs)[-1].axis
+            axis = (operand.own.depth if operand.deep else operand.own.lines)[-1].axis
             packets = own.read_packets(operand.value, axis, PACKET, own.operand_indices(operand.role, at_line, at_step))
+        at_steps = own.step_indices(operand.role, at_step) if operand.line_indices is not None else {}
         with each_lane(k, PACKET):
             here = k.let(self.ctype, f"{at_line} + {LANE}") if not operand.deep else at_line
             step = k.let(self.ctype, f"{at_step} + {LANE}") if operand.deep else at_step
-            k.lines.append(f"made.lane[{LANE}] = 0;")
+            k.lines.append(f"{made}.lane[{LANE}] = 0;")
             with k.block("" if packets else f"if ({here} < {operand.end} && {step} < {own.deep})"):
+                if operand.line_indices is not None:
+                    at = own.stack | dict(operand.line_indices) | at_steps
+                else:
+                    at = own.operand_indices(operand.role, here, step)
+                if operand.is_plain:
+                    self._take_element(operand, made, at)
+                    return
                 row = line if operand.deep else f"{line} + {LANE}"
                 known = own.row_values(row) if operand.role == "rows" else {}
                 read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
-                at = own.operand_indices(operand.role, here, step)
                 value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
-                set_lane(k, "made", k.rounded(value))
+                set_lane(k, made, k.rounded(value))
+
+    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str]) -> None:
+        """An element with the bits that it has in memory."""
+        k, frame, value = self.k, self.frame, operand.value
+        assert isinstance(value, (Read, Windowed))
+        if isinstance(value, Read):
+            condition, place = "", frame.place(id(value), value.strides, at)
+        else:
+            inside, place = frame.window(k, value, at)
+            condition = f"if ({inside.text}) "
+        k.lines.append(f"{condition}{made}.lane[{LANE}] = {frame.pointer(value.entry)}[{place}];")
 
     # Sums
 
@@ -204,12 +270,34 @@ class _Writer:
             k.lines.append(f"await_copies<{tile.stages - 2}>();")
             self.frame.barrier()
             later = k.let(self.ctype, f"begin + {(tile.stages - 1) * tile.depth}")
-            with k.block(f"if ({later} < {own.deep})"):
-                self._write_tiles("ahead", later)
-            k.lines.append("end_copies();")
+            self._write_ahead(later)
             self._write_products()
+            self._end_ahead(later)
             for name in ("stage", "ahead"):
                 k.lines.append(f"{name} = {name} == {tile.stages - 1} ? 0 : {name} + 1;")
+
+    def _write_ahead(self, later: str) -> None:
+        """Begin to bring the tiles of a later stretch. What is read element by element waits in registers."""
+        k = self.k
+        for operand in self._waiting():
+            k.lines.append(f"{self.packet} {operand.role}_ahead[{self._turns(operand)}];")
+        with k.block(f"if ({later} < {self.own.deep})"):
+            for operand in (self.left, self.right):
+                with self._each_packet(operand) as (row, packet):
+                    if operand.is_plain:
+                        self._make_packet(operand, f"{operand.role}_ahead[turn]", later, row, packet)
+                    else:
+                        self._write_packet(operand, "ahead", later, row, packet)
+        k.lines.append("end_copies();")
+
+    def _end_ahead(self, later: str) -> None:
+        """What waited goes to shared memory, of which nobody reads this stage now."""
+        for operand in self._waiting():
+            with self.k.block(f"if ({later} < {self.own.deep})"), self._each_packet(operand) as (row, packet):
+                self._put_packet(operand, f"{operand.role}_ahead[turn]", "ahead", row, packet)
+
+    def _waiting(self) -> list[_Operand]:
+        return [operand for operand in (self.left, self.right) if operand.is_plain]
 
     def _write_products(self) -> None:
         """A stretch of the sum. A team reads the left operand's fragments once for all of its columns."""
@@ -257,12 +345,12 @@ class _Writer:
         """Two results at once; what is read for them comes in pairs too where it lies so."""
         own, k, frame, outputs = self.own, self.k, self.frame, self.product.outputs
         with k.block(f"if ({column} < {own.n})"):
-            where = at | frame.indices("columns", self.product.columns, column)
+            where = at | own.result_indices(column)
             packets: dict[int, tuple[Read, str]] = {}
             for n, output in enumerate(outputs):
                 k.lines.append(f"{packet_type(k, output.expression.dtype, _PAIR)} q{n};")
-                if own.lanes(output.expression, self.product.columns, _PAIR) == _PAIR:
-                    axis = self.product.columns[-1].axis
+                if own.result_lanes(output.expression, _PAIR) == _PAIR:
+                    axis = self.product.result_columns[-1].axis
                     packets |= own.read_packets(output.expression, axis, _PAIR, where)
             with each_lane(k, _PAIR):
                 read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}

@@ -44,7 +44,8 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
         call = part.calls[-1]
         if part.kind is RegionKind.CONTRACTION:
             reason = products.refusal(call)
-            reason = reason and fused.refusal(part) and reason
+            if reason is not None and part.precision is Precision.FULL:  # as all that is generated is
+                reason = fused.refusal(part)
         elif is_whole(part):
             reason = fused.refusal(part)
         else:

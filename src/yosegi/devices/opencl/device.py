@@ -19,6 +19,7 @@ from .products import Machine
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,
+    OpKind.CONVOLUTION,
 })  # fmt: skip
 
 _SIZES: Final = 32  # parameters left for sizes and for constants of a program
