@@ -91,6 +91,9 @@ class Emulated:
     def has_library(self, call: Call) -> bool:
         return False
 
+    def by_library(self, region: Region) -> dict[str, Any]:
+        return {}
+
     def takes(self, product: Contraction) -> bool:
         return False
 

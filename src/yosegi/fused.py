@@ -44,7 +44,8 @@ PATTERNS: Final = frozenset({
 
 _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
-_LIBRARY: Final = "library"
+LIBRARY: Final = "library"
+"""What the names of ways begin with that are a vendor's."""
 _ALGORITHMS: Final = 3
 """Of a library's, so many are measured: the one that it expects to be best often is not."""
 _FLASH: Final = "online softmax"
@@ -75,6 +76,10 @@ class Machine(Protocol):
 
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
+
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """The vendor's own ways to compute a product as it is; their names begin with `LIBRARY`, which is that of the
+        one that is expected to be best."""
 
     def takes(self, product: Contraction) -> bool:
         """Whether `multiplier` has a product with what is around it."""
@@ -162,13 +167,13 @@ class Fused:
         apart = _apart(work.graph)
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
             ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
-        if not is_whole(region) and self._machine.has_library(region.calls[-1]):
-            ways[_LIBRARY] = lambda: self._machine.compile(region)
+        if not is_whole(region):
+            ways |= self._machine.by_library(region)
         by_library = library_pieces(work.graph, self._machine.takes) if products else None
         if by_library is not None and self._refusal_of(by_library) is None:
             for rank in range(_ALGORITHMS):
                 cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
-                name = _LIBRARY if _LIBRARY not in ways else f"{_LIBRARY}, algorithm {rank + 1}"
+                name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
                 ways[name] = partial(_steps, work.graph, cut, self._machine, "")
         if is_whole(region):
             ways |= self._attentions(region)
@@ -193,8 +198,8 @@ class Fused:
             return _ONE_KERNEL
         calls = [call for call in work.graph.calls if multiplies(call)]
         if work.size >= _LARGE:
-            if _LIBRARY in ways:
-                return _LIBRARY
+            if LIBRARY in ways:
+                return LIBRARY
             has_library = all(self._machine.has_library(call) for call in calls)
             if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE

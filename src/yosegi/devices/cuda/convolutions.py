@@ -36,11 +36,14 @@ _NOT_TURNED_AROUND: Final = 1
 _CHANNELS_FIRST: Final = 0
 _TENSOR_CORES, _AS_THEY_ARE = 1, 3
 """cudnnMathType_t: for float, the first rounds to TF32."""
-_PLAIN_SUMS: Final = (0, 1, 2)
-"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone; not those by
-Fourier transforms or Winograd's, whose error is a share of the largest number around."""
+_PLAIN_SUMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
+"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone."""
+_WINOGRAD: Final = {"Winograd": 6, "Winograd in parts": 7}
+"""The same: their error is a share of the largest number around. Those by Fourier transforms are left alone."""
+_SMALL: Final = 3
+"""The places of a kernel along each dimension that Winograd's are for."""
 _LEAST_VERSION: Final = 8000
-_ALGORITHMS: Final = 8
+_MOST_FOUND: Final = 8
 
 
 class _Performance(Structure):
@@ -94,12 +97,18 @@ class Convolutions:
             return "cuDNN pads both sides alike"
         return None if call.spec.size and all(s.size for s in call.inputs) else "there is nothing to compute"
 
-    def compiled(self, region: Region) -> Kernel:
-        """The convolution of a region, at its precision."""
+    def algorithms(self, call: Call) -> dict[str, int]:
+        """The library's ways to compute a convolution, by name."""
+        is_small = set(call.inputs[1].shape[2:]) == {_SMALL} and set(call.attrs["stride"]) == {1}
+        return _PLAIN_SUMS | (_WINOGRAD if is_small and set(call.attrs["dilation"]) == {1} else {})
+
+    def compiled(self, region: Region, algorithm: int | None = None) -> Kernel:
+        """The convolution of a region, at its precision: by an algorithm, or that which the library expects to be the
+        fastest of those that sum plainly. Raises `CompileFailure` if it has none."""
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-        launch = _Convolution(self, call, rounds=region.precision is Precision.TF32)
+        launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -141,8 +150,8 @@ def do(name: str, *arguments: Any) -> None:
 class _Convolution:
     """One that can be launched, again and again, as a generated kernel can."""
 
-    def __init__(self, owner: Convolutions, call: Call, *, rounds: bool) -> None:
-        """`rounds`: to TF32. Raises `CompileFailure` if the library has no algorithm for it."""
+    def __init__(self, owner: Convolutions, call: Call, algorithm: int | None, *, rounds: bool) -> None:
+        """`rounds`: to TF32."""
         self._owner = owner
         x, w = call.inputs
         dtype, attrs = call.spec.dtype, call.attrs
@@ -163,7 +172,7 @@ class _Convolution:
             do("cudnnSetConvolutionGroupCount", self._windows, attrs["groups"])
             uses_units = dtype in (float16, bfloat16) or rounds
             do("cudnnSetConvolutionMathType", self._windows, _TENSOR_CORES if uses_units else _AS_THEY_ARE)
-            self._algorithm, self._workspace = self._chosen()
+            self._algorithm, self._workspace = self._chosen(algorithm)
         number = c_double if dtype is float64 else c_float
         self._one, self._nothing = number(1), number(0)
 
@@ -186,18 +195,23 @@ class _Convolution:
             into,
         )  # fmt: skip
 
-    def _chosen(self) -> tuple[int, int]:
-        """The algorithm that is expected to be the fastest, and the bytes that it needs on the way."""
-        found, count, needed = (_Performance * _ALGORITHMS)(), c_int(), c_size_t()
+    def _chosen(self, algorithm: int | None) -> tuple[int, int]:
+        """The algorithm, and the bytes that it needs on the way."""
         given = self._owner.handle, self._x, self._w, self._windows, self._y
+        needed = c_size_t()
+        for one in self._expected(given) if algorithm is None else [algorithm]:
+            with suppress(CUDNNError):
+                do("cudnnGetConvolutionForwardWorkspaceSize", *given, one, byref(needed))
+                if needed.value <= WORKSPACE:
+                    return one, needed.value
+        raise CompileFailure("cuDNN has no such algorithm for it in the memory there is")
+
+    def _expected(self, given: tuple[c_void_p, ...]) -> list[int]:
+        """The algorithms that sum plainly, the one that the library expects to be the fastest first."""
+        found, count = (_Performance * _MOST_FOUND)(), c_int()
         do("cudnnGetConvolutionForwardAlgorithm_v7", *given, len(found), byref(count), byref(found))
-        for one in found[: count.value]:
-            if not one.status and one.algorithm in _PLAIN_SUMS:
-                with suppress(CUDNNError):
-                    do("cudnnGetConvolutionForwardWorkspaceSize", *given, one.algorithm, byref(needed))
-                    if needed.value <= WORKSPACE:
-                        return one.algorithm, needed.value
-        raise CompileFailure("cuDNN has no algorithm for it that sums plainly in the memory there is")
+        usable = [one.algorithm for one in found[: count.value] if not one.status]
+        return [algorithm for algorithm in usable if algorithm in _PLAIN_SUMS.values()]
 
     def _tensor(self, kind: int, shape: Shape) -> c_void_p:
         made = self._made("Tensor")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from ...codegen.kernels import Kernel as Generated
 from ...device import Kernel
 from ...dtype import DType
 from ...fuse import Region
-from ...fused import Launcher
+from ...fused import LIBRARY, Launcher
 from ...node import Call, Shape
 from .dialect import CUDA
 from .errors import translated
@@ -59,8 +59,20 @@ class Machine:
         return lambda given, made: launch(*given, *made)
 
     def has_library(self, call: Call) -> bool:
-        """Whether cuBLAS has a product."""
+        """Whether cuBLAS, or cuDNN, has a product."""
         return self._products.refusal(call) is None
+
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """A product by cuBLAS, or by each algorithm of cuDNN's."""
+        call = region.calls[-1]
+        if not self.has_library(call):
+            return {}
+        convolutions = self._products.convolutions
+        others = convolutions.algorithms(call) if call.op.name == "conv" else {}
+        return {LIBRARY: partial(self.compile, region)} | {
+            f"{LIBRARY}, {name}": partial(convolutions.compiled, region, algorithm)
+            for name, algorithm in others.items()
+        }
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for a result."""

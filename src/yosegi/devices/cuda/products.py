@@ -54,7 +54,7 @@ class Products:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._convolutions = Convolutions(queue)
+        self.convolutions = Convolutions(queue)
 
     @cached_property
     def blas(self) -> Blas:
@@ -64,7 +64,7 @@ class Products:
     def refusal(self, call: Call) -> str | None:
         """Why there is no product for a call, or `None`."""
         if call.op.name == "conv":
-            return self._convolutions.refusal(call)
+            return self.convolutions.refusal(call)
         if call.op.name not in ("matmul", "einsum"):
             return f"no CUDA kernel for {call.op.name}"
         if call.spec.dtype not in DATA_TYPES:
@@ -77,7 +77,7 @@ class Products:
     def compiled(self, region: Region) -> Kernel:
         """The product of a region, at its precision."""
         if region.calls[-1].op.name == "conv":
-            return self._convolutions.compiled(region)
+            return self.convolutions.compiled(region)
         queue, memory = self._queue, self._queue.memory
         graph, entry = region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]

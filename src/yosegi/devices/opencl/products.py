@@ -47,6 +47,10 @@ class Machine:
         """Whether there is a product of the vendor's: never."""
         return False
 
+    def by_library(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """None."""
+        return {}
+
     def takes(self, product: Contraction) -> bool:
         """Whether there is one with what is around it: never."""
         return False
