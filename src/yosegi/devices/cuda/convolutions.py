@@ -36,12 +36,9 @@ _NOT_TURNED_AROUND: Final = 1
 _CHANNELS_FIRST: Final = 0
 _TENSOR_CORES, _AS_THEY_ARE = 1, 3
 """cudnnMathType_t: for float, the first rounds to TF32."""
-_PLAIN_SUMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
-"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone."""
-_WINOGRAD: Final = {"Winograd": 6, "Winograd in parts": 7}
-"""The same: their error is a share of the largest number around. Those by Fourier transforms are left alone."""
-_SMALL: Final = 3
-"""The places of a kernel along each dimension that Winograd's are for."""
+ALGORITHMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
+"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone. Not those by
+Fourier transforms or Winograd's, whose error is a share of the largest number around."""
 _LEAST_VERSION: Final = 8000
 _MOST_FOUND: Final = 8
 
@@ -96,11 +93,6 @@ class Convolutions:
         if any(low != high or low < 0 for low, high in call.attrs["padding"]):
             return "cuDNN pads both sides alike"
         return None if call.spec.size and all(s.size for s in call.inputs) else "there is nothing to compute"
-
-    def algorithms(self, call: Call) -> dict[str, int]:
-        """The library's ways to compute a convolution, by name."""
-        is_small = set(call.inputs[1].shape[2:]) == {_SMALL} and set(call.attrs["stride"]) == {1}
-        return _PLAIN_SUMS | (_WINOGRAD if is_small and set(call.attrs["dilation"]) == {1} else {})
 
     def compiled(self, region: Region, algorithm: int | None = None) -> Kernel:
         """The convolution of a region, at its precision: by an algorithm, or that which the library expects to be the
@@ -211,7 +203,7 @@ class _Convolution:
         found, count = (_Performance * _MOST_FOUND)(), c_int()
         do("cudnnGetConvolutionForwardAlgorithm_v7", *given, len(found), byref(count), byref(found))
         usable = [one.algorithm for one in found[: count.value] if not one.status]
-        return [algorithm for algorithm in usable if algorithm in _PLAIN_SUMS.values()]
+        return [algorithm for algorithm in usable if algorithm in ALGORITHMS.values()]
 
     def _tensor(self, kind: int, shape: Shape) -> c_void_p:
         made = self._made("Tensor")
