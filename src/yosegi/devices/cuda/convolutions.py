@@ -100,7 +100,10 @@ class Convolutions:
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-        launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+        try:
+            launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+        except CUDNNError as error:
+            raise CompileFailure(f"[{self._queue.name}] preparing a convolution: {error}") from error
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -148,7 +151,7 @@ class _Convolution:
         x, w = call.inputs
         dtype, attrs = call.spec.dtype, call.attrs
         queue = owner.queue
-        with translated(f"[{queue.name}] preparing a convolution"), queue.lock:
+        with queue.lock:
             queue.runtime.setDevice(queue.number)
             kind = _DATA_TYPES[dtype]
             shapes = [_widened(s) for s in (x.shape, w.shape, call.spec.shape)]
