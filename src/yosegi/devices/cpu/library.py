@@ -12,7 +12,7 @@ from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.tiles import LINE
-from ...dtype import DType, float32
+from ...dtype import DType
 from .blas import Blas
 from .compiler import Code
 from .matrices import Arrays, Laid, laid
@@ -87,9 +87,9 @@ class Library:
         return plan, slot
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Have the library compute on the thread that calls it."""
-        code = self._code(float32)
+    def held(self, dtype: DType) -> Iterator[None]:
+        """Have the library compute on the thread that calls it; by the code for products of a dtype."""
+        code = self._code(dtype)
         words = self._blas.guard, self._blas.get_threads, self._blas.set_threads
         _HOLD(code["hold"])(*words)
         try:

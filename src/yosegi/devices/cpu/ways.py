@@ -144,7 +144,7 @@ class Ways:
 
         def by_numpy(*arrays: Any) -> Sequence[Any]:
             # Its threads would look for more work while the candidates are timed.
-            with nullcontext() if library is None else library.held():
+            with nullcontext() if library is None else library.held(cluster.dtype):
                 made: Sequence[Any] = reference(*arrays)
             return made
 
