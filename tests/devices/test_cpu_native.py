@@ -23,7 +23,7 @@ from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always_native, both, groups_of, needs_llvm, region_of
 from samples import SAMPLES, calls
 from yosegi import store
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.compiler import Compiler, Machine, Part
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
@@ -228,6 +228,31 @@ def test_an_object_that_cannot_be_linked_is_compiled_again(tmp_path: Path, monke
     compiler.load(source, ("kernel",))
     assert (compiler.compiled, compiler.found) == (1, 0)
     assert compiler._stored.get(name) not in (None, b"this is no object")
+
+
+def test_parts_that_are_wanted_together_are_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    machine = Machine.host()
+
+    def part(name: str) -> Part:
+        return Part(f"what {name} is", lambda: f"define void @{name}() {{ ret void }}", (name,))
+
+    def loaded(*names: str) -> Compiler:
+        compiler = Compiler(machine)
+        codes = compiler.load_all([part(name) for name in names])
+        assert all(code[name] for name, code in zip(names, codes, strict=True))
+        return compiler
+
+    first = loaded("one", "two")
+    assert (first.compiled, first.found) == (1, 0)
+    again = loaded("two", "one")
+    assert (again.compiled, again.found) == (0, 1)
+    more = loaded("two", "three")  # what is known stays where it is
+    assert (more.compiled, more.found) == (1, 1)
+    whole = max((tmp_path / "objects").iterdir(), key=lambda path: path.stat().st_size)
+    whole.unlink()
+    parts = loaded("one", "two", "three")  # of one object or the other, one is left
+    assert parts.compiled == 1
 
 
 def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
