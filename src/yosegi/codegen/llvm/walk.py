@@ -28,7 +28,7 @@ from .passes import Passes
 
 _AHEAD: Final = 4096
 """Bytes: a page, at whose end processors stop to look ahead by themselves."""
-_LONG: Final = 32
+LONG: Final = 32
 """Steps from which it does not matter how many elements the last one computes again."""
 _BLOCK: Final = 64
 """Steps after which a sum begins anew."""
@@ -250,7 +250,7 @@ class Pass:
             return self._step(k, n, here, frame.add(scratch, at), where, given, fixed, had, streams=not last)
 
         fixed = self._fixed(self.builders[0], bases)
-        if trips >= _LONG and not (self.foldings or self.running or course.streams):
+        if trips >= LONG and not (self.foldings or self.running or course.streams):
             # What is left is a wide vector, too, by the same code: a second copy would take as long to compile.
             left = self.code.pure(f"icmp slt i64 {middle}, {end}")
             with self.code.loop(0, frame.add("1", self.code.pure(f"zext i1 {left} to i64"))) as turn:
