@@ -25,19 +25,25 @@ from .trial import Outcome
 _MAGIC: Final = b"yosegi1\n"
 _TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
 """What a line of the system's words about a processor begins with, at its end, if it says what it can do."""
+_PLACES: Final = ("YOSEGI_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA", "HOME")
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
     """Where files are kept: YOSEGI_CACHE_DIR, or a folder in the user's cache."""
-    chosen = os.environ.get("YOSEGI_CACHE_DIR")
+    return _folder(*[os.environ.get(name, "") for name in _PLACES])
+
+
+@cache
+def _folder(chosen: str, caches: str, local: str, home: str) -> Path:
+    """The same by what the environment says; `home` is read by the library."""
     if chosen:
         return Path(chosen)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "yosegi"
     if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "yosegi" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yosegi"
+        return Path(local or Path.home()) / "yosegi" / "cache"
+    return Path(caches or Path.home() / ".cache") / "yosegi"
 
 
 @cache
