@@ -1,4 +1,4 @@
-"""Convolutions on the OpenCL device, as its target gets them and as a GPU does, and their gradients."""
+"""Convolutions and pools on the OpenCL device, as its target gets them and as a GPU does, and their gradients."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def on_host(made: Callable[..., Any], *arrays: Any) -> list[Any]:
         return [t.numpy() for t in made(*[ys.asarray(a.astype(np.float64)) for a in arrays])]
 
 
-@pytest.mark.parametrize("name", ["conv", "conv_transpose", "avg_pool"])
+@pytest.mark.parametrize("name", ["conv", "conv_transpose", "avg_pool", "max_pool", "windowed", "overlapped"])
 def test_nothing_of_it_falls_back(name: str) -> None:
     for sample in SAMPLES[name]:
         arrays = [np.asarray(a).astype(np.float32) for a in sample.arrays]
@@ -113,3 +113,15 @@ def test_gradients(image: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[
     gradients = ys.grad(lambda x, w: ys.sum(ys.tanh(conv(x, w, **attrs))), argnums=(0, 1))
     for got, expected in zip(on_device(gradients, x, w), on_host(gradients, x, w), strict=True):
         close(got, expected, ys.float32)
+
+
+def test_gradients_of_the_largest() -> None:
+    x = np.round(values(ys.float32, 2, 3, 9, 10), 1)  # with ties
+
+    def total(x: ys.Tensor) -> ys.Tensor:
+        return ys.sum(ys.nn.max_pool2d(x, 3, stride=2, padding=1) ** 2)
+
+    def gradient(x: ys.Tensor) -> tuple[ys.Tensor]:
+        return (ys.grad(total)(x),)
+
+    close(on_device(gradient, x)[0], on_host(gradient, x)[0], ys.float32)

@@ -128,13 +128,13 @@ class Frame:
         return gather(k, dtype, pointer, [at]) if self.target.blocked else element_at(k, dtype, pointer, at)
 
     def _under_windows(self, k: CBuilder, part: Windowed, indices: Indices) -> Value:
-        """An element, or zero where there is none: the array's first is read instead, so that none waits for the
-        others."""
+        """An element, or what there is beyond the array: its first is read instead, so that no item goes another way
+        than its neighbours."""
         assert k.width == 1, "neighbours under windows are read one by one"
         inside, place = self.window(k, part, indices)
         at = k.let(self.ctype, f"{inside.text} ? {place} : 0")
         value = self.element(k, part.dtype, self.pointer(part.entry), at)
-        return k.select(inside, value, k.literal(0, part.dtype))
+        return k.select(inside, value, k.literal(part.beyond, part.dtype))
 
     def put(self, k: CBuilder, value: Value, pointer: str, at: str) -> None:
         """Lanes to memory, side by side."""
