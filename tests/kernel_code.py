@@ -91,10 +91,13 @@ class Emulated:
     def has_library(self, call: Call) -> bool:
         return False
 
+    def by_library(self, region: Region) -> dict[str, Any]:
+        return {}
+
     def takes(self, product: Contraction) -> bool:
         return False
 
-    def multiplier(self, product: Contraction) -> Any:
+    def multiplier(self, product: Contraction, rank: int) -> Any:
         raise AssertionError("there is no library here")
 
     def refusal(self, region: Region) -> str | None:

@@ -1,9 +1,9 @@
-"""Other libraries' products, each timed in a process of its own.
+"""Other libraries' products, each timed in a process of its own, in turns with ours.
 
-Some die with SIGILL where the tile palette is hidden, and pools of threads would fight over the cores. A process prints
-a line of JSON for each figure.
+Some die with SIGILL where the tile palette is hidden, and pools of threads would fight over the cores. A process that
+waits for its turn sleeps.
 
-    python tests/matrix_peers.py "torch bf16" 512,1024 [path of a library with MKL]
+    python tests/matrix_peers.py "torch bf16" [path of a library with MKL]      answers "512" with the seconds and error
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ import numpy as np
 from yosegi.bench.timing import Contender, race
 from yosegi.dtype import bfloat16
 
-PRODUCT, FUSED = "product", "relu(x@w+b+r)"
-FUSED_SIZES = (128, 1024)
-PEERS = ("torch f32", "torch bf16", "mkl bf16")
+PEERS = ("numpy f32", "torch f32", "torch bf16", "mkl bf16")
 _OF_TORCH = "libtorch_cpu.so"
 Array = Any
 Call = Callable[[], Any]
@@ -47,30 +45,44 @@ def exact(a: Array, b: Array, rows: int = 256) -> tuple[Array, Array]:
     return a[picked].astype(np.float64) @ b.astype(np.float64), picked
 
 
-def row(what: str, n: int, contender: str, seconds: float, wrong: float | None) -> dict[str, Any]:
-    """A figure."""
-    return {"what": what, "n": n, "contender": contender, "microseconds": seconds * 1e6,
-            "gflops": 2 * n**3 / seconds / 1e9, "error": wrong}  # fmt: skip
+def seconds_of(call: Call) -> float:
+    """A turn: the median of some calls in a row, after one that nobody counts."""
+    return race({"": Contender(call)}, rounds=1)[""].median
 
 
-def measured_by_peers(sizes: tuple[int, ...], mkl: str | None) -> Iterator[dict[str, Any]]:
-    """The figures of all peers, or why there are none."""
-    library = _mkl_library(mkl)
-    for name in PEERS:
-        if name == "mkl bf16" and library is None:
-            yield {"contender": name, "failure": "no MKL; pip install mkl or torch, or --mkl PATH"}
-            continue
-        command = [sys.executable, __file__, name, ",".join(map(str, sizes)), *([library] if library else [])]
+class Gone(Exception):
+    """Why a peer does not answer."""
+
+
+class Peer:
+    """A library in a process of its own, which multiplies when it is asked to."""
+
+    def __init__(self, name: str, mkl: str | None = None) -> None:
+        """Raises `Gone` if it is not installed."""
+        library = _mkl_library(mkl) if name.startswith("mkl") else ""
+        if library is None or (name.startswith("torch") and find_spec("torch") is None):
+            raise Gone("not installed; pip install mkl or torch, or --mkl PATH")
         settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        self._child = subprocess.Popen(
+            [sys.executable, __file__, name, library], env=settings, text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def multiplied(self, n: int) -> tuple[float, float]:
+        """The seconds of a product of n × n, and its error; raises `Gone` if the process has ended."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         try:
-            child = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
-        except subprocess.TimeoutExpired:
-            yield {"contender": name, "failure": "it took more than a minute"}
-            continue
-        yield from [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-        if child.returncode:
-            said = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
-            yield {"contender": name, "failure": said[0]}
+            print(n, file=self._child.stdin, flush=True)
+            seconds, wrong = json.loads(self._child.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            raise Gone(f"its process ended with {self._child.wait()}") from None
+        return seconds, wrong
+
+    def leave(self) -> None:
+        """End the process."""
+        self._child.kill()
+        self._child.wait()
 
 
 def _mkl_library(given: str | None) -> str | None:
@@ -85,15 +97,24 @@ def _mkl_library(given: str | None) -> str | None:
 # In the child
 
 
-def _figures(name: str, sizes: list[int], library: str) -> Iterator[dict[str, Any]]:
-    for n in sizes:
-        a, b = numbers(n, n), numbers(n, n, seed=1)
-        call, result = _mkl(a, b, library) if name == "mkl bf16" else _torch(a, b, name.split()[1])
-        timing = race({name: Contender(call)}, rounds=9, seconds=3)[name]
-        wanted, rows = exact(a, b)
-        yield row(PRODUCT, n, name, timing.median, error(result()[rows], wanted))
-    if name == "torch f32":
-        yield from _torch_fused()
+def _answers(name: str, library: str) -> None:
+    made: dict[int, tuple[Call, float]] = {}
+    for line in sys.stdin:
+        n = int(line)
+        if n not in made:
+            a, b = numbers(n, n), numbers(n, n, seed=1)
+            call, result = _product(name, a, b, library)
+            wanted, rows = exact(a, b)
+            made[n] = call, error(result()[rows], wanted)
+        call, wrong = made[n]
+        print(json.dumps((seconds_of(call), wrong)), flush=True)
+
+
+def _product(name: str, a: Array, b: Array, library: str) -> tuple[Call, Call]:
+    """A call, and one that gives its result in float32."""
+    if name == "numpy f32":
+        return lambda: a @ b, lambda: a @ b
+    return _mkl(a, b, library) if name == "mkl bf16" else _torch(a, b, name.split()[1])
 
 
 def _torch(a: Array, b: Array, kind: str) -> tuple[Call, Call]:
@@ -103,16 +124,6 @@ def _torch(a: Array, b: Array, kind: str) -> tuple[Call, Call]:
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
     x, y = (torch.from_numpy(v).to(dtype) for v in (a, b))
     return lambda: x @ y, lambda: (x @ y).to(torch.float32).numpy()
-
-
-def _torch_fused() -> Iterator[dict[str, Any]]:
-    import torch
-
-    for n in FUSED_SIZES:
-        shapes = (n, n), (n, n), (1, n), (n, n)
-        x, w, b, r = (torch.from_numpy(numbers(*shape, seed=i)) for i, shape in enumerate(shapes))
-        call = lambda x=x, w=w, b=b, r=r: torch.relu(torch.addmm(b, x, w) + r)
-        yield row(FUSED, n, "torch f32", race({"": Contender(call)}, rounds=15, seconds=2)[""].median, None)
 
 
 def _mkl(a: Array, b: Array, library: str) -> tuple[Call, Call]:
@@ -138,5 +149,4 @@ def _mkl(a: Array, b: Array, library: str) -> tuple[Call, Call]:
 
 
 if __name__ == "__main__":
-    for line in _figures(sys.argv[1], [int(n) for n in sys.argv[2].split(",")], (sys.argv[3:] or [""])[0]):
-        print(json.dumps(line), flush=True)
+    _answers(*sys.argv[1:3])

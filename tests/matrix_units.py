@@ -3,8 +3,8 @@
     make bench-matrix, or: PYTHONPATH=src:tests python tests/matrix_units.py matrix.json [--sweep] [--mkl PATH]
 
 All kernels are compared with float64 first, with the real instructions. Then products are timed on two threads, beside
-NumPy's in the same rounds, and PyTorch's and MKL's in processes of their own. `--sweep` times other ways of cutting the
-work instead. It takes less than four minutes.
+NumPy's in the same rounds; and what users call, in turns with other libraries' in processes of their own. `--sweep`
+times other ways of cutting the work instead. It takes less than four minutes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product as combinations
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
 
 import yosegi as ys
 from matrix_emulation import EmulatingCompiler
-from matrix_peers import FUSED, FUSED_SIZES, PRODUCT, Array, error, exact, measured_by_peers, numbers, row
+from matrix_peers import PEERS, Array, Gone, Peer, error, exact, numbers
 from yosegi.bench.timing import Contender, Timing, race
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
@@ -41,6 +41,12 @@ from yosegi.devices.cpu.results import Results
 from yosegi.dtype import bfloat16, float32
 
 SIZES = (512, 1024, 2048, 4096)
+PRODUCT, FUSED = "product", "relu(x@w+b+r)"
+BESIDE_PEERS = "product, in turns with peers in processes of their own"
+FUSED_SIZES = (128, 1024)
+TURNS = 9
+WARM = 12
+"""Calls of a jitted function after which it has chosen its way."""
 NAMES = {1: "bf16", 2: "bf16x2", 3: "bf16x3"}
 SETTLE = 0.03
 """Seconds before a turn: NumPy's threads spin for a while."""
@@ -181,6 +187,52 @@ def fused(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, 
         yield from rated(FUSED, n, race(contenders, rounds=15, seconds=3, settle=SETTLE), errors)
 
 
+def beside_peers(sizes: tuple[int, ...], mkl: str | None) -> Iterator[dict[str, Any]]:
+    """Products through the front door, in turns with other libraries', who may take bfloat16 operands as they are."""
+    peers: dict[str, Peer] = {}
+    for name in PEERS:
+        try:
+            peers[name] = Peer(name, mkl)
+            peers[name].multiplied(64)
+        except Gone as reason:
+            peers.pop(name, None)
+            yield {"contender": name, "failure": str(reason)}
+    for n in sizes:
+        a, b = numbers(n, n), numbers(n, n, seed=1)
+        constant, (wanted, rows) = ys.asarray(b), exact(a, b)
+        own = {
+            "jit, precision=f16": jitted(lambda x, y: x @ y, a, b),
+            "jit, precision=f16, w a constant": jitted(lambda x, w=constant: x @ w, a),
+        }
+        errors, turns = {}, {}
+        for name, ours in own.items():
+            with ours.turn():
+                for _ in range(WARM):
+                    errors[name] = error(np.asarray(ours.call())[rows], wanted)
+            turns[name] = lambda ours=ours: race({"": ours}, rounds=1)[""].median
+        for name, peer in peers.items():
+            errors[name] = peer.multiplied(n)[1]
+            turns[name] = lambda peer=peer, n=n: peer.multiplied(n)[0]
+        taken: dict[str, list[float]] = {name: [] for name in turns}
+        for number in range(TURNS):
+            first = number % len(turns)
+            for name in [*turns][first:] + [*turns][:first]:
+                sleep(SETTLE)
+                taken[name].append(turns[name]())
+        timings = {name: Timing((tuple(seconds),)) for name, seconds in taken.items()}
+        for r in rated(BESIDE_PEERS, n, timings, errors):
+            mkl_time = timings.get("mkl bf16")
+            yield r | ({"of mkl": str(mkl_time.ratio_to(timings[r["contender"]]))} if mkl_time else {})
+    for peer in peers.values():
+        peer.leave()
+
+
+def row(what: str, n: int, contender: str, seconds: float, wrong: float | None) -> dict[str, Any]:
+    """A figure."""
+    return {"what": what, "n": n, "contender": contender, "microseconds": seconds * 1e6,
+            "gflops": 2 * n**3 / seconds / 1e9, "error": wrong}  # fmt: skip
+
+
 def rated(what: str, n: int, timings: dict[str, Timing], errors: dict[str, float]) -> Iterator[dict[str, Any]]:
     for name, timing in timings.items():
         times = timings["numpy f32"].ratio_to(timing)
@@ -238,11 +290,12 @@ def show(results: list[dict[str, Any]]) -> None:
     for what, n in dict.fromkeys((r["what"], r["n"]) for r in timings):
         rows = [r for r in timings if (r["what"], r["n"]) == (what, n)]
         base = next((r["microseconds"] for r in rows if r["contender"] == "numpy f32"), float("nan"))
-        print(f"\n{what} {n}\n  {'':<28} {'µs':>10} {'GFLOP/s':>9} {'× numpy':>8} {'error':>9}")
+        print(f"\n{what} {n}\n  {'':<33} {'µs':>10} {'GFLOP/s':>9} {'× numpy':>8} {'error':>9}  of MKL's speed")
         for r in rows:
             times = r.get("speedup") or base / r["microseconds"]
             wrong = "" if r["error"] is None else f"{r['error']:.1e}"
-            print(f"  {r['contender']:<28} {r['microseconds']:10.1f} {r['gflops']:9.0f} {times:8.2f} {wrong:>9}")
+            figures = f"{r['microseconds']:10.1f} {r['gflops']:9.0f} {times:8.2f} {wrong:>9}"
+            print(f"  {r['contender']:<33} {figures}  {r.get('of mkl', '')}")
     for r in results:
         if "failure" in r:
             print(f"\n{r['contender']}: {r['failure']}")
@@ -306,7 +359,7 @@ def main() -> int:
         for products in others:
             rows = [r for r in timed(products, sizes[:2]) if r["contender"].startswith("bf16")]
             results += [{**r, "contender": f"{r['contender']}, {products.unit.value}"} for r in rows]
-        document["results"] = results + ([] if given.emulated else list(measured_by_peers(sizes, given.mkl)))
+        document["results"] = results + ([] if given.emulated else list(beside_peers(sizes, given.mkl)))
         show(document["results"])
     document["seconds"] = perf_counter() - begin
     print(f"\n{document['seconds']:.0f} s")

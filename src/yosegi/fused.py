@@ -9,7 +9,7 @@ for sizes of its class.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from threading import Lock
@@ -45,11 +45,14 @@ PATTERNS: Final = frozenset({
 
 _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
-_LIBRARY: Final = "library"
+LIBRARY: Final = "library"
+"""What the names of ways begin with that are a vendor's."""
+_ALGORITHMS: Final = 3
+"""Of a library's, so many are measured: the one that it expects to be best often is not."""
 _FLASH: Final = "online softmax"
 _ON_UNIT: Final = "matrix unit, "
 """What the names of ways begin with that use one."""
-_PATIENCE: Final = 16
+PATIENCE: Final = 16
 """Runs after which a region that nobody said would repeat is measured."""
 _WORTH: Final = {True: 1 << 22, False: 1 << 18}
 """Products of elements, or elements of results, from which a better way repays the time that all of them take to
@@ -75,11 +78,16 @@ class Machine(Protocol):
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
 
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """The vendor's own ways to compute a product as it is; their names begin with `LIBRARY`, which is that of the
+        one that is expected to be best."""
+
     def takes(self, product: Contraction) -> bool:
         """Whether `multiplier` has a product with what is around it."""
 
-    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
-        """The vendor's own version of a product with what is around it: the entries that it reads, and its launch."""
+    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
+        """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
+        several algorithms, that for which `rank` others are expected to be faster, or the last."""
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
@@ -165,13 +173,16 @@ class Fused:
         apart = _apart(work.graph)
         if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
             ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
+        if not is_whole(region):
+            ways |= self._machine.by_library(region)
+        by_library = library_pieces(work.graph, self._machine.takes) if products else None
+        if by_library is not None and self._refusal_of(by_library) is None:
+            for rank in range(_ALGORITHMS):
+                cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
+                name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
+                ways[name] = partial(_steps, work.graph, cut, self._machine, "")
         if is_whole(region):
-            by_library = library_pieces(work.graph, self._machine.takes) if products else None
-            if by_library is not None and self._refusal_of(by_library) is None:
-                ways[_LIBRARY] = lambda: _steps(work.graph, by_library, self._machine, "")
             ways |= self._attentions(region)
-        elif self._machine.has_library(region.calls[-1]):
-            ways[_LIBRARY] = lambda: self._machine.compile(region)
         return ways
 
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
@@ -193,8 +204,8 @@ class Fused:
             return _ONE_KERNEL
         calls = [call for call in work.graph.calls if multiplies(call)]
         if work.size >= _LARGE:
-            if _LIBRARY in ways:
-                return _LIBRARY
+            if LIBRARY in ways:
+                return LIBRARY
             has_library = all(self._machine.has_library(call) for call in calls)
             if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
@@ -247,7 +258,7 @@ def _steps(graph: Graph, cut: Sequence[Piece], machine: Machine, way: str) -> Ke
                 steps.append((machine.compile(region), reads, writes))
             continue
         if isinstance(piece, Library):
-            reads, launch = machine.multiplier(piece.product)
+            reads, launch = machine.multiplier(piece.product, piece.rank)
             fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
             outputs = tuple(o.entry for o in piece.product.outputs)
             specs = [graph.calls[e].spec for e in outputs]
@@ -327,7 +338,7 @@ class _Measured:
         self._kind = f"{region} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
         known = choices.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
-        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
+        self._wait = 0 if known is not None or not worth else 1 if region.repeats else PATIENCE
         self._lock = Lock()
         winner = None if known is None else known.winner
         self._kernel = self._first(winner if winner is not None and winner in ways else expected)

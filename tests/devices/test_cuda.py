@@ -225,6 +225,38 @@ def test_a_chain_of_replays() -> None:
         same(x.numpy(), a)
 
 
+@needs_gpu
+def test_a_replay_of_the_same_tensor_twice() -> None:
+    f = ys.jit(lambda x, y: ys.sum(ys.exp(x) * y, axis=1) - ys.max(y, axis=1))
+    a, b = numbers(float32, 40, 64), numbers(float32, 40, 64)
+    with ys.options(device=DEVICE.name):
+        x, y = ys.asarray(a).to_device(DEVICE.name), ys.asarray(b).to_device(DEVICE.name)
+        for left, right, p, q in [(x, x, a, a)] * 6 + [(x, y, a, b)] * 6 + [(y, y, b, b), (y, x, b, a)]:
+            expected = (np.exp(p) * q).sum(axis=1) - q.max(axis=1)
+            np.testing.assert_allclose(f(left, right).numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_gpu
+def test_what_is_independent_runs_side_by_side_and_is_right() -> None:
+    weights = [numbers(float32, 200, 200) for _ in range(6)]
+    a = numbers(float32, 300, 200)
+
+    def branches(x: Any, *ws: Any) -> Any:
+        made = [ys.nn.softmax(x @ w) for w in ws]
+        return sum(m @ w for m, w in zip(made[1:], ws, strict=False)) + made[0]
+
+    f = ys.jit(branches)
+    with ys.options(device=DEVICE.name, on_fallback="error"):
+        x, *ws = (ys.asarray(v).to_device(DEVICE.name) for v in (a, *weights))
+        first = f(x, *ws).numpy()
+        with ys.options(device="cpu"):
+            expected = branches(*map(ys.asarray, (a, *weights))).numpy()
+        np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
+        for _ in range(50):
+            np.testing.assert_array_equal(f(x, *ws).numpy(), f(x, *ws).numpy())
+            np.testing.assert_allclose(f(x, *ws).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
 # Memory and failures
 
 
@@ -262,7 +294,9 @@ def test_no_room() -> None:
 @needs_gpu
 def test_what_does_not_compile_says_why() -> None:
     with pytest.raises(CompileFailure, match="no_such_thing"):
-        Launch(DEVICE.queue, Generated('extern "C" __global__ void kernel_() { no_such_thing; }', (), False, 1, 1), 0)
+        Launch(
+            DEVICE.queue, Generated('extern "C" __global__ void kernel_() { no_such_thing; }', (), False, 1, 1), 0, 0
+        )
 
 
 @needs_gpu

@@ -34,7 +34,7 @@ class WithLibrary(Emulated):
     def takes(self, product: Contraction) -> bool:
         return matrices_of(product) is not None
 
-    def multiplier(self, product: Contraction) -> Any:
+    def multiplier(self, product: Contraction, rank: int) -> Any:
         wanted = matrices_of(product)
         assert wanted is not None
         self.asked.append(wanted)

@@ -167,11 +167,11 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_program_for_every_size_of_a_kind() -> None:
     sources = set()
-    for n in (3000, 5000, 70001):
+    for n in (3000, 5000, 7000):  # whole packets, and few: each may be a kind
         (region,) = regions(ys.asarray(numbers(float32, n)) * 2)
         sources.add(loop(region, Inputs.of(region), OPENCL, DEVICE.queue.target).source)
     assert len(sources) == 1
-    assert re.search(r"vload(4|8|16)\(|_x4", sources.pop())
+    assert re.search(r"vload(4|8|16)\(|_x[24]", sources.pop())
 
 
 def test_loops_on_a_device_that_reads_packets(monkeypatch: pytest.MonkeyPatch) -> None:

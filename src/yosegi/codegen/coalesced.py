@@ -20,6 +20,10 @@ from .packets import drain, each_lane, element_at, fill, lane_of, lanes, packet_
 from .value import Value
 
 _TURNS: Final = 2
+_LEAST_LANES: Final = 2
+_FEW: Final = 8
+"""Below one in so many of the items that a device runs at a time, packets are halved: it has items enough to wait for,
+and each is done sooner."""
 _MANY_OPS: Final = 16
 """Ops beyond which computing takes longer than reading: then an item takes one packet, and compiling less time."""
 
@@ -31,6 +35,8 @@ def coalesced_loop(region: Region, inputs: Inputs, dialect: Dialect, target: Tar
     dims = dimensions(shape, inputs.shapes) or [Dimension(1, (0,) * len(inputs.shapes), 1)]
     outputs = [region.graph.calls[e].spec.dtype for e in region.outputs]
     count = lanes(dims, (*inputs.dtypes, *outputs))
+    while count > _LEAST_LANES and total // count < target.units * target.group // _FEW:
+        count //= 2
     items = -(-total // count)
     plenty = items >= 4 * target.units * target.group and len(region.nodes) <= _MANY_OPS
     writer = _Writer(inputs, dims, CBuilder(dialect), Sizes(total + count, dialect), count, _TURNS if plenty else 1)

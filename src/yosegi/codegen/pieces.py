@@ -39,6 +39,8 @@ class Library:
     """A product that a vendor's library computes, with what it does around it."""
 
     product: Contraction
+    rank: int = 0
+    """How many of the library's algorithms for it are expected to be faster."""
 
 
 Piece = Contraction | Rows | Slide | Rest | Library

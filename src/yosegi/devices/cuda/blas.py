@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64, uint8
+from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
 from .errors import translated
-from .launch import Queue
+from .launch import WORKSPACE, Queue
 from .memory import Data
 
 DATA_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, complex64: 4, complex128: 5, bfloat16: 14}
@@ -24,8 +24,6 @@ _NO_SHORT_SUMS: Final = 16
 """cublasMath_t: partial sums of 16-bit products stay in float."""
 _DEFAULT_ALGORITHM: Final = -1
 _NOT_TURNED: Final = 0
-WORKSPACE: Final = 32 << 20
-"""Bytes that a product may use on the way; given here, because none may be allocated while a stream is captured."""
 _MATRIX: Final = (c_void_p, c_int, c_int, c_int64)  # where it is, its numbers, its rows' and its matrices' distance
 
 
@@ -49,22 +47,15 @@ class Blas:
             c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, *_MATRIX, *_MATRIX, c_void_p, *_MATRIX,
             c_int, c_int, c_int,
         )  # fmt: skip
-        self._workspace: Data | None = None
-        self._stream = -1
+        self._at = (-1, 0)
 
-    @property
-    def workspace(self) -> int:
-        """Where `WORKSPACE` bytes lie that a product may use: one at a time, in the order of the stream."""
-        if self._workspace is None:
-            self._workspace = self.queue.memory.new((WORKSPACE,), uint8)
-        return self._workspace.pointer
-
-    def go_to(self, stream: int) -> None:
-        """Let products go to a stream."""
-        if stream != self._stream:
-            self.check(self._set_stream(self.handle, stream))
-            self.check(self._set_workspace(self.handle, self.workspace, WORKSPACE))
-            self._stream = stream
+    def follow(self) -> None:
+        """Let products go to where launches go now."""
+        queue = self.queue
+        if self._at != (queue.pointer, queue.lane):
+            self.check(self._set_stream(self.handle, queue.pointer))
+            self.check(self._set_workspace(self.handle, queue.workspace, WORKSPACE))
+            self._at = queue.pointer, queue.lane
 
     def check(self, status: int) -> None:
         """Raise CuPy's error for a status that is one."""
@@ -124,13 +115,13 @@ class Multiplied:
         with translated(f"[{queue.name}] multiplying"), queue.lock:
             queue.runtime.setDevice(queue.number)
             self.at([left.pointer, right.pointer, into.pointer])
-        queue.note(self, (left, right, into))
+        queue.note(self, (left, right, into), 1)
 
     def at(self, pointers: list[int]) -> None:
         """The same by addresses, with CuPy's own errors, on the device that is current."""
         blas = self._blas
         left, right, into = pointers
-        blas.go_to(blas.queue.pointer)
+        blas.follow()
         for places, head, second, first, last in self._calls:
             blas.check(
                 blas.multiply(*head, right + places[1], *second, left + places[0], *first, into + places[2], *last)

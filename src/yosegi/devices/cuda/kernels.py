@@ -105,7 +105,7 @@ def _loop(region: Region, queue: Queue) -> Kernel:
         return lambda *data: tuple([memory.new(s.shape, s.dtype) for s in specs])
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
-    launch = Launch(queue, loop(region, inputs, CUDA, queue.target), len(inputs.entries) + len(specs))
+    launch = Launch(queue, loop(region, inputs, CUDA, queue.target), len(inputs.entries), len(specs))
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         made = tuple([memory.new(s.shape, s.dtype) for s in specs])
@@ -125,9 +125,9 @@ def _reduction(region: Region, queue: Queue) -> Kernel:
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
     made = reduction(region, inputs, CUDA, queue.target)
-    first = Launch(queue, made.first, len(inputs.entries) + len(specs))
+    first = Launch(queue, made.first, len(inputs.entries), len(specs))
     place = region.outputs.index(last)
-    second = Launch(queue, second_stage(made, CUDA, queue.target), 2) if made.slices > 1 else None
+    second = Launch(queue, second_stage(made, CUDA, queue.target), 1, 1) if made.slices > 1 else None
     accumulated = (made.slices, made.results), made.fold.accumulated
 
     def kernel(*data: Data) -> tuple[Data, ...]:
@@ -156,7 +156,9 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         raise Unsupported(f"no CUDA kernel for {call.op.name}")
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
-    steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, CUDA, queue.target), 2)) for n, copy in copies or []]
+    steps = [
+        (args[n], Launch(queue, copy_kernel(copy, spec.dtype, CUDA, queue.target), 1, 1)) for n, copy in copies or []
+    ]
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         given = sources | dict(zip(region.inputs, data, strict=True))

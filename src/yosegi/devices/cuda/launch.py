@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import addressof, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
 from threading import RLock, get_ident
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ...codegen.dialect import Target
 from ...codegen.kernels import Kernel as Generated
 from .cache import Programs
 from .errors import translated
+from .lanes import Turn
 from .memory import Data, Memory
+
+WORKSPACE: Final = 32 << 20
+"""Bytes that a library's kernel may use on the way; given here, because none may be allocated while a stream is
+captured."""
 
 
 class Queue:
@@ -25,6 +31,8 @@ class Queue:
         self.stream = stream
         self.pointer: int = stream.ptr
         """The stream that launches go to: another one while they are captured."""
+        self.lane = 0
+        """Of those that run side by side, the one that launches go to."""
         self.programs = programs
         self.memory = memory
         self.number = number
@@ -35,35 +43,59 @@ class Queue:
         self.tape: Tape | None = None
         """While a kernel is recorded: its launches, with the data they are on."""
         self._recorder = 0
+        self._workspaces: dict[int, int] = {}
+
+    @property
+    def workspace(self) -> int:
+        """Where `WORKSPACE` bytes lie that a library's kernel may use: one at a time, in the order of its lane."""
+        if self.lane not in self._workspaces:
+            self._workspaces[self.lane] = self.memory.reserved(WORKSPACE)
+        return self._workspaces[self.lane]
 
     @contextmanager
     def recording(self) -> Iterator[Tape]:
-        """A list of what this thread launches."""
+        """A list of what this thread launches; one that is made meanwhile has its own."""
+        outer = self._recorder, self.tape
         self._recorder, self.tape = get_ident(), []
         try:
             yield self.tape
         finally:
-            self.tape = None
+            self._recorder, self.tape = outer
 
-    def captured(self, launch: Callable[[], None]) -> Any:
-        """What a function puts into the stream, as a graph instead; with CuPy's own errors."""
-        aside = self.cupy.cuda.Stream(non_blocking=True)
+    def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Any:
+        """What functions put into the stream, as a graph instead: each in its turn, or one after the other. With
+        CuPy's own errors."""
+        turns = turns or [Turn(0, ())] * len(launches)
+        cuda = self.cupy.cuda
+        streams = [cuda.Stream(non_blocking=True) for _ in range(1 + max(turn.lane for turn in turns))]
+        awaited = {n for turn in turns for n in turn.waits}
+        events: dict[int, Any] = {}
         with self.lock:
-            own, self.pointer = self.pointer, aside.ptr
+            own = self.pointer
             try:
-                aside.begin_capture()
+                streams[0].begin_capture()
                 try:
-                    launch()
+                    for aside in streams[1:]:
+                        aside.wait_event(streams[0].record())
+                    for number, (launch, turn) in enumerate(zip(launches, turns, strict=True)):
+                        for earlier in turn.waits:
+                            streams[turn.lane].wait_event(events[earlier])
+                        self.lane, self.pointer = turn.lane, streams[turn.lane].ptr
+                        launch()
+                        if number in awaited:
+                            events[number] = streams[turn.lane].record()
+                    for aside in streams[1:]:
+                        streams[0].wait_event(aside.record())
                 finally:
-                    graph = aside.end_capture()
+                    graph = streams[0].end_capture()
             finally:
-                self.pointer = own
+                self.lane, self.pointer = 0, own
         return graph
 
-    def note(self, launch: Launchable, data: tuple[Data, ...]) -> None:
-        """Tell a recording, if this thread makes one."""
+    def note(self, launch: Launchable, data: tuple[Data, ...], written: int) -> None:
+        """Tell a recording, if this thread makes one. The last `written` of the data are what the launch writes."""
         if self.tape is not None and self._recorder == get_ident():
-            self.tape.append((launch, data))
+            self.tape.append(Noted(launch, data[:-written], data[-written:]))
 
 
 class Launchable(Protocol):
@@ -73,14 +105,25 @@ class Launchable(Protocol):
         """Put it into the queue's stream, for data at these addresses; by someone who holds the queue's lock."""
 
 
-Tape = list[tuple[Launchable, tuple[Data, ...]]]
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A launch, with the data that it was on."""
+
+    launch: Launchable
+    reads: tuple[Data, ...]
+    writes: tuple[Data, ...]
+
+
+Tape = list[Noted]
 
 
 class Launch:
     """One generated kernel. Its sizes are set once; its pointers come before them among its parameters."""
 
-    def __init__(self, queue: Queue, generated: Generated, pointers: int) -> None:
+    def __init__(self, queue: Queue, generated: Generated, inputs: int, outputs: int) -> None:
         self._queue = queue
+        self._outputs = outputs
+        pointers = inputs + outputs
         function = queue.programs.get(generated.source)
         self._function = function  # keeps the program loaded
         slots = pointers + len(generated.sizes)
@@ -100,7 +143,7 @@ class Launch:
         with translated(f"[{queue.name}] launching a kernel"), queue.lock:
             queue.runtime.setDevice(queue.number)
             self.at([d.pointer for d in data])
-        queue.note(self, data)
+        queue.note(self, data, self._outputs)
 
     def at(self, pointers: list[int]) -> None:
         """The same by addresses, with CuPy's own errors, on the device that is current."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...codegen.contractions import Contraction
@@ -10,7 +11,7 @@ from ...codegen.kernels import Kernel as Generated
 from ...device import Kernel
 from ...dtype import DType
 from ...fuse import Region
-from ...fused import Launcher
+from ...fused import LIBRARY, Launcher
 from ...node import Call, Shape
 from .dialect import CUDA
 from .errors import translated
@@ -45,21 +46,33 @@ class Machine:
         """Whether cuBLAS has a product with what is around it."""
         return matrices_of(product) is not None
 
-    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
         wanted = matrices_of(product)
         assert wanted is not None
-        multiplied = Surrounded(self._products.blas, wanted)
+        multiplied = Surrounded(self._products.blas, wanted, rank)
         return wanted.reads, lambda given, made: multiplied(*given, *made)
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
-        launch = Launch(self._queue, kernel, inputs + outputs)
+        launch = Launch(self._queue, kernel, inputs, outputs)
         return lambda given, made: launch(*given, *made)
 
     def has_library(self, call: Call) -> bool:
-        """Whether cuBLAS has a product."""
+        """Whether cuBLAS, or cuDNN, has a product."""
         return self._products.refusal(call) is None
+
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """A product by cuBLAS, or by each algorithm of cuDNN's."""
+        call = region.calls[-1]
+        if not self.has_library(call):
+            return {}
+        convolutions = self._products.convolutions
+        others = convolutions.algorithms(call) if call.op.name == "conv" else {}
+        return {LIBRARY: partial(self.compile, region)} | {
+            f"{LIBRARY}, {name}": partial(convolutions.compiled, region, algorithm)
+            for name, algorithm in others.items()
+        }
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for a result."""
@@ -80,12 +93,8 @@ class Machine:
             with queue.recording() as tape:
                 kernel(*data)
 
-            def launch() -> None:
-                for _ in range(calls):
-                    for one, given in tape:
-                        one.at([d.pointer for d in given])
-
-            graph = queue.captured(launch)
+            launches = [partial(n.launch.at, [d.pointer for d in (*n.reads, *n.writes)]) for n in tape]
+            graph = queue.captured(launches * calls)
             first, last = queue.cupy.cuda.Event(), queue.cupy.cuda.Event()
             graph.launch(queue.stream)  # which brings it to the device
             first.record(queue.stream)

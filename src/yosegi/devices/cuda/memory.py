@@ -125,6 +125,10 @@ class Memory:
         """Room for elements whose key is known: nothing is computed."""
         return Data(shape, dtype, None if key is None else self.pool.take_of(key))
 
+    def reserved(self, nbytes: int) -> int:
+        """The address of memory that is never given back, and no tensor's."""
+        return self._allocate(nbytes, _ALIGNMENT)
+
     @contextmanager
     def noting(self) -> Iterator[set[int]]:
         """Where everything lies that `new` gives meanwhile, to any thread."""

@@ -1,4 +1,5 @@
-"""Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that."""
+"""Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that; and those
+over windows, through cuDNN."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from ...node import Call, Shape
 from ...precision import Precision
 from ...reference import bind
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
+from .convolutions import Convolutions
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
@@ -52,6 +54,7 @@ class Products:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self.convolutions = Convolutions(queue)
 
     @cached_property
     def blas(self) -> Blas:
@@ -60,6 +63,8 @@ class Products:
 
     def refusal(self, call: Call) -> str | None:
         """Why there is no product for a call, or `None`."""
+        if call.op.name == "conv":
+            return self.convolutions.refusal(call)
         if call.op.name not in ("matmul", "einsum"):
             return f"no CUDA kernel for {call.op.name}"
         if call.spec.dtype not in DATA_TYPES:
@@ -71,6 +76,8 @@ class Products:
 
     def compiled(self, region: Region) -> Kernel:
         """The product of a region, at its precision."""
+        if region.calls[-1].op.name == "conv":
+            return self.convolutions.compiled(region)
         queue, memory = self._queue, self._queue.memory
         graph, entry = region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
@@ -105,7 +112,7 @@ class Products:
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
         half = float16 if precision is Precision.F16 else bfloat16
         first, further = (self._launch(made, half, float32, SINGLE, adds=adds) for adds in (False, True))
-        splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1 + count) for size in sizes]
+        splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1, count) for size in sizes]
 
         def run(a: Data, b: Data, c: Data) -> None:
             parts = [[memory.new((size,), half) for _ in range(count)] for size in sizes]
@@ -155,7 +162,7 @@ def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DT
     made = tuple(shape[a] for a in order)
     strides = strides_of(shape)
     copy = Copy(made, tuple(strides[a] for a in order), strides_of(made))
-    launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 2)
+    launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 1, 1)
 
     def turn(data: Data) -> Data:
         turned = queue.memory.new(made, dtype)

@@ -1,12 +1,15 @@
-"""A compiled region that is recorded when it runs for the second time, and replayed from then on.
+"""A compiled region that is recorded once it has settled, and replayed from then on.
 
 Its launches are what they were, on the memory that they used then; only inputs and outputs may lie elsewhere. So a
 replay is a list of launches, without anything in between. They are captured into a CUDA graph once the same addresses
-come again, which the pool sees to, and are one launch then, which takes the host less than to launch a single kernel.
+come again, which the pool sees to, and are one launch then, which takes the host less than to launch a single kernel;
+in the graph, launches that do not wait for each other run side by side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from ...device import Kernel
@@ -14,6 +17,7 @@ from ...errors import LaunchFailure
 from ...memory.pool import Block
 from ...trace import trace
 from .errors import translated
+from .lanes import turns
 from .launch import Launchable, Queue, Tape
 from .memory import Data
 
@@ -25,8 +29,10 @@ _MOST_GRAPHS: Final = 8
 class Replayed:
     """The kernel of a region."""
 
-    def __init__(self, kernel: Kernel, queue: Queue, ops: str) -> None:
+    def __init__(self, kernel: Kernel, queue: Queue, ops: str, settled: int) -> None:
+        """The kernel is what it will be after `settled` runs: the next one is recorded."""
         self._kernel = kernel
+        self._settled = settled
         self._queue = queue
         self._ops = ops
         self._runs = 0
@@ -36,9 +42,11 @@ class Replayed:
         """Run it."""
         recording = self._recording
         if recording is not None:
-            return recording(data)
+            if recording.serves(data):
+                return recording(data)
+            self._recording, self._runs = None, self._settled
         self._runs += 1
-        if self._runs != 2:
+        if self._runs != self._settled + 1:
             return self._kernel(*data)
         with self._queue.lock:
             return self._recorded(data)
@@ -76,28 +84,37 @@ class _Recording:
         self._queue, self._ops = queue, ops
         given = [d.pointer for d in inputs]
         results = [d.pointer for d in outputs]
-        for what, addresses in (("inputs", given), ("outputs", [*filter(None, given), *results])):
-            held = [a for a in addresses if a]
-            if len(set(held)) != len(held):
-                raise _NotRecorded(f"two of its {what} are the same memory")
+        held = [a for a in results if a]
+        if len(set(held)) != len(held) or set(held) & set(given):
+            raise _NotRecorded("two of its outputs are the same memory, or one is an input's")
+        self._same = [(n, given.index(a)) for n, a in enumerate(given) if a and given.index(a) != n]
+        """Inputs that were the same memory. Nobody can tell which of them a launch read: they have to be so again."""
         places = {pointer: n for n, pointer in enumerate((*given, *results)) if pointer}
         self._new = [(queue.memory.key(d.shape, d.dtype), d.shape, d.dtype) for d in outputs]
         self._fixed: list[int] = []
         self._owned: dict[int, Block] = {}
         self._launches: list[tuple[Launchable, tuple[int, ...]]] = []
-        for launch, data in tape:
-            for d in data:
+        touched: list[tuple[list[int], list[int]]] = []
+        for noted in tape:
+            for d in (*noted.reads, *noted.writes):
                 if d.pointer not in places:
                     places[d.pointer] = len(given) + len(results) + len(self._fixed)
                     self._fixed.append(d.pointer)
                     if d.block is not None:
                         self._owned[d.pointer] = d.block
-            self._launches.append((launch, tuple([places[d.pointer] for d in data])))
+            reads, writes = ([places[d.pointer] for d in own] for own in (noted.reads, noted.writes))
+            self._launches.append((noted.launch, (*reads, *writes)))
+            touched.append((reads, writes))
+        self._turns = turns(touched)
         if sum(block.nbytes for block in self._owned.values()) > queue.memory.total // _MOST_OWNED:
             raise _NotRecorded(f"its values on the way have more than {queue.memory.total // _MOST_OWNED} bytes")
         self._graphs: dict[tuple[int, ...], Any] = {}
         """By the addresses of inputs and outputs; `None` for such as have been seen once."""
         self._captures = bool(self._launches)
+
+    def serves(self, data: tuple[Data, ...]) -> bool:
+        """Whether it is the recording of a run on such inputs."""
+        return not self._same or all(data[m].pointer == data[n].pointer for m, n in self._same)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
         """The same again, for other inputs."""
@@ -117,9 +134,13 @@ class _Recording:
         return made
 
     def _launch(self, addresses: list[int]) -> None:
+        for launch in self._bound(addresses):
+            launch()
+
+    def _bound(self, addresses: list[int]) -> list[Callable[[], None]]:
+        """The launches, for inputs and outputs at these addresses."""
         of = [*addresses, *self._fixed]
-        for launch, places in self._launches:
-            launch.at([of[n] for n in places])
+        return [partial(launch.at, [of[n] for n in places]) for launch, places in self._launches]
 
     def _launched_as_graph(self, addresses: list[int]) -> bool:
         key = tuple(addresses)
@@ -140,7 +161,7 @@ class _Recording:
     def _captured(self, addresses: list[int]) -> Any | None:
         """The launches as one graph; `None`, and the reason in the trace, if that cannot be."""
         try:
-            return self._queue.captured(lambda: self._launch(addresses))
+            return self._queue.captured(self._bound(addresses), self._turns)
         except RuntimeError as error:
             self._captures = False
             trace.failed(self._ops, self._queue.name, LaunchFailure(f"it is not captured into a graph: {error}"))

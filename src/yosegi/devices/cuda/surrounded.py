@@ -13,8 +13,9 @@ from weakref import finalize
 
 from ...dtype import DType, float32
 from ...errors import CompileFailure
-from .blas import DATA_TYPES, SINGLE, WORKSPACE, Blas, loaded
+from .blas import DATA_TYPES, SINGLE, Blas, loaded
 from .errors import translated
+from .launch import WORKSPACE
 from .matrices import Matrices, Matrix
 from .memory import Data
 
@@ -48,8 +49,9 @@ def _library() -> Any:
 class Surrounded:
     """Such a product, which can be launched again and again, as a generated kernel can."""
 
-    def __init__(self, blas: Blas, wanted: Matrices) -> None:
-        """Raises `CompileFailure` if the library has no algorithm for it."""
+    def __init__(self, blas: Blas, wanted: Matrices, rank: int) -> None:
+        """By the algorithm that the library expects to be the fastest but for `rank` others, or the last that it has.
+        Raises `CompileFailure` if it has none."""
         self._blas, self._wanted = blas, wanted
         queue = blas.queue
         with translated(f"[{queue.name}] preparing a product"):
@@ -64,7 +66,7 @@ class Surrounded:
             self._first = self._layout(wanted.right, n, k, dtype)
             self._second = self._layout(wanted.left, k, m, dtype)
             self._result = self._layout(Matrix(-1, False, n, m * n), n, m, dtype)
-            self._algorithm = self._chosen()
+            self._algorithm = self._chosen(rank)
         self._scale, self._onto = c_float(wanted.scale), c_float(wanted.residual is not None)
 
     def __call__(self, *data: Data) -> None:
@@ -73,7 +75,7 @@ class Surrounded:
         with translated(f"[{queue.name}] multiplying"), queue.lock:
             queue.runtime.setDevice(queue.number)
             self.at([d.pointer for d in data])
-        queue.note(self, data)
+        queue.note(self, data, 1)
 
     def at(self, pointers: list[int]) -> None:
         """The same by addresses, with CuPy's own errors, on the device that is current."""
@@ -84,23 +86,22 @@ class Surrounded:
         self._do(
             "cublasLtMatmul", self._handle, self._description, byref(self._scale), c_void_p(right), self._first,
             c_void_p(left), self._second, byref(self._onto), c_void_p(onto), self._result, c_void_p(into), self._result,
-            byref(self._algorithm), c_void_p(self._blas.workspace), c_size_t(WORKSPACE),
+            byref(self._algorithm), c_void_p(self._blas.queue.workspace), c_size_t(WORKSPACE),
             c_void_p(self._blas.queue.pointer),
         )  # fmt: skip
 
-    def _chosen(self) -> Any:
-        """The algorithm that the library expects to be the fastest."""
+    def _chosen(self, rank: int) -> Any:
         preference = self._made("MatmulPreference")
         for attribute, value in ((_MOST_WORKSPACE, c_uint64(WORKSPACE)), (_SUMS, c_int32(_WIDE_SUMS))):
             self._set("MatmulPreference", preference, attribute, value)
-        found, count = _Found(), c_int()
+        found, count = (_Found * (rank + 1))(), c_int()
         status = _library().cublasLtMatmulAlgoGetHeuristic(
-            self._handle, self._description, self._first, self._second, self._result, self._result, preference, 1,
-            byref(found), byref(count),
+            self._handle, self._description, self._first, self._second, self._result, self._result, preference,
+            len(found), byref(found), byref(count),
         )  # fmt: skip
         if status or not count.value:
             raise CompileFailure(f"cuBLAS has no algorithm for {self._wanted}: status {status}")
-        return found.algorithm
+        return found[count.value - 1].algorithm
 
     def _layout(self, matrix: Matrix, rows: int, columns: int, dtype: DType) -> Any:
         """A matrix as the library sees it: `rows` and `columns` are those of the product's operand, columns first."""

@@ -47,11 +47,15 @@ class Machine:
         """Whether there is a product of the vendor's: never."""
         return False
 
+    def by_library(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """None."""
+        return {}
+
     def takes(self, product: Contraction) -> bool:
         """Whether there is one with what is around it: never."""
         return False
 
-    def multiplier(self, product: Contraction) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
         """What `takes` never promises."""
         raise Unsupported("no products of the vendor's")
 

@@ -1,0 +1,167 @@
+"""Recordings and their graphs, on the host's memory: launches are functions, and a graph runs them in any order that
+its lanes allow."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from ctypes import c_float
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from yosegi.codegen.dialect import Target
+from yosegi.devices.cuda.lanes import Turn
+from yosegi.devices.cuda.launch import Queue
+from yosegi.devices.cuda.memory import Data, Memory
+from yosegi.devices.cuda.replay import Replayed
+from yosegi.dtype import float32
+
+SHAPE = (8,)
+
+
+class Runtime:
+    """Memory, as CUDA's runtime hands it out."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Any] = {}
+        self.memGetInfo = lambda: (1 << 30, 1 << 30)
+        self.setDevice = lambda number: None
+
+    def mallocAsync(self, nbytes: int, stream: int) -> int:
+        block = np.full(nbytes, 255, np.uint8)
+        self._blocks[block.ctypes.data] = block
+        return int(block.ctypes.data)
+
+    def freeAsync(self, pointer: int, stream: int) -> None:
+        del self._blocks[pointer]
+
+
+class Graph:
+    """Launches that run in any order in which none overtakes what it waits for."""
+
+    def __init__(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn]) -> None:
+        self._launches = launches
+        self._turns = turns
+
+    def launch(self, stream: Any) -> None:
+        done: set[int] = set()
+        while len(done) < len(self._launches):
+            waiting = [n for n in range(len(self._launches)) if n not in done]
+            heads = {self._turns[n].lane: n for n in reversed(waiting)}
+            ready = [n for n in heads.values() if done.issuperset(self._turns[n].waits)]
+            chosen = random.choice(ready)
+            self._launches[chosen]()
+            done.add(chosen)
+
+
+class HostQueue(Queue):
+    """A queue whose launches run at once."""
+
+    def __init__(self) -> None:
+        runtime = Runtime()
+        cupy: Any = SimpleNamespace(cuda=SimpleNamespace(driver=None, runtime=runtime))
+        target = Target(width=4, group=256, cooperating=256, units=8, blocked=False)
+        programs: Any = None
+        super().__init__(cupy, SimpleNamespace(ptr=1), programs, Memory(runtime, 1, 0, "cuda:0"), 0, target)
+        self.graphs: list[Sequence[Turn]] = []
+
+    def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Graph:
+        self.graphs.append(turns)
+        return Graph(launches, turns)
+
+
+class Function:
+    """A launch: the last array is what the function makes of the others."""
+
+    def __init__(self, queue: Queue, function: Callable[..., Any]) -> None:
+        self._queue, self._function = queue, function
+
+    def __call__(self, *data: Data) -> Data:
+        made = self._queue.memory.new(SHAPE, float32)
+        self.at([*[d.pointer for d in data], made.pointer])
+        self._queue.note(self, (*data, made), 1)
+        return made
+
+    def at(self, pointers: list[int]) -> None:
+        *given, into = map(seen, pointers)
+        into[:] = self._function(*given)
+
+
+def seen(pointer: int) -> Any:
+    return np.ctypeslib.as_array((c_float * SHAPE[0]).from_address(pointer))
+
+
+@pytest.fixture
+def queue() -> HostQueue:
+    return HostQueue()
+
+
+def put(queue: HostQueue, value: float) -> Data:
+    data = queue.memory.new(SHAPE, float32)
+    seen(data.pointer)[:] = value
+    return data
+
+
+def branches(queue: HostQueue) -> Replayed:
+    """((x + 1) * (x + 2)) - (y + 3), with nothing kept that is not needed any more."""
+    one, two, three = (Function(queue, lambda a, n=n: a + n) for n in (1, 2, 3))
+    times, minus = Function(queue, lambda a, b: a * b), Function(queue, lambda a, b: a - b)
+    return Replayed(lambda x, y: (minus(times(one(x), two(x)), three(y)),), queue, "branches", 1)
+
+
+def expected(x: float, y: float) -> float:
+    return (x + 1) * (x + 2) - (y + 3)
+
+
+def test_branches_run_side_by_side(queue: HostQueue) -> None:
+    kernel = branches(queue)
+    x, y = put(queue, 5), put(queue, 7)
+    for _ in range(30):
+        (made,) = kernel(x, y)
+        np.testing.assert_array_equal(seen(made.pointer), expected(5, 7))
+    assert queue.graphs
+    assert {turn.lane for turn in queue.graphs[0]} == {0, 1, 2}
+
+
+def test_inputs_and_outputs_may_lie_elsewhere(queue: HostQueue) -> None:
+    kernel = branches(queue)
+    kept = [(kernel(put(queue, n), put(queue, 2 * n))[0], expected(n, 2 * n)) for n in range(20)]
+    for made, wanted in kept:
+        np.testing.assert_array_equal(seen(made.pointer), wanted)
+
+
+def test_a_tensor_given_twice_is_replayed_and_two_tensors_after_it_are_right(queue: HostQueue) -> None:
+    kernel = branches(queue)
+    x, y = put(queue, 5), put(queue, 7)
+    for _ in range(6):
+        np.testing.assert_array_equal(seen(kernel(x, x)[0].pointer), expected(5, 5))
+    assert len(queue.graphs) == 1
+    for first, second, wanted in [(x, y, expected(5, 7)), (y, x, expected(7, 5)), (y, y, expected(7, 7))] * 4:
+        np.testing.assert_array_equal(seen(kernel(first, second)[0].pointer), wanted)
+
+
+def test_nothing_is_recorded_before_the_kernel_has_settled(queue: HostQueue) -> None:
+    runs: list[int] = []
+    add = Function(queue, lambda a: a + len(runs))
+
+    def kernel(x: Data) -> tuple[Data, ...]:
+        if len(runs) < 5:
+            runs.append(1)
+        return (add(x),)
+
+    replayed = Replayed(kernel, queue, "settling", 5)
+    x = put(queue, 0)
+    values = [float(seen(replayed(x)[0].pointer)[0]) for _ in range(12)]
+    assert values == [1, 2, 3, 4] + [5] * 8
+
+
+def test_what_a_library_needs_on_the_way_is_counted_as_nobodys(queue: HostQueue) -> None:
+    before = queue.memory.statistics().in_use
+    first = queue.workspace
+    assert queue.workspace == first
+    queue.lane = 1
+    assert queue.workspace != first
+    assert queue.memory.statistics().in_use == before
