@@ -36,7 +36,7 @@ Strides = tuple[int, ...]
 class Window:
     """Places of a dimension that several axes lead to: those where windows stand, and those inside of a window.
 
-    Elements stand `spread` apart with zeros between, and there are zeros before the first and behind the last.
+    Elements stand `spread` apart. There are none between them, before the first and behind the last.
     """
 
     strides: Strides
