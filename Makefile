@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix regret bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix compile-cost regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -76,6 +76,10 @@ bench-twice: $(READY)
 # of PyTorch and MKL. make bench-matrix [SWEEP=--sweep] [MKL=<path of libmkl_rt.so>]
 bench-matrix: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/matrix_units.py matrix.json $(SWEEP) $(if $(MKL),--mkl $(MKL))
+
+# What compiling costs on the CPU: loops and products, in a process that has compiled nothing of the kind and in the next one.
+compile-cost: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/compile_cost.py
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }

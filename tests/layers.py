@@ -14,7 +14,7 @@ LAYERS = (
     "codegen.error_function", "codegen.builder", "codegen.matrix_unit", "codegen.dialect", "codegen.value",
     "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.words", "codegen.c", "codegen.access",
-    "codegen.llvm.ir", "codegen.llvm.integers", "codegen.llvm.number",
+    "codegen.llvm.ir", "codegen.llvm.integers", "codegen.llvm.number", "codegen.llvm.seldom",
     "codegen.llvm.exponential", "codegen.llvm.logarithm",
     "codegen.llvm.trigonometric", "codegen.llvm.inverse", "codegen.llvm.power", "codegen.llvm.algebraic",
     "codegen.llvm.error", "codegen.llvm.functions", "codegen.llvm.builder", "codegen.llvm.memory",

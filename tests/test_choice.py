@@ -365,6 +365,8 @@ def test_what_counts_as_the_same() -> None:
     assert disagreement([many + 1], [stray + 1], 1) is not None
     assert disagreement([np.array([1, 2])], [np.array([1, 3])], 1e9) is not None
     assert disagreement([np.float32(2)], [np.float32(2)], 1) is None
+    signalling = np.full(4, 0x7F800001, np.uint32).view(np.float32)
+    assert disagreement([np.ones(4, np.float32)], [signalling], 1) is not None  # and nothing warns
 
 
 def test_classes_of_sizes() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import yosegi as ys
 from fakes import FakeDevice, installed
+from native_code import needs_llvm
 from yosegi.errors import ArgumentError, PlanRefused
 
 RNG = np.random.default_rng(3)
@@ -51,6 +52,21 @@ def test_another_process_gives_the_same_bits(case: str, tmp_path: Path) -> None:
     own = [y.numpy() for y in f(*map(ys.asarray, arrays))]
     f.plans[0].save(tmp_path / "plan.json")
     for mine, theirs in zip(own, elsewhere(tmp_path, arrays, tmp_path / "plan.json"), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@needs_llvm
+def test_a_deterministic_plan_names_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yosegi.choice._fixed", {})
+    f, arrays = ys.jit(program), list(map(ys.asarray, (X, W, B)))
+    with ys.options(device="cpu"):
+        [y.numpy() for y in f(*arrays)]  # what was measured for the same work is not the plan's
+    with ys.options(device="cpu"), ys.deterministic():
+        own = [y.numpy() for y in f(*arrays)]
+        (plan,) = [p for p in f.plans if all(step.policy.is_fixed for step in p.steps)]
+        plan.save(tmp_path / "plan.json")
+    assert list(json.loads((tmp_path / "plan.json").read_text())["kernels"].values()) == ["generated"]
+    for mine, theirs in zip(own, elsewhere(tmp_path, [X, W, B], tmp_path / "plan.json"), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

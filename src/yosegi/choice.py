@@ -78,7 +78,10 @@ class Choices:
         """
         name = self._stored.name(kind)
         if current().deterministic:
-            return _first(candidates, trial)
+            chosen = _first(candidates, trial)
+            if chosen.verdict.winner is not None:
+                _fixed[name] = chosen.verdict.winner
+            return chosen
         with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
             known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
             refused: dict[str, str] = {}
@@ -155,12 +158,14 @@ class Choices:
 
 
 _decided: Final[dict[str, str]] = {}
+_fixed: Final[dict[str, str]] = {}
+"""The same in deterministic runs, which may have others for the same work."""
 _adopted: Final[dict[str, Verdict]] = {}
 
 
-def decisions() -> dict[str, str]:
-    """Who was chosen in this process, by the name of what for."""
-    return dict(_decided)
+def decisions(*, is_fixed: bool = False) -> dict[str, str]:
+    """Who was chosen in this process, by the name of what for: by measurement, or in deterministic runs."""
+    return dict(_fixed if is_fixed else _decided)
 
 
 def adopt(made: Mapping[str, str]) -> None:

@@ -78,7 +78,9 @@ def in_parts(region: Region) -> Region:
     args = [() if e in region.inputs else tuple([at[a] for a in region.graph.args[e]]) for e in entries]
     graph = simplify(expand(Graph(tuple(calls), tuple(args), tuple([at[o] for o in region.outputs])), ()))
     inputs = graph.inputs
-    nodes = tuple(n for n in range(len(graph.calls)) if n not in inputs)
+    shown = {*graph.outputs}
+    # Numbers of the graph's own are no work: as steps they would stand between ops that can be one kernel.
+    nodes = tuple(n for n in range(len(graph.calls)) if n in shown or (not is_constant(graph, n) and n not in inputs))
     return replace(region, graph=graph, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=inputs, outputs=graph.outputs)
 
 

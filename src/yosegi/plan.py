@@ -255,7 +255,8 @@ class Plan:
             step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
         self.become(self.steps)
         users = {step.device.name: step.device.identity for step in self.steps}
-        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, decisions()).write(path)
+        kernels = decisions(is_fixed=any(step.policy.is_fixed for step in self.steps))
+        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, kernels).write(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:

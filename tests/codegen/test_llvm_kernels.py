@@ -69,6 +69,17 @@ def test_loops_of_any_shape(shapes: list[tuple[int, ...]], dtype: DType, chunked
             same(got, expected, ulps=0)
 
 
+@given(
+    st.sampled_from([ys.float16, ys.float32, ys.float64, ys.complex64]), st.integers(2000, 9000), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_the_last_vector_of_a_long_row(dtype: DType, length: int, in_rows: bool, chunked: bool) -> None:
+    x, y = (ys.asarray(values((3, length)[not in_rows :], dtype, n)) for n in range(2))
+    factor = ys.asarray(values((3, 1)[not in_rows :], dtype, 2))
+    for got, expected in both((x - y) * factor, x + y, chunked=chunked):
+        close(got, expected, dtype)
+
+
 @st.composite
 def reductions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...] | None, bool]:
     shape = draw(SHAPES)

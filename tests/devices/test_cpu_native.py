@@ -23,13 +23,14 @@ from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always_native, both, groups_of, needs_llvm, region_of
 from samples import SAMPLES, calls
 from yosegi import store
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.compiler import Compiler, Machine, Part
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.ways import Ways
 from yosegi.errors import ArgumentError, CompileFailure
+from yosegi.expand import in_parts
 from yosegi.graph import capture
 from yosegi.op import REGISTRY
 from yosegi.trace import trace
@@ -229,6 +230,31 @@ def test_an_object_that_cannot_be_linked_is_compiled_again(tmp_path: Path, monke
     assert compiler._stored.get(name) not in (None, b"this is no object")
 
 
+def test_parts_that_are_wanted_together_are_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    machine = Machine.host()
+
+    def part(name: str) -> Part:
+        return Part(f"what {name} is", lambda: f"define void @{name}() {{ ret void }}", (name,))
+
+    def loaded(*names: str) -> Compiler:
+        compiler = Compiler(machine)
+        codes = compiler.load_all([part(name) for name in names])
+        assert all(code[name] for name, code in zip(names, codes, strict=True))
+        return compiler
+
+    first = loaded("one", "two")
+    assert (first.compiled, first.found) == (1, 0)
+    again = loaded("two", "one")
+    assert (again.compiled, again.found) == (0, 1)
+    more = loaded("two", "three")  # what is known stays where it is
+    assert (more.compiled, more.found) == (1, 1)
+    whole = max((tmp_path / "objects").iterdir(), key=lambda path: path.stat().st_size)
+    whole.unlink()
+    parts = loaded("one", "two", "three")  # of one object or the other, one is left
+    assert parts.compiled == 1
+
+
 def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     assert store.cache_folder() == tmp_path
@@ -416,6 +442,34 @@ def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> 
     powers = np.exp(2 * x - np.max(2 * x, axis=1, keepdims=True))
     np.testing.assert_allclose(kernel(x)[0], powers / powers.sum(axis=1, keepdims=True) + 1, rtol=1e-5)
     assert [name for name in kernel.__globals__ if name.startswith("xn")] == ["xn0"]
+
+
+def test_a_composite_in_parts_keeps_its_numbers_inside_a_kernel() -> None:
+    x = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    region, _ = region_of(ys.nn.gelu(ys.asarray(x) * 2))
+    assert [call.op.name for call in region.calls] == ["multiply", "gelu"]
+    kernel = native_function(in_parts(region), Ways(NATIVES, RESULTS))
+    assert [name for name in kernel.__globals__ if name.startswith(("xn", "xf"))] == ["xn0"]
+    np.testing.assert_allclose(kernel(x)[0], ys.nn.gelu(ys.asarray(x) * 2).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_loops_that_meet_in_an_op_are_one_kernel() -> None:
+    x, y, z = (ys.asarray(np.random.default_rng(n).uniform(0.1, 1, 3000).astype(np.float32)) for n in range(3))
+    chain = ys.exp(ys.sin(x)) * ys.log(y) + ys.tanh(z)
+    assert len(groups_of(chain)) == 1
+    for got, wanted in both(chain):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_loops_are_not_joined_across_what_reads_one_of_them() -> None:
+    x, y = (ys.asarray(np.random.default_rng(n).uniform(0.1, 1, (64, 64)).astype(np.float32)) for n in range(2))
+    grown = ys.exp(x)
+    sorted_too = ys.sort(grown) * ys.log(y) + grown
+    del grown  # nobody else holds it
+    assert groups_of(sorted_too) == [["exp"], ["sort"], ["log", "multiply", "add"]]
+    for got, wanted in both(sorted_too):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert groups_of(ys.tanh(x @ y) * ys.log(y)) == [["log"], ["matmul"], ["tanh", "multiply"]]
 
 
 def test_what_cannot_be_one_kernel_is_several() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ...dtype import float32, float64
-from ..value import Value
-from .number import Number, any_lane, fma, muladd, select
+from .number import Number, fma, muladd, select
+from .seldom import library, where_seldom
 
 _INFINITY: Final = float("inf")
 
@@ -35,11 +35,8 @@ def fmod(a: Number, b: Number) -> Number:
     rest = fma(-ratio.trunc(), by, size)  # exact, and by less than 0 where the ratio was rounded up
     rest = select(rest < 0.0, rest + by, rest)
     rest = select(size < by, size, rest).signed_as(a)
-    k = a.k
     is_far = (ratio >= 2.0 ** (24 if a.is_single else 53)) & (size < _INFINITY) & (by > 0.0)
-    with k.code.when(any_lane(is_far), [(k.type(a.dtype), rest.value.text)]) as branch:
-        branch.give(select(is_far, Number(k, k.lanewise("fmod", a.value, b.value)), rest).value.text)
-    return Number(k, Value(a.dtype, branch.values[0]))
+    return where_seldom(is_far, [rest], [a, b], library("fmod"), 1)[0]
 
 
 def nextafter(a: Number, b: Number) -> Number:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -214,23 +215,18 @@ class LlvmBuilder(Primitives):
             self.code.known[key] = made
         return replace(made, dtype=dtype, exact=False)
 
-    def lanewise(self, name: str, *operands: Value) -> Value:
-        """A function of the C library, called for each lane."""
+    def library(self, name: str, *operands: Value) -> Value:
+        """A function of the C library, on one lane."""
+        assert self.width == 1
         element = self.element(operands[0].dtype)
         called = f"{name}f" if element == "float" else name
-        types = [element] * len(operands)
-        kind = self.vector(element)
-        made = "poison"
-        for n in range(self.width):
-            texts = [self.lane(o, n).text for o in operands]
-            one = self.code.pure_call(element, called, types, texts)
-            made = one if self.width == 1 else self.code.pure(f"insertelement {kind} {made}, {element} {one}, i64 {n}")
-        return Value(operands[0].dtype, made)
+        texts = [o.text for o in operands]
+        return Value(operands[0].dtype, self.code.pure_call(element, called, [element] * len(texts), texts))
 
     def looked_up(self, name: str, numbers: Sequence[float], index: Value) -> Value:
         """Doubles from a table of constants."""
         if name not in self.code.module.tables:
-            self.code.module.table(name, "double", [spelled(np.float64(n)) for n in numbers])
+            self.code.module.table(name, "double", _doubles(tuple(numbers)))
         at = self.code.pure(f"getelementptr double, ptr @{name}, {self.type(index.dtype)} {index.text}")
         if self.width == 1:
             return self.value(float64, f"load double, ptr {at}")
@@ -252,6 +248,12 @@ class LlvmBuilder(Primitives):
         with self.code.loop(0, times, carried=list(zip(kinds, parts(values), strict=True))) as loop:
             loop.carry(*parts(body(*values_of(loop.values))))
         return values_of(loop.values)
+
+
+@cache
+def _doubles(numbers: tuple[float, ...]) -> list[str]:
+    """The doubles of a table as LLVM writes them."""
+    return [spelled(np.float64(n)) for n in numbers]
 
 
 def spelled(number: Any) -> str:

@@ -15,7 +15,7 @@ from math import prod
 from typing import Final
 
 from ...dtype import bool_
-from ...fuse import is_constant
+from ...fuse import is_constant, multiplies
 from ...graph import Graph
 from ...node import Call, Shape
 from .folding import FOLDED, PLACED, RUNNING
@@ -213,7 +213,7 @@ def _begun(graph: Graph, entry: int) -> _Growing | None:
 
 def grouped(graph: Graph, nodes: Sequence[int], outputs: Iterable[int]) -> list[Group | int]:
     """Some entries of a graph as groups, and entries that are on their own, in an order in which they can run."""
-    made: list[_Growing | int] = []
+    made: list[_Growing | int | None] = []
     home: dict[int, int] = {}
     for entry in nodes:
         args = graph.args[entry]
@@ -224,17 +224,48 @@ def grouped(graph: Graph, nodes: Sequence[int], outputs: Iterable[int]) -> list[
             found = len(made)
             made.append(_begun(graph, entry) or entry)
         home[entry] = found
+    _join(graph, made, home)
     shown = set(outputs)
     readers: dict[int, set[int]] = {}
     for entry, at in home.items():
         for a in graph.args[entry]:
             readers.setdefault(a, set()).add(at)
-    return [g if isinstance(g, int) else _finished(g, n, readers, shown) for n, g in enumerate(made)]
+    parts = ((n, g) for n, g in enumerate(made) if g is not None)
+    return [g if isinstance(g, int) else _finished(g, n, readers, shown) for n, g in parts]
 
 
-def _fits(group: _Growing | int, entry: int, feeds: bool) -> bool:
+def _join(graph: Graph, made: list[_Growing | int | None], home: dict[int, int]) -> None:
+    """Put plain loops into those that they feed: an op that reads values of several loops has joined only the last.
+
+    Loops that read products stay apart: they may be fused with those.
+    """
+
+    def plain(number: int) -> _Growing | None:
+        group = made[number]
+        if not isinstance(group, _Growing) or group.axes is not None:
+            return None
+        return None if any(multiplies(graph.calls[a]) for a in group.reads) else group
+
+    def is_read_before(group: _Growing, first: int, last: int) -> bool:
+        parts = [[part] if isinstance(part, int) else part.nodes for part in made[first:last] if part is not None]
+        return any(a in group.passes for nodes in parts for n in nodes for a in graph.args[n])
+
+    for last in range(len(made)):
+        later = plain(last)
+        feeding = sorted({home[a] for a in later.reads if a in home}, reverse=True) if later is not None else []
+        for first in feeding:
+            group = plain(first)
+            if later is None or group is None or group.space != later.space or is_read_before(group, first + 1, last):
+                continue
+            joined = _Growing(graph, later.space)
+            if all(joined.takes(entry) for entry in sorted([*group.nodes, *later.nodes])):
+                made[first], made[last], later = None, joined, joined
+                home.update(dict.fromkeys(group.nodes, last))
+
+
+def _fits(group: _Growing | int | None, entry: int, feeds: bool) -> bool:
     """Whether a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
-    if isinstance(group, int):
+    if not isinstance(group, _Growing):
         return False
     shares = feeds or any(a in group.reads and group.graph.calls[a].spec.size > 1 for a in group.graph.args[entry])
     return shares and group.takes(entry)

@@ -1,14 +1,14 @@
 """The threads' part of a product with bfloat16 numbers inside: packing operands, and adding up blocks.
 
 Each thread has a slot of memory for sums that are under way. It takes units until none is left, so that one that
-comes late takes fewer.
+comes late takes fewer; two threads begin at opposite ends.
 """
 
 from __future__ import annotations
 
 from ...dtype import DType, float32
 from .half_words import LINE, HalfProduct, Job, split
-from .integers import add, ceil_div, choice, least, mul, shifted, sub, word
+from .integers import add, ceil_div, choice, div, least, mul, shifted, sub, word
 from .ir import Module
 from .units import BLOCK, BLOCK_ROW, LINES, PANEL, STEP, TILE, Unit, configure, release, step_bytes
 
@@ -16,20 +16,24 @@ from .units import BLOCK, BLOCK_ROW, LINES, PANEL, STEP, TILE, Unit, configure, 
 
 
 def write_packing(module: Module, product: HalfProduct) -> None:
-    """`packing`: a unit is a stretch of some lines, of the right operand first, then of the left."""
+    """`packing`: a unit is a stretch of some lines. Those of the right operand lie in the middle, between the first and
+    the last of the left one: a thread packs what it will read."""
     job = Job(module, "packing")
     code = job.code
     units, units_b = job.told("units", "units_b")
     operands = [_Operand(job, name, product) for name in ("a", "b")]
-    with code.loop(0, units, carried=[("i64", job.next())]) as turn:
+    before = div(code, sub(code, units, units_b), "2")
+    with code.loop(0, units, carried=[("i64", job.next(units))]) as turn:
         unit = turn.values[0]
         with code.when(code.let(f"icmp slt i64 {unit}, {units}"), [("i64", unit)]) as branch:
-            is_right = code.let(f"icmp slt i64 {unit}, {units_b}")
+            past = sub(code, unit, before)
+            is_right = code.let(f"icmp ult i64 {past}, {units_b}")
             with code.when(is_right):
-                operands[1].pack(unit)
+                operands[1].pack(past)
             with code.when(code.let(f"xor i1 {is_right}, true")):
-                operands[0].pack(sub(code, unit, units_b))
-            branch.give(job.next())
+                is_first = code.let(f"icmp slt i64 {past}, 0")
+                operands[0].pack(choice(code, is_first, unit, sub(code, unit, units_b)))
+            branch.give(job.next(units))
         turn.carry(branch.values[0])
     code.ret()
 
@@ -100,13 +104,13 @@ def write_products(module: Module, product: HalfProduct, unit: Unit) -> None:
     tall, wide = job.planned("tall", "wide")
     writer = _Unit(job, product)
     down, across = (ceil_div(code, ceil_div(code, n, PANEL), size) for n, size in ((rows, tall), (columns, wide)))
-    with code.loop(0, units, carried=[("i64", job.next())]) as turn:
+    with code.loop(0, units, carried=[("i64", job.next(units))]) as turn:
         number = turn.values[0]
         with code.when(code.let(f"icmp slt i64 {number}, {units}"), [("i64", number)]) as branch:
             matrix, rest = split(code, number, mul(code, down, across))
             i, j = split(code, rest, across)
             writer.write(matrix, mul(code, i, tall), mul(code, j, wide))
-            branch.give(job.next())
+            branch.give(job.next(units))
         turn.carry(branch.values[0])
     if unit is Unit.TILES:
         release(code)

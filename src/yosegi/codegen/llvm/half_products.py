@@ -16,7 +16,7 @@ from .entry import BEFORE_ARRAYS, PARAMETERS
 from .epilogues import write_finish
 from .half_jobs import write_packing, write_products
 from .half_packing import write_packs
-from .half_words import BEFORE_JOB, JOB, LINE, PLAN, HalfProduct
+from .half_words import BEFORE_JOB, COUNTERS, JOB, LINE, PLAN, HalfProduct
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub, word
 from .ir import Module
 from .nest import Target
@@ -84,7 +84,7 @@ class _Driver:
     def spread(self, name: str) -> None:
         """Have the units of a job done, by all threads if there is a pool."""
         code, p = self.code, self.p
-        code.do(f"store i64 0, ptr {self.job}")
+        code.do(f"store [{COUNTERS} x i64] zeroinitializer, ptr {self.job}")
         alone = code.let(f"icmp eq i64 {p['pool']}, 0")
         with code.when(alone):
             code.do(f"call void @{name}(ptr {self.job}, i64 0, i64 1)")

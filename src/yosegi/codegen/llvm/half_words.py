@@ -8,7 +8,7 @@ from typing import Final
 from ...dtype import DType, float32
 from .entry import PARAMETERS
 from .half_packing import Elementwise
-from .integers import div, mul, shifted, sub, word
+from .integers import choice, div, mul, shifted, sub, word
 from .ir import Function, Module
 from .product import Side
 
@@ -25,7 +25,9 @@ JOB: Final = (
 """What the threads are told, after the addresses of the plan and of the batches' offsets."""
 BEFORE_JOB: Final = 2
 LINE: Final = 64
-"""Bytes of a cache line: the counter of units has one of its own, before all else."""
+"""Bytes of a cache line: the counters of units have one of their own, before all else."""
+COUNTERS: Final = 3
+"""Words of units that are taken: of all, of those from the first on, and of those from the last on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,21 @@ class Job:
         """The bytes from one row of an operand of the epilogue to the next."""
         return word(self.code, self.plan, len(PLAN) + n)
 
-    def next(self) -> str:
-        """A unit that nobody else has."""
-        return self.code.let("atomicrmw add ptr %arguments, i64 1 monotonic")
+    def next(self, units: str) -> str:
+        """A unit that nobody else has; how many there are, if there is none left.
+
+        Half of the threads begin at one end, half at the other, so that two of them find in their caches what they
+        had the last time.
+        """
+        code = self.code
+        number = code.let("atomicrmw add ptr %arguments, i64 1 monotonic")
+        is_left = code.let(f"icmp slt i64 {number}, {units}")
+        is_last = code.let("trunc i64 %low to i1")
+        end = shifted(code, "%arguments", choice(code, is_last, "16", "8"))
+        count = code.let(f"zext i1 {is_left} to i64")  # of those that find nothing left nobody is counted
+        place = code.let(f"atomicrmw add ptr {end}, i64 {count} monotonic")
+        back = sub(code, sub(code, units, "1"), place)
+        return choice(code, is_left, choice(code, is_last, back, place), units)
 
 
 def split(code: Function, index: str, size: str) -> tuple[str, str]:

@@ -85,7 +85,9 @@ class Function:
         self.module = module
         self.name = name
         signature = ", ".join(f"{t} %{n}" for t, n in parameters)
-        self.lines = [f"define {returns} @{name}({signature}) #0 {{", "entry:"]
+        self._head = f"define {returns} @{name}({signature}) #0 {{"
+        self._slots: list[str] = []
+        self.lines: list[str] = []
         self.block = "entry"
         """The label of the block that is being written."""
         self.known: dict[Any, Any] = {}
@@ -108,6 +110,12 @@ class Function:
         name: str | None = self.known.get(instruction)
         if name is None:
             name = self.known[instruction] = self.let(instruction)
+        return name
+
+    def slot(self, kind: str) -> str:
+        """The address of memory for one value of a type, the same for the whole of a call."""
+        name = f"%{self.fresh()}"
+        self._slots.append(f"  {name} = alloca {kind}")
         return name
 
     def do(self, instruction: str) -> None:
@@ -201,4 +209,4 @@ class Function:
 
     def text(self) -> str:
         """The function."""
-        return "\n".join([*self.lines, "}"])
+        return "\n".join([self._head, "entry:", *self._slots, *self.lines, "}"])

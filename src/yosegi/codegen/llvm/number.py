@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...dtype import DType, bool_, float32, float64, uint32, uint64
+from ...dtype import DType, float32, float64, uint32, uint64
 from ..value import Value
 
 if TYPE_CHECKING:
@@ -179,12 +179,3 @@ def within(x: Number, low: float, high: float) -> Number:
 def at_most(x: Number, high: float) -> Number:
     """The number, no more than another; NaN stays NaN."""
     return select(x > high, high, x)
-
-
-def any_lane(condition: Number) -> str:
-    """An i1: whether a truth value holds in some lane."""
-    k = condition.k
-    if k.width == 1:
-        return condition.value.text
-    kind = k.type(bool_)
-    return k.code.pure_call("i1", f"llvm.vector.reduce.or.v{k.width}i1", [kind], [condition.value.text])

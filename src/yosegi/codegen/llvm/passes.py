@@ -15,6 +15,7 @@ import numpy as np
 
 from ...dtype import DType, float32
 from ...fuse import is_constant
+from ...node import Call
 from ...reference import bind
 from ..value import Value
 from .builder import LlvmBuilder
@@ -34,6 +35,11 @@ _ROOM: Final = 1 << 18
 
 Read = Callable[[int, int], Value]
 """The operand that an op reads: `read(op, entry)`."""
+
+
+def is_dear(call: Call) -> bool:
+    """Whether an elementwise op is many instructions."""
+    return call.op.scalar is not None and call.op.name not in _CHEAP
 
 
 class Passes:

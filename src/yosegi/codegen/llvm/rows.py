@@ -17,8 +17,8 @@ from .ir import Module
 from .lanes import like, texts, types
 from .memory import load, store
 from .nest import Frame, Nest, Operand, Strides, Target, lanes, operands_of, power_below
-from .passes import Passes
-from .walk import Course, Ground, Walk
+from .passes import Passes, is_dear
+from .walk import LONG, Course, Ground, Walk
 
 _UNIT: Final = 4096
 """Elements of a row of a plain loop that are one unit of work, about, if the row is much longer."""
@@ -27,6 +27,8 @@ _GRAIN: Final = 512
 _TILE: Final = (16, 128)
 """A unit where an array is read across: so many indices of the dimension along which its elements are side by side, and
 so many along the vectors. A line of a cache is used up before it is gone."""
+_MOST_VECTORS: Final = 4
+"""Vectors that are worked on together."""
 _SLICE: Final = 16384
 """Elements that are worth a slice of their own."""
 _MOST_UNITS: Final = 64
@@ -68,7 +70,9 @@ class _Writer:
         self.reducing = bool(group.axes)
         one = lanes(target, [s.dtype for c in calls for s in (*c.inputs, *c.outputs)])
         single = any(runs(c) for c in calls) or any(s not in (0, 1, -1) for s in nest.vector.strides)
-        wide = min(one * (1 if single else _unrolled(len(calls))), power_below(nest.vector.size))
+        twice = self.reducing or streams or nest.vector.size < LONG * _MOST_VECTORS * one
+        vectors = 1 if single else _unrolled(len(calls), sum(map(is_dear, calls)), twice=twice)
+        wide = min(one * vectors, power_below(nest.vector.size))
         across = self.reducing and not nest.vector.reduced
         self.passes = passes = Passes(group, wide if across else 1)
         self.course = Course(
@@ -277,6 +281,7 @@ class _Partials:
         return made
 
 
-def _unrolled(ops: int) -> int:
-    """Vectors that are worked on together, to hide how long an instruction takes; fewer if registers would run out."""
-    return 4 if ops <= 24 else 2
+def _unrolled(ops: int, dear: int, *, twice: bool) -> int:
+    """Vectors that are worked on together, to hide how long an instruction takes; fewer if registers would run out, or
+    if long functions are to be compiled `twice`, for the vectors that are left."""
+    return _MOST_VECTORS if ops <= 24 and not (twice and dear > 2) else 2

@@ -60,13 +60,18 @@ def tile_shape(target: Target, dtype: DType) -> TileShape:
     return TileShape((target.registers - vectors - 2) // vectors, vectors, target.vector_bytes // dtype.itemsize)
 
 
+def tile_name(rows: int, vectors: int) -> str:
+    """What the function of one size of tile is called."""
+    return f"tile_{rows}_{vectors}"
+
+
 def tile_source(target: Target, dtype: DType, rows: int, vectors: int) -> str:
-    """The module of one size of tile: `tile(a, a_row, a_step, b, b_step, steps, before, before_row, out, out_row)`.
+    """The module of one size of tile: `tile_…(a, a_row, a_step, b, b_step, steps, before, before_row, out, out_row)`.
 
     The sums of a tile, added to what is at `before`, go to `out`; that may be the same. The strides are in bytes.
     """
     module = Module()
-    code = module.function("tile", PARAMETERS)
+    code = module.function(tile_name(rows, vectors), PARAMETERS)
     k = LlvmBuilder(code, target.vector_bytes // dtype.itemsize)
     kind, size = k.type(dtype), target.vector_bytes
     offsets = Multiples(code, "%a_row", rows)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...dtype import float32, float64, uint32
-from ..value import Value
-from .number import Number, any_lane, fma, muladd, polynomial, select
+from .number import Number, fma, muladd, polynomial, select
+from .seldom import library, where_seldom
 
 _TWO_OVER_PI: Final = 0.6366197723675814
 _HALF_PI: Final = 1.5707963267948966
@@ -59,6 +59,8 @@ _DOUBLE: Final = _Format(
          -2.378477865677362e-05, 9.687096981888e-06),  # 2**-59.5
 )  # fmt: skip
 
+_LOOKED_UP: Final = 8
+"""Lanes that are looked up at a time."""
 _FIRST: Final = 127 + 16
 """The exponent, biased, of the first floats that are looked up."""
 _DIGITS: Final = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561
@@ -104,11 +106,7 @@ def _reduced(size: Number) -> tuple[Number, Number, Number]:
         rest = muladd(n, -f.half_pi[2], rest)
         made = r, rest, total.bits()
         if size.is_single:
-            is_far = _is_far(size)
-            with k.code.when(any_lane(is_far), [(k.type(v.dtype), v.value.text) for v in made]) as branch:
-                far = zip(_looked_up(size), made, strict=True)
-                branch.give(*[select(is_far, there, here).value.text for there, here in far])
-            r, rest, turns = (Number(k, Value(v.dtype, t)) for v, t in zip(made, branch.values, strict=True))
+            r, rest, turns = where_seldom(_is_far(size), made, [size], _looked_up, _LOOKED_UP)
             made = r, rest, turns
         k.code.known[key] = made
     known: tuple[Number, Number, Number] = k.code.known[key]
@@ -159,10 +157,7 @@ def _anywhere(name: str, x: Number, near: Number) -> Number:
     """A function whose value is known near 0, everywhere."""
     if x.is_single:
         return near
-    k, is_far = x.k, _is_far(abs(x))
-    with k.code.when(any_lane(is_far), [(k.type(float64), near.value.text)]) as branch:
-        branch.give(select(is_far, Number(k, k.lanewise(name, x.value)), near).value.text)
-    return Number(k, Value(float64, branch.values[0]))
+    return where_seldom(_is_far(abs(x)), [near], [x], library(name), 1)[0]
 
 
 def sin(x: Number) -> Number:

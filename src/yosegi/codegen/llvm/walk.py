@@ -28,6 +28,8 @@ from .passes import Passes
 
 _AHEAD: Final = 4096
 """Bytes: a page, at whose end processors stop to look ahead by themselves."""
+LONG: Final = 32
+"""Steps from which it does not matter how many elements the last one computes again."""
 _BLOCK: Final = 64
 """Steps after which a sum begins anew."""
 
@@ -229,7 +231,7 @@ class Pass:
         return self._loop(bounds, 1, course.nest.dims[course.loops[level]].size, carried, body)
 
     def _vectors(self, bases: Sequence[str], scratch: str, place: str, carried: _Carried) -> _Carried:
-        """The dimension of the vectors: wide ones, then narrow ones."""
+        """The dimension of the vectors: whole wide ones, then what is left."""
         course, walk, frame = self.course, self.walk, self.frame
         start, end = walk.span or ("0", walk.ground.length)
         whole = self.code.pure(f"and i64 {frame.sub(end, start)}, {-course.wide}")
@@ -248,6 +250,18 @@ class Pass:
             return self._step(k, n, here, frame.add(scratch, at), where, given, fixed, had, streams=not last)
 
         fixed = self._fixed(self.builders[0], bases)
+        if trips >= LONG and not (self.foldings or self.running or course.streams):
+            # What is left is a wide vector, too, by the same code: a second copy would take as long to compile.
+            left = self.code.pure(f"icmp slt i64 {middle}, {end}")
+            with self.code.loop(0, frame.add("1", self.code.pure(f"zext i1 {left} to i64"))) as turn:
+                first = self.code.pure(f"icmp eq i64 {turn.index}, 0")
+                low, high = (
+                    self.code.pure(f"select i1 {first}, i64 {usual}, i64 {last}")
+                    for usual, last in ((start, frame.sub(end, str(course.wide))), (middle, end))
+                )
+                self._loop((low, high), course.wide, trips, carried, lambda i, c: body(0, i, c, fixed, last=False))
+                turn.carry()
+            return carried
         carried = self._loop((start, middle), course.wide, trips, carried,
                              lambda i, c: body(0, i, c, fixed, last=False))  # fmt: skip
         n = len(self.builders) - 1

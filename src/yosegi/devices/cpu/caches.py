@@ -39,5 +39,5 @@ def _told(folder: str) -> dict[int, int]:
 
 
 def _line(path: str) -> str:
-    with open(path, encoding="ascii") as file:
+    with open(path, encoding="utf-8") as file:
         return file.readline().strip()

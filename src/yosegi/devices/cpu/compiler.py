@@ -7,6 +7,7 @@ nothing. llvmlite is loaded when the first kernel is wanted, not before.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from ...codegen.llvm.nest import Target
 from ...errors import CompileFailure
 from ...store import Programs
 
+_PART: Final = b"part of "
+"""How a file begins that is no object but says which one it is a part of."""
 _WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 """The features without which 512-bit vectors cannot do all that kernels ask of them."""
 
@@ -143,6 +146,17 @@ class Code:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A module, of several that are wanted together."""
+
+    words: str
+    """What tells it from any other."""
+    write: Callable[[], str]
+    functions: tuple[str, ...]
+    """Those that are wanted of it; all its functions have names of their own among the parts."""
+
+
 class Compiler:
     """Makes code for one machine. Counts what it compiled and what it found on disk."""
 
@@ -176,22 +190,39 @@ class Compiler:
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
         """The code of a module, with the addresses of some of its functions. Raises `CompileFailure`."""
-        return self.load_by(source, lambda: source, functions)
+        return self.load_all([Part(source, lambda: source, tuple(functions))])[0]
 
-    def load_by(self, words: str, write: Callable[[], str], functions: Sequence[str]) -> Code:
-        """The same for a module that is told by words; it is written only if its object is not known."""
-        name = self.name(words)
-        code = self.known(name, functions)
-        if code is None:
-            source = write()
+    def load_all(self, parts: Sequence[Part]) -> list[Code]:
+        """The same for modules that are told by words. Those that are not known are written, and compiled as one: that
+        is faster, and so is loading them later."""
+        names = [self.name(part.words) for part in parts]
+        codes = [self.known(name, part.functions) for name, part in zip(names, parts, strict=True)]
+        unknown = [n for n, code in enumerate(codes) if code is None]
+        if unknown:
+            sources = [parts[n].write() for n in unknown]
+            functions = [f for n in unknown for f in parts[n].functions]
             with self._lock:
                 start = perf_counter()
-                made = self.emit(source)
-                code = self._loaded[name] = self._linked(made, functions)
+                made = self.emit(*sources)
+                code = self._linked(made, functions)
                 self.compiled += 1
-                self._stored.put(name, made)
+                self._keep([names[n] for n in unknown], made, code, functions)
                 self.seconds += perf_counter() - start
-        return code
+            codes = [code if found is None else found for found in codes]
+        return [code for code in codes if code is not None]
+
+    def _keep(self, names: Sequence[str], made: bytes, code: Code, functions: Sequence[str]) -> None:
+        """Here and on disk; of parts that are one object, each has a file that says which one."""
+        for name in names:
+            self._loaded[name] = code
+        if len(names) == 1:
+            self._stored.put(names[0], made)
+            return
+        whole = self.name("\n".join(names))
+        self._loaded[whole] = code
+        self._stored.put(whole, made)
+        for name in names:
+            self._stored.put(name, _PART + json.dumps([whole, functions]).encode())
 
     def known(self, name: str, functions: Sequence[str]) -> Code | None:
         """The code of an object that was compiled before, by this process or another."""
@@ -202,23 +233,42 @@ class Compiler:
             if code is not None:
                 return code
             start = perf_counter()
-            stored = self._stored.get(name)
-            if stored is None:
-                return None
-            try:
-                code = self._loaded[name] = self._linked(stored, functions)
-            except CompileFailure:
-                self._stored.reject(name)
-                return None
-            self.found += 1
-            self.seconds += perf_counter() - start
+            code = self._found(name, functions)
+            if code is not None:
+                self._loaded[name] = code
+                self.seconds += perf_counter() - start
             return code
 
-    def emit(self, source: str) -> bytes:
-        """The object of a module. Raises `CompileFailure` with what LLVM says."""
+    def _found(self, name: str, functions: Sequence[str]) -> Code | None:
+        """The code of an object on disk, or of the one that it is a part of. What is of no use is moved out of the
+        way."""
+        stored = self._stored.get(name)
+        if stored is None:
+            return None
+        if stored.startswith(_PART):
+            whole, names = json.loads(stored.removeprefix(_PART))
+            code = self._loaded.get(whole) or self._found(whole, names)
+            if code is None:
+                self._stored.reject(name)
+            else:
+                self._loaded[whole] = code
+            return code
         try:
-            module = _llvm().parse_assembly(source)
+            code = self._linked(stored, functions)
+        except CompileFailure:
+            self._stored.reject(name)
+            return None
+        self.found += 1
+        return code
+
+    def emit(self, *sources: str) -> bytes:
+        """The object of some modules. Raises `CompileFailure` with what LLVM says."""
+        try:
+            module, *others = map(_llvm().parse_assembly, sources)
             module.verify()
+            for other in others:
+                other.verify()
+                module.link_in(other)
             return bytes(self._emitter.emit_object(module))
         except RuntimeError as error:
             raise CompileFailure(f"LLVM: {error}") from error

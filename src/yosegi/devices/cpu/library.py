@@ -12,9 +12,9 @@ from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.tiles import LINE
-from ...dtype import DType, float32
+from ...dtype import DType
 from .blas import Blas
-from .compiler import Code
+from .compiler import Part
 from .matrices import Arrays, Laid, laid
 from .native import ALIGNED
 from .products import Bound, Objects
@@ -54,19 +54,20 @@ class Library:
             return None
         threads = threads or self._runtime.threads
         plan, slot = self._cut(product, sizes, threads)
-        parts: dict[str, Code] = {}
+        parts = {"library": self._part(product.dtype)}
         if product.before is not None:
             parts["lines"] = self._objects.lines(product)
         if product.after is not None:
             parts["finish"] = self._objects.finish(product)
-        code = self._code(product.dtype)
-        plan |= {name: found[name] for name, found in parts.items()} | {
+        codes = self._objects.made(parts)
+        plan |= {name: codes[name][name] for name in ("lines", "finish") if name in parts} | {
             "multiply": self._blas.multiply[product.dtype], "guard": self._blas.guard,
             "get_threads": self._blas.get_threads, "set_threads": self._blas.set_threads,
             "turned_a": left[0], "row_a": left[1], "turned_b": right[0], "row_b": right[1],
             "apply": self._blas.apply[product.dtype] if sizes.n == 1 else 0,
         } | turned  # fmt: skip
-        call = self._objects.call(product, where, plan, [], code["kernel"], [code, *parts.values()], needs, fallback)
+        kernel, needed = codes["library"]["kernel"], list(codes.values())
+        call = self._objects.call(product, where, plan, [], kernel, needed, needs, fallback)
         return Bound(call, LINE + slot * (threads * _SHARES if plan["by_batch"] else 1))
 
     def _cut(self, product: Product, sizes: Sizes, threads: int) -> tuple[dict[str, int], int]:
@@ -87,9 +88,9 @@ class Library:
         return plan, slot
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Have the library compute on the thread that calls it."""
-        code = self._code(float32)
+    def held(self, dtype: DType) -> Iterator[None]:
+        """Have the library compute on the thread that calls it; by the code for products of a dtype."""
+        code = self._objects.made({"library": self._part(dtype)})["library"]
         words = self._blas.guard, self._blas.get_threads, self._blas.set_threads
         _HOLD(code["hold"])(*words)
         try:
@@ -97,9 +98,9 @@ class Library:
         finally:
             _HOLD(code["release"])(*words)
 
-    def _code(self, dtype: DType) -> Code:
+    def _part(self, dtype: DType) -> Part:
         target, long = self._objects.target, self._blas.long
-        return self._objects.made(
+        return self._objects.part(
             ("library", dtype.name, long), lambda: library_source(target, dtype, long=long), "kernel", "hold", "release"
         )
 

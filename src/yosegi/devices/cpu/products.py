@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,10 +15,10 @@ from ...codegen.llvm.packing import lie_of, panel_source
 from ...codegen.llvm.product import PLAN, Product, Stage, Words
 from ...codegen.llvm.products import product_source
 from ...codegen.llvm.signature import writers
-from ...codegen.llvm.tiles import TileShape, tile_shape, tile_source
+from ...codegen.llvm.tiles import TileShape, tile_name, tile_shape, tile_source
 from ...dtype import DType
 from .caches import caches
-from .compiler import Code
+from .compiler import Code, Part
 from .matrices import Arrays, Laid, laid
 from .native import ALIGNED, Call, Runtime
 
@@ -45,26 +45,31 @@ class Objects:
         self.runtime = runtime
         self.target: Target = runtime.compiler.machine.target
 
-    def made(self, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Code:
-        """An object by the words that tell it from any other. Raises `CompileFailure`."""
-        return self.runtime.compiler.load_by(f"{writers()}\n{words}", write, functions)
+    def part(self, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Part:
+        """A part of a kernel, by the words that tell it from any other."""
+        return Part(f"{writers()}\n{words}", write, functions)
 
-    def lines(self, product: Product) -> Code:
+    def made(self, parts: Mapping[Any, Part]) -> dict[Any, Code]:
+        """The code of some parts. Raises `CompileFailure`."""
+        return dict(zip(parts, self.runtime.compiler.load_all(list(parts.values())), strict=True))
+
+    def lines(self, product: Product) -> Part:
         """What copies a left operand."""
         return self._stage(product, product.before, lambda: lines_source(product, self.target), "lines")
 
-    def finish(self, product: Product) -> Code:
+    def finish(self, product: Product) -> Part:
         """What takes sums to the outputs."""
         return self._stage(product, product.after, lambda: finish_source(product, self.target), "finish")
 
-    def _stage(self, product: Product, stage: Stage | None, write: Callable[[], str], function: str) -> Code:
+    def _stage(self, product: Product, stage: Stage | None, write: Callable[[], str], function: str) -> Part:
         words = "nothing"
         if stage is not None:
             if stage.words is None:
-                return self.runtime.compiler.load(write(), (function,))
+                source = write()
+                return Part(source, lambda: source, (function,))
             words = f"{stage.words}\n{[side.along for side in stage.sides]}"
         places = len(product.fed), [dtype.name for dtype in product.results]
-        return self.made((function, product.dtype.name, words, *places), write, function)
+        return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(
         self, product: Product, where: Laid, plan: dict[str, int], more: list[int], kernel: int, codes: list[Code],
@@ -110,19 +115,22 @@ class Products:
         sizes, dtype, shape = where.sizes, product.dtype, self.shape(product.dtype)
         made = cut(product, shape, sizes, caches(), threads or self._runtime.threads, kept=kept)
         heights, widths = _shares(sizes.m, shape.rows), _shares(-(-sizes.n // shape.lanes), shape.vectors)
-        tiles = {shape.number(h, w): self._tile(dtype, h, w) for h in heights for w in widths}
-        parts: dict[str, Code] = {}
+        sizes_of_tiles = [(h, w) for h in heights for w in widths]
+        parts: dict[Any, Part] = {"order": self._order(dtype)} | {s: self._tile(dtype, *s) for s in sizes_of_tiles}
         if product.after is not None or sizes.n % shape.lanes:
             parts["finish"] = self._objects.finish(product)
         if made.copies_b or sizes.n % shape.lanes:
             parts["panel"] = self._panel(dtype, sizes, made)
         if made.copies_a:
             parts["lines"] = self._objects.lines(product)
-        order = self._order(dtype)
-        plan = self._plan(made, kept=kept) | {name: code[name] for name, code in parts.items()}
-        addresses = [tiles[n]["tile"] if n in tiles else 0 for n in range(shape.count)]
-        codes = [order, *tiles.values(), *parts.values()]
-        call = self._objects.call(product, where, plan, addresses, order["kernel"], codes, needs, fallback)
+        codes = self._objects.made(parts)
+        stages = [name for name in ("finish", "panel", "lines") if name in parts]
+        plan = self._plan(made, kept=kept) | {name: codes[name][name] for name in stages}
+        addresses = [0] * shape.count
+        for size in sizes_of_tiles:
+            addresses[shape.number(*size)] = codes[size][tile_name(*size)]
+        kernel, needed = codes["order"]["kernel"], list(codes.values())
+        call = self._objects.call(product, where, plan, addresses, kernel, needed, needs, fallback)
         return Bound(call, made.workspace)
 
     def packed(self, product: Product, right: Any) -> Any:
@@ -131,7 +139,8 @@ class Products:
         shape = self.shape(product.dtype)
         sizes = Sizes(1, 0, n, k, 0, 0, *right.strides)
         made = cut(product, shape, sizes, caches(), 1)
-        panel, order = self._panel(product.dtype, sizes, made), self._order(product.dtype)
+        parts = {"panel": self._panel(product.dtype, sizes, made), "order": self._order(product.dtype)}
+        panel, order = self._objects.made(parts).values()
         plan = self._plan(made, kept=False) | {
             "n": n,
             "k": k,
@@ -153,24 +162,23 @@ class Products:
             "kept_b": int(kept), "slots": made.slots, "room": made.room,
         }  # fmt: skip
 
-    def _order(self, dtype: DType) -> Code:
+    def _order(self, dtype: DType) -> Part:
         """The order of the work."""
         target = self._objects.target
-        return self._objects.made(("order", dtype.name), lambda: product_source(target, dtype), "kernel", "pack")
+        return self._objects.part(("order", dtype.name), lambda: product_source(target, dtype), "kernel", "pack")
 
-    def _tile(self, dtype: DType, rows: int, vectors: int) -> Code:
+    def _tile(self, dtype: DType, rows: int, vectors: int) -> Part:
         """One size of tile."""
         target = self._objects.target
-        return self._objects.made(
-            ("tile", dtype.name, rows, vectors), lambda: tile_source(target, dtype, rows, vectors), "tile"
-        )
+        name = tile_name(rows, vectors)
+        return self._objects.part((name, dtype.name), lambda: tile_source(target, dtype, rows, vectors), name)
 
-    def _panel(self, dtype: DType, sizes: Sizes, made: Cut) -> Code:
+    def _panel(self, dtype: DType, sizes: Sizes, made: Cut) -> Part:
         """What copies a right operand."""
         target = self._objects.target
         shortest = sizes.k - made.depth * (made.blocks - 1)
         lie = lie_of(sizes.b_k, sizes.b_n, shortest, self.shape(dtype).lanes, dtype.itemsize)
-        return self._objects.made(("panel", dtype.name, lie.name), lambda: panel_source(target, dtype, lie), "panel")
+        return self._objects.part(("panel", dtype.name, lie.name), lambda: panel_source(target, dtype, lie), "panel")
 
 
 def _shares(whole: int, most: int) -> set[int]:

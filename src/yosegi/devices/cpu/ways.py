@@ -139,13 +139,12 @@ class Ways:
         return [made]
 
     def _trial(self, cluster: Cluster, region: Region) -> Trial:
-        reference = numpy_function(region)
         library = self._library
 
         def by_numpy(*arrays: Any) -> Sequence[Any]:
             # Its threads would look for more work while the candidates are timed.
-            with nullcontext() if library is None else library.held():
-                made: Sequence[Any] = reference(*arrays)
+            with nullcontext() if library is None else library.held(cluster.dtype):
+                made: Sequence[Any] = numpy_function(region)(*arrays)
             return made
 
         settle = _SETTLE if library is None else 0.0

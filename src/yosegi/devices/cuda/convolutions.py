@@ -36,12 +36,9 @@ _NOT_TURNED_AROUND: Final = 1
 _CHANNELS_FIRST: Final = 0
 _TENSOR_CORES, _AS_THEY_ARE = 1, 3
 """cudnnMathType_t: for float, the first rounds to TF32."""
-_PLAIN_SUMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
-"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone."""
-_WINOGRAD: Final = {"Winograd": 6, "Winograd in parts": 7}
-"""The same: their error is a share of the largest number around. Those by Fourier transforms are left alone."""
-_SMALL: Final = 3
-"""The places of a kernel along each dimension that Winograd's are for."""
+ALGORITHMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
+"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone. Not those by
+Fourier transforms or Winograd's, whose error is a share of the largest number around."""
 _LEAST_VERSION: Final = 8000
 _MOST_FOUND: Final = 8
 
@@ -97,18 +94,16 @@ class Convolutions:
             return "cuDNN pads both sides alike"
         return None if call.spec.size and all(s.size for s in call.inputs) else "there is nothing to compute"
 
-    def algorithms(self, call: Call) -> dict[str, int]:
-        """The library's ways to compute a convolution, by name."""
-        is_small = set(call.inputs[1].shape[2:]) == {_SMALL} and set(call.attrs["stride"]) == {1}
-        return _PLAIN_SUMS | (_WINOGRAD if is_small and set(call.attrs["dilation"]) == {1} else {})
-
     def compiled(self, region: Region, algorithm: int | None = None) -> Kernel:
         """The convolution of a region, at its precision: by an algorithm, or that which the library expects to be the
         fastest of those that sum plainly. Raises `CompileFailure` if it has none."""
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-        launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+        try:
+            launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+        except CUDNNError as error:
+            raise CompileFailure(f"[{self._queue.name}] preparing a convolution: {error}") from error
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -156,7 +151,7 @@ class _Convolution:
         x, w = call.inputs
         dtype, attrs = call.spec.dtype, call.attrs
         queue = owner.queue
-        with translated(f"[{queue.name}] preparing a convolution"), queue.lock:
+        with queue.lock:
             queue.runtime.setDevice(queue.number)
             kind = _DATA_TYPES[dtype]
             shapes = [_widened(s) for s in (x.shape, w.shape, call.spec.shape)]
@@ -211,7 +206,7 @@ class _Convolution:
         found, count = (_Performance * _MOST_FOUND)(), c_int()
         do("cudnnGetConvolutionForwardAlgorithm_v7", *given, len(found), byref(count), byref(found))
         usable = [one.algorithm for one in found[: count.value] if not one.status]
-        return [algorithm for algorithm in usable if algorithm in _PLAIN_SUMS.values()]
+        return [algorithm for algorithm in usable if algorithm in ALGORITHMS.values()]
 
     def _tensor(self, kind: int, shape: Shape) -> c_void_p:
         made = self._made("Tensor")

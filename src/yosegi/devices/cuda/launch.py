@@ -67,7 +67,7 @@ class Queue:
         CuPy's own errors."""
         turns = turns or [Turn(0, ())] * len(launches)
         cuda = self.cupy.cuda
-        streams = [cuda.Stream(non_blocking=True) for _ in range(1 + max(turn.lane for turn in turns))]
+        streams = [cuda.Stream(non_blocking=True) for _ in range(1 + max((turn.lane for turn in turns), default=0))]
         awaited = {n for turn in turns for n in turn.waits}
         events: dict[int, Any] = {}
         with self.lock:

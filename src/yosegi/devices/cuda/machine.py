@@ -13,6 +13,7 @@ from ...dtype import DType
 from ...fuse import Region
 from ...fused import LIBRARY, Launcher
 from ...node import Call, Shape
+from .convolutions import ALGORITHMS
 from .dialect import CUDA
 from .errors import translated
 from .launch import Launch, Queue
@@ -68,7 +69,7 @@ class Machine:
         if not self.has_library(call):
             return {}
         convolutions = self._products.convolutions
-        others = convolutions.algorithms(call) if call.op.name == "conv" else {}
+        others = ALGORITHMS if call.op.name == "conv" else {}
         return {LIBRARY: partial(self.compile, region)} | {
             f"{LIBRARY}, {name}": partial(convolutions.compiled, region, algorithm)
             for name, algorithm in others.items()
