@@ -23,6 +23,7 @@ from .codegen.contractions import Contraction, contraction
 from .codegen.dialect import Dialect, Target
 from .codegen.kernels import Kernel as Generated
 from .codegen.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
+from .codegen.sliding import slide_of, slides
 from .codegen.unit_attention import unit_attention, unit_refusal, unit_shapes
 from .contest import Trial
 from .device import Kernel
@@ -113,6 +114,11 @@ class Machine(Protocol):
 def is_whole(region: Region) -> bool:
     """Whether a region is a composite."""
     return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
+
+
+def is_sliding(region: Region) -> bool:
+    """Whether a region is an op on windows, without a product."""
+    return region.kind is RegionKind.OPAQUE and slides(region.calls[-1])
 
 
 class Fused:
@@ -222,6 +228,8 @@ class _Work:
                 raise Unsupported("there is nothing to compute")
             return cls(own.graph, tuple(pieces(own.graph)))
         entry = own.graph.outputs[0]
+        if slides(own.graph.calls[entry]):
+            return cls(own.graph, (slide_of(own.graph, entry),))
         if not multiplies(own.graph.calls[entry]):
             raise Unsupported("it is no product any more")
         return cls(own.graph, (contraction(own.graph, entry, (entry,)),))

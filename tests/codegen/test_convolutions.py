@@ -213,6 +213,15 @@ def test_one_program_for_every_size_of_a_kind() -> None:
     assert len(sources) == 1
 
 
+def test_kernels_as_long_as_the_data_are_no_reason_for_another_program() -> None:
+    sources = set()
+    for length in (20, 30):
+        x, w = (ys.asarray(np.ones(s, np.float32)) for s in ((3, 2, length, 7), (4, 2, length, 3)))
+        graph = graph_of(capture([conv(x, w, padding=1)._node])[0])
+        sources.add(product_by("16")(graph, CUDA)[0].source)
+    assert len(sources) == 1
+
+
 def test_complex_numbers_are_refused() -> None:
     x, w = (ys.asarray(np.ones(s, np.complex64)) for s in ((1, 2, 4, 4), (3, 2, 3, 3)))
     with pytest.raises(Unsupported, match="no product of complex64"):

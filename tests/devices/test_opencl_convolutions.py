@@ -1,8 +1,7 @@
-"""Convolutions on the OpenCL device, as its target gets them and as a GPU does, and their gradients."""
+"""Convolutions on the OpenCL device, as its target gets them and as a GPU does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 import yosegi as ys
 from opencl_regions import DEVICE, RNG, regions, run
-from samples import SAMPLES
 from yosegi.codegen.dialect import Target
 from yosegi.device import Absent
 from yosegi.devices.opencl.products import Machine
@@ -18,9 +16,7 @@ from yosegi.dtype import ALL
 from yosegi.fuse import fuse
 from yosegi.fused import Fused
 from yosegi.graph import capture, graph_of
-from yosegi.op import REGISTRY
 from yosegi.ops.conv import conv
-from yosegi.trace import trace
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 REAL = [d for d in ALL if d.is_integer or d.is_float]
@@ -79,37 +75,3 @@ def test_complex_numbers_are_refused_with_a_reason() -> None:
     x, w = (ys.asarray(np.ones(s, np.complex64)) for s in ((1, 2, 4, 4), (3, 2, 3, 3)))
     (region,) = regions(conv(x, w))
     assert DEVICE.supports(region) == "no product of complex64"
-
-
-def on_device(made: Callable[..., Any], *arrays: Any) -> list[Any]:
-    """Results of which every step ran on the device."""
-    trace.clear()
-    with ys.options(device="opencl:0", on_fallback="error"):
-        results = [t.numpy() for t in made(*[ys.asarray(a) for a in arrays])]
-    assert {record.device for record in trace.records} == {"opencl:0"}
-    return results
-
-
-def on_host(made: Callable[..., Any], *arrays: Any) -> list[Any]:
-    with ys.options(device="cpu"):
-        return [t.numpy() for t in made(*[ys.asarray(a.astype(np.float64)) for a in arrays])]
-
-
-@pytest.mark.parametrize("name", ["conv", "conv_transpose", "avg_pool"])
-def test_nothing_of_it_falls_back(name: str) -> None:
-    for sample in SAMPLES[name]:
-        arrays = [np.asarray(a).astype(np.float32) for a in sample.arrays]
-
-        def made(*tensors: ys.Tensor, attrs: Any = sample.attrs) -> Any:
-            return (REGISTRY[name](*tensors, **attrs),)
-
-        for got, expected in zip(on_device(made, *arrays), on_host(made, *arrays), strict=True):
-            close(got, expected, ys.float32)
-
-
-@pytest.mark.parametrize(("image", "kernel", "attrs"), SHAPES[:6])
-def test_gradients(image: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> None:
-    x, w = values(ys.float32, *image), values(ys.float32, *kernel)
-    gradients = ys.grad(lambda x, w: ys.sum(ys.tanh(conv(x, w, **attrs))), argnums=(0, 1))
-    for got, expected in zip(on_device(gradients, x, w), on_host(gradients, x, w), strict=True):
-        close(got, expected, ys.float32)

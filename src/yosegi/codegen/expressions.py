@@ -36,7 +36,7 @@ Strides = tuple[int, ...]
 class Window:
     """Places of a dimension that several axes lead to: those where windows stand, and those inside of a window.
 
-    Elements stand `spread` apart with zeros between, and there are zeros before the first and behind the last.
+    Elements stand `spread` apart. There are none between them, before the first and behind the last.
     """
 
     strides: Strides
@@ -49,7 +49,7 @@ class Window:
     def stays_inside(self, sizes: Shape) -> bool:
         """Whether every place has an element, in a space of these sizes; the first place the first one."""
         last = sum(s * (n - 1) for s, n in zip(self.strides, sizes, strict=True))
-        return self.spread == 1 and self.low == 0 and last < self.length
+        return self.spread == 1 and self.low == 0 and min(self.strides) >= 0 and last < self.length
 
 
 Axis = int | tuple[int, ...] | Window | None
@@ -69,7 +69,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windowed:
-    """An element of an array under windows that reach beyond it, where it is zero."""
+    """An element of an array under windows that reach beyond it."""
 
     entry: int
     dtype: DType
@@ -77,6 +77,8 @@ class Windowed:
     """As a read's, without the dimensions under windows."""
     windows: tuple[tuple[Window, int], ...]
     """Each with the elements from one index of its dimension to the next."""
+    beyond: Any = 0
+    """What an element is where there is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +182,8 @@ class Walker:
     total: int | None = None
     """The entry that is the product."""
     total_view: View = ()
+    beyond: Any = 0
+    """What elements are where windows reach beyond an array."""
     _made: dict[tuple[int, View], Expression] = field(default_factory=dict)
 
     def at(self, entry: int, view: View) -> Expression:
@@ -258,7 +262,7 @@ class Walker:
             windows = [(axis, 0 if n == 1 else prod(shape[place + 1 :]))
                        for place, (axis, n) in enumerate(zip(view, shape, strict=True))
                        if isinstance(axis, Window) and self._is_beyond(axis)]  # fmt: skip
-            return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows))
+            return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows), self.beyond)
         inner = self._moved(call, view) if call.op.name in ("permute_dims", "broadcast_to") else None
         if inner is None:
             raise Unsupported(f"{call.op.name} under windows that reach beyond it")

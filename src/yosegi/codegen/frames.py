@@ -103,19 +103,27 @@ class Frame:
                 terms.append(index if step == "1" else f"({index}) * {step}")
         return " + ".join(terms) or "0"
 
-    def window(self, k: CBuilder, part: Windowed, indices: Indices) -> tuple[Value, str]:
-        """Whether an array has an element under its windows, and where it lies if so."""
-        inside, places = [], [self.place(id(part), part.strides, indices)]
-        for number, (window, step) in enumerate(part.windows):
+    def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
+        """Whether there is an element, and where it lies; where there is none, the place of the first one.
+
+        `within` is a condition that has to hold beside those of windows. On GPUs all of it is computed at any rate: a
+        branch would keep what comes behind it from being read at the same time.
+        """
+        both = " && " if self.target.blocked else " & "
+        inside, places = [within], [self.place(id(part), part.strides, indices)]
+        for number, (window, step) in enumerate(part.windows if isinstance(part, Windowed) else ()):
             terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]
             place = k.let(self.ctype, " + ".join([*terms, f"({-window.low})"]))
             if window.spread > 1:
-                inside.append(f"{place} % {window.spread} == 0")
+                inside.append(f"({place} % {window.spread} == 0)")
                 place = k.let(self.ctype, f"{place} / {window.spread}")
-            inside.append(f"{place} >= 0 && {place} < {self.size((id(part), number, 'length'), window.length)}")
+            length = self.size((id(part), number, "length"), window.length)
+            inside += [f"({place} >= 0)", f"({place} < {length})"]
             if step:
                 places.append(f"{place} * {self.size((id(part), number, 'step'), step)}")
-        return k.truth(f"({' && '.join(inside)})", 32), " + ".join(places)
+        there = k.truth(both.join(inside), 32)
+        at = k.let(self.ctype, " + ".join(places))
+        return there, k.let(self.ctype, f"{there.text} ? {at} : 0")
 
     # Elements
 
@@ -127,14 +135,13 @@ class Frame:
         """One element of memory, in every lane."""
         return gather(k, dtype, pointer, [at]) if self.target.blocked else element_at(k, dtype, pointer, at)
 
-    def _under_windows(self, k: CBuilder, part: Windowed, indices: Indices) -> Value:
-        """An element, or zero where there is none: the array's first is read instead, so that none waits for the
-        others."""
+    def guarded_element(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> Value:
+        """An element, or what there is beyond the array. No item goes another way than its neighbours, so that they all
+        read at once, and several elements one behind the other."""
         assert k.width == 1, "neighbours under windows are read one by one"
-        inside, place = self.window(k, part, indices)
-        at = k.let(self.ctype, f"{inside.text} ? {place} : 0")
+        there, at = self.guarded(k, part, indices, within)
         value = self.element(k, part.dtype, self.pointer(part.entry), at)
-        return k.select(inside, value, k.literal(0, part.dtype))
+        return k.select(there, value, k.literal(part.beyond if isinstance(part, Windowed) else 0, part.dtype))
 
     def put(self, k: CBuilder, value: Value, pointer: str, at: str) -> None:
         """Lanes to memory, side by side."""
@@ -156,7 +163,7 @@ class Frame:
             if packets is not None and id(part) in packets:
                 return packets[id(part)]
             if isinstance(part, Windowed):
-                return self._under_windows(k, part, indices)
+                return self.guarded_element(k, part, indices)
             pointer, at = self.pointer(part.entry), self.place(id(part), part.strides, indices)
             step = part.strides[lanes_along] if lanes_along is not None else 0
             if k.width == 1 or step == 0:

@@ -20,6 +20,7 @@ from .frames import inputs_of
 from .kernels import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
+from .sliding import Slide, slide_kernel
 from .tiles import tiled_product
 from .tilings import ON_UNITS, tiles
 from .unit_tiles import unit_product, unit_refusal
@@ -42,7 +43,7 @@ class Library:
     """How many of the library's algorithms for it are expected to be faster."""
 
 
-Piece = Contraction | Rows | Rest | Library
+Piece = Contraction | Rows | Slide | Rest | Library
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,13 @@ def prior(product: Contraction, dialect: Dialect) -> str:
     return "32" if least >= 256 else "16" if least >= 128 else NAIVE
 
 
-def rendered(graph: Graph, piece: Contraction | Rows, dialect: Dialect, target: Target, variant: str) -> Rendered:
+def rendered(
+    graph: Graph, piece: Contraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
+) -> Rendered:
     """A piece as a kernel; of a product, in this way."""
     written = tuple(o.entry for o in piece.outputs)
+    if isinstance(piece, Slide):
+        return Rendered(slide_kernel(graph, piece, dialect, target), inputs_of(graph, [piece.element]), written)
     if isinstance(piece, Rows):
         inputs = inputs_of(graph, [o.expression for o in piece.outputs])
         return Rendered(rowwise(graph, piece, dialect, target), inputs, written)

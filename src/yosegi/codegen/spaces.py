@@ -6,6 +6,7 @@ both are in groups, these number a stack of products.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -16,6 +17,8 @@ from .expressions import View, Window
 
 _MANY: Final = 256
 """Windows of one input from which a tile of columns is well filled with them alone."""
+_SMALL: Final = 16
+"""The length of a kernel up to which a program is written for it. In gradients, a kernel may be as long as the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,12 @@ def _of_labels(call: Call) -> Space:
     return Space((*shape, *[sizes[x] for x in summed]), tuple(range(len(shape))), left, right, own)
 
 
+def sliding(sizes: Shape, steps: Mapping[int, int], low: int, spread: int, length: int) -> Window:
+    """A window in a space of these sizes. `steps` are the axes that move it, each with the places from one index to
+    the next."""
+    return Window(tuple([steps.get(axis, 0) if n != 1 else 0 for axis, n in enumerate(sizes)]), low, spread, length)
+
+
 def _of_windows(call: Call) -> Space:
     """Axes: batch, groups, outputs of a group, windows; summed over are the channels of a group and a window's places.
 
@@ -85,11 +94,11 @@ def _of_windows(call: Call) -> Space:
     groups: int = attrs["groups"]
     sizes = (batch, groups, outputs // groups, *counts, channels, *kernel)
     summed = tuple(range(3 + rank, 4 + 2 * rank))
-    windows = []
-    for n in range(rank):
-        steps = {3 + n: attrs["stride"][n], summed[1 + n]: attrs["dilation"][n]}
-        strides = tuple([steps.get(axis, 0) if size != 1 else 0 for axis, size in enumerate(sizes)])
-        windows.append(Window(strides, attrs["padding"][n][0], attrs["spread"][n], lengths[n]))
+    windows = [
+        sliding(sizes, {3 + n: attrs["stride"][n], summed[1 + n]: attrs["dilation"][n]}, attrs["padding"][n][0],
+                attrs["spread"][n], lengths[n])
+        for n in range(rank)
+    ]  # fmt: skip
     return Space(
         sizes,
         result=(0, (1, 2), *range(3, 3 + rank)),
@@ -98,5 +107,5 @@ def _of_windows(call: Call) -> Space:
         summed=summed,
         operands=(1, 0),
         stacked=frozenset({0} if prod(counts) >= _MANY else ()),
-        fixed=frozenset(summed[1:]),
+        fixed=frozenset(axis for axis in summed[1:] if sizes[axis] <= _SMALL),
     )

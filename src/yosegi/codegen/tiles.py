@@ -13,7 +13,8 @@ packets where rows are made of whole ones. On targets with caches an item's bloc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -109,10 +110,19 @@ class _Writer:
         self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
         left = self._operand(self.product.left, "left", self.row, tile.rows, self.m)
         right = self._operand(self.product.right, "right", self.column, tile.columns, self.n)
+        self.is_ahead = self.product.slides and not self.target.blocked
+        if self.is_ahead:
+            for operand in (left, right):
+                k.lines.append(f"{self.scalar} {operand.side}_next[{self._turns(operand) * operand.lanes}];")
+                self._bring_tile(operand, "0")
         with k.block(f"for ({self.ctype} begin = 0; begin < {self.deep}; begin += {tile.depth})"):
-            self._write_tile(left)
-            self._write_tile(right)
+            for operand in (left, right):
+                self._write_tile(operand)
             frame.barrier()
+            if self.is_ahead:
+                with k.block(f"if (begin + {tile.depth} < {self.deep})"):
+                    for operand in (left, right):
+                        self._bring_tile(operand, f"begin + {tile.depth}")
             self._write_products()
             frame.barrier()
 
@@ -171,25 +181,43 @@ class _Writer:
         return replace(operand, line_indices=self.own.line_indices(operand.role, line))
 
     def _write_tile(self, operand: _Operand) -> None:
-        """An operand's tile, from where the stretch of the sum begins."""
+        """An operand's tile, from where the stretch of the sum begins, or from what was brought before."""
+        with self._each_packet(operand) as here:
+            if self.is_ahead:
+                here.put_packet(self._next(operand))
+            elif self.target.blocked and operand.lanes > 1:
+                here.write_vector("begin")
+            else:
+                self.frame.k.lines.append(f"{self.scalar} made[{operand.lanes}];")
+                here.make_packet(f"made[{LANE}]", "begin")
+                here.put_packet(f"made[{LANE}]")
+
+    def _bring_tile(self, operand: _Operand, begin: str) -> None:
+        """What an item brings of a tile waits in registers while the tile before is multiplied."""
+        with self._each_packet(operand) as here:
+            here.make_packet(self._next(operand), begin)
+
+    def _next(self, operand: _Operand) -> str:
+        return f"{operand.side}_next[turn * {operand.lanes} + {LANE}]"
+
+    def _turns(self, operand: _Operand) -> int:
+        return -(-self.tile.depth * operand.extent // (operand.lanes * self.tile.items))
+
+    @contextmanager
+    def _each_packet(self, operand: _Operand) -> Iterator[_TileElements]:
+        """What is written inside is done for all that an item brings of a tile."""
         deep, lanes, extent = operand.deep, operand.lanes, operand.extent
-        fast, slow = (self.tile.depth, extent) if deep else (extent, self.tile.depth)
         k, items = self.frame.k, self.tile.items
-        chunks = fast // lanes
-        total = chunks * slow
+        chunks = (self.tile.depth if deep else extent) // lanes
+        total = self.tile.depth * extent // lanes
         # Written out on GPUs, so that all of an item's reads are under way at a time.
         each = self._counted if self.target.blocked else self.frame.unrolled
-        with k.block(each("turn", -(-total // items))):
+        with k.block(each("turn", self._turns(operand))):
             number = k.let("int", f"turn * {items} + {self.item}")
             with k.block(f"if ({number} < {total})" if total % items else ""):
                 along = k.let("int", f"{number} % {chunks} * {lanes}")
                 beside = k.let("int", f"{number} / {chunks}")
-                step, line = (along, beside) if deep else (beside, along)
-                here = _TileElements(self, operand, step, line)
-                if self.target.blocked and lanes > 1:
-                    here.write_vector()
-                else:
-                    here.write_packet()
+                yield _TileElements(self, operand, *((along, beside) if deep else (beside, along)))
 
     def _lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
         """How many neighbours an item brings at once."""
@@ -264,13 +292,18 @@ class _TileElements:
     step: str
     line: str
 
-    def write_packet(self) -> None:
-        """Element by element, from packets where there are several lanes."""
-        w = self.writer
+    def make_packet(self, made: str, begin: str) -> None:
+        """Element by element, from packets where there are several lanes, into variables."""
+        w, operand = self.writer, self.operand
         frame, k = w.frame, w.frame.k
-        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"begin + {self.step}"))
-        k.lines.append(f"{w.scalar} made[{self.operand.lanes}];")
-        with k.block(f"if ({line} < {self.operand.end} && {step} < {w.deep})"):
+        line, step = (k.let(w.ctype, t) for t in (f"{operand.first} + {self.line}", f"{begin} + {self.step}"))
+        if w.is_ahead and operand.lanes == 1 and isinstance(operand.value, (Read, Windowed)):
+            inside = f"({line} < {operand.end}) & ({step} < {w.deep})"
+            value = frame.guarded_element(k, operand.value, self._indices(line, step), inside)
+            with each_lane(k, 1):
+                k.lines.append(f"{made} = {k.convert(value, w.product.summed).text};")
+            return
+        with k.block(f"if ({line} < {operand.end} && {step} < {w.deep})"):
             packets = self._packets(self._indices(line, step))
             with each_lane(k, self.operand.lanes):
                 lane = f" + {LANE}" if self.operand.lanes > 1 else ""
@@ -279,11 +312,15 @@ class _TileElements:
                 places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.operand.deep else lane)),
                                       packets=read)  # fmt: skip
                 value = k.convert(frame.value(k, self.operand.value, places), w.product.summed)
-                k.lines.append(f"made[{LANE}] = {value.text};")
+                k.lines.append(f"{made} = {value.text};")
         with k.block("else"), each_lane(k, self.operand.lanes):
-            k.lines.append(f"made[{LANE}] = ({w.scalar})0;")
-        with each_lane(k, self.operand.lanes):
-            k.lines.append(f"{self._tile_place(LANE if self.operand.lanes > 1 else '0')} = made[{LANE}];")
+            k.lines.append(f"{made} = ({w.scalar})0;")
+
+    def put_packet(self, made: str) -> None:
+        """Variables into the tile."""
+        with each_lane(self.writer.frame.k, self.operand.lanes):
+            place = self._tile_place(LANE if self.operand.lanes > 1 else "0")
+            self.writer.frame.k.lines.append(f"{place} = {made};")
 
     def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
         """The reads that go by packets."""
@@ -292,11 +329,11 @@ class _TileElements:
         axis = self._along()
         return self.writer.own.read_packets(self.operand.value, axis, self.operand.lanes, at)
 
-    def write_vector(self) -> None:
+    def write_vector(self, begin: str) -> None:
         """A vector at once where it is inside, else element by element."""
         w = self.writer
         frame, k, n = w.frame, w.frame.k, self.operand.lanes
-        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"begin + {self.step}"))
+        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"{begin} + {self.step}"))
         other, here, end = (line, step, w.deep) if self.operand.deep else (step, line, self.operand.end)
         limit = self.operand.end if self.operand.deep else w.deep
         axis = self._along()

@@ -228,31 +228,28 @@ class _Writer:
         with each_lane(k, PACKET):
             here = k.let(self.ctype, f"{at_line} + {LANE}") if not operand.deep else at_line
             step = k.let(self.ctype, f"{at_step} + {LANE}") if operand.deep else at_step
+            if operand.line_indices is not None:
+                at = own.stack | dict(operand.line_indices) | at_steps
+            else:
+                at = own.operand_indices(operand.role, here, step)
+            if operand.is_plain:
+                self._take_element(operand, made, at, f"({here} < {operand.end}) & ({step} < {own.deep})")
+                return
             k.lines.append(f"{made}.lane[{LANE}] = 0;")
             with k.block("" if packets else f"if ({here} < {operand.end} && {step} < {own.deep})"):
-                if operand.line_indices is not None:
-                    at = own.stack | dict(operand.line_indices) | at_steps
-                else:
-                    at = own.operand_indices(operand.role, here, step)
-                if operand.is_plain:
-                    self._take_element(operand, made, at)
-                    return
                 row = line if operand.deep else f"{line} + {LANE}"
                 known = own.row_values(row) if operand.role == "rows" else {}
                 read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
                 value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
                 set_lane(k, made, k.rounded(value))
 
-    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str]) -> None:
-        """An element with the bits that it has in memory."""
-        k, frame, value = self.k, self.frame, operand.value
+    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str], inside: str) -> None:
+        """An element with the bits that it has in memory, or zero."""
+        frame, value = self.frame, operand.value
         assert isinstance(value, (Read, Windowed))
-        if isinstance(value, Read):
-            condition, place = "", frame.place(id(value), value.strides, at)
-        else:
-            inside, place = frame.window(k, value, at)
-            condition = f"if ({inside.text}) "
-        k.lines.append(f"{condition}{made}.lane[{LANE}] = {frame.pointer(value.entry)}[{place}];")
+        there, place = frame.guarded(self.k, value, at, inside)
+        bits = self.k.let(frame.dialect.packed[value.dtype], f"{frame.pointer(value.entry)}[{place}]")
+        self.k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
 
     # Sums
 

@@ -15,7 +15,7 @@ from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
 from ...fuse import Region, RegionKind, fuse, is_constant
-from ...fused import Fused, is_whole
+from ...fused import Fused, is_sliding, is_whole
 from ...precision import Precision
 from ...reference import bind, of_nothing
 from .dialect import CUDA
@@ -46,7 +46,7 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
             reason = products.refusal(call)
             if reason is not None and part.precision is Precision.FULL:  # as all that is generated is
                 reason = fused.refusal(part)
-        elif is_whole(part):
+        elif is_whole(part) or is_sliding(part):
             reason = fused.refusal(part)
         else:
             reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
@@ -73,6 +73,8 @@ def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused
         return _reduction(region, queue)
     if region.kind is RegionKind.CONTRACTION:
         return products.compiled(region) if products.refusal(region.calls[-1]) is None else fused.compiled(region)
+    if is_sliding(region):
+        return fused.compiled(region)
     return _movement(region, queue)
 
 

@@ -14,7 +14,7 @@ from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
 from ...fuse import Region, RegionKind, is_constant
-from ...fused import Fused, is_whole
+from ...fused import Fused, is_sliding, is_whole
 from ...reference import bind, of_nothing
 from .dialect import OPENCL
 from .launch import Launch, Queue
@@ -29,7 +29,7 @@ def refusal(region: Region, fused: Fused) -> str | None:
     """Why no kernel can be generated for a region, or `None`."""
     if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
         return None
-    if region.kind is RegionKind.CONTRACTION or is_whole(region):
+    if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
         return fused.refusal(region)
     name = region.calls[-1].op.name
     if region.kind is RegionKind.OPAQUE and (name in _FREE or moves(region.calls[-1]) is not None):
@@ -39,7 +39,7 @@ def refusal(region: Region, fused: Fused) -> str | None:
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
-    if region.kind is RegionKind.CONTRACTION or is_whole(region):
+    if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
         return fused.compiled(region)
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
