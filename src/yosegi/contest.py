@@ -33,7 +33,6 @@ _LONG: Final = 5e-3
 _HOPELESS: Final = 2.0
 """How many times the best one's time a candidate may take to get a third turn."""
 _TIE: Final = 0.02
-"""A candidate that is faster by less than this share does not come before one that is named before it."""
 _CLOSE: Final = 0.15
 """One that is slower than the winner by less than this share might be faster after all."""
 _SITTINGS: Final = 3
@@ -65,6 +64,8 @@ class Trial:
     """Seconds before each turn, in which whoever was before comes to rest."""
     turn: Turn = back_to_back
     """Another clock, for calls that return before their work is done."""
+    tie: float = _TIE
+    """A candidate that is faster by less than this share does not come before one that is named before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def held(
     if not running:
         return Verdict(None, refused, sittings), None
     least = min(running.values())
-    winner = next(n for n, score in running.items() if score <= least * (1 + _TIE))
+    winner = next(n for n, score in running.items() if score <= least * (1 + trial.tie))
     return Verdict(winner, refused, sittings), kernels[winner]
 
 

@@ -57,6 +57,10 @@ PATIENCE: Final = 16
 _WORTH: Final = {True: 1 << 22, False: 1 << 18}
 """Products of elements, or elements of results, from which a better way repays the time that all of them take to
 compile; by whether the target has caches and vectors, for which compilers take seconds."""
+_CALLS: Final = 3
+"""How many times as many calls are in a turn as on the host: devices change their speed with what they do."""
+_TIE: Final = {True: 0.02, False: 0.01}
+"""The share that a way has to be faster by; by the same: such targets are hosts, whose clocks are worse."""
 _HOST_WORK: Final = 1 << 31
 """Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
 _LARGE: Final = 256**3
@@ -377,9 +381,9 @@ class _Measured:
             return make
 
         def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
-            return machine.seconds(shown.kernel, given, calls)
+            return machine.seconds(shown.kernel, given, _CALLS * calls)
 
-        trial = Trial(lambda: data, self._reference(), turn=turn)
+        trial = Trial(lambda: data, self._reference(), turn=turn, tie=_TIE[machine.target.blocked])
         chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
         for name, reason in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
