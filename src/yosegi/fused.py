@@ -60,7 +60,8 @@ compile; by whether the target has caches and vectors, for which compilers take 
 _CALLS: Final = 3
 """How many times as many calls are in a turn as on the host: devices change their speed with what they do."""
 _TIE: Final = {True: 0.02, False: 0.01}
-"""The share that a way has to be faster by; by the same: such targets are hosts, whose clocks are worse."""
+"""The share that a way has to be faster by; by whether the target is such a one: those are hosts, which keep worse
+time."""
 _HOST_WORK: Final = 1 << 31
 """Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
 _LARGE: Final = 256**3

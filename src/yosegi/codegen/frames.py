@@ -103,14 +103,9 @@ class Frame:
                 terms.append(index if step == "1" else f"({index}) * {step}")
         return " + ".join(terms) or "0"
 
-    def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
-        """Whether there is an element, and where it lies; where there is none, the place of the first one.
-
-        `within` is a condition that has to hold beside those of windows. On GPUs all of it is computed at any rate: a
-        branch would keep what comes behind it from being read at the same time.
-        """
-        both = " && " if self.target.blocked else " & "
-        inside, places = [within], [self.place(id(part), part.strides, indices)]
+    def window(self, k: CBuilder, part: Read | Windowed, indices: Indices) -> tuple[list[str], str]:
+        """What has to hold for there to be an element under an array's windows, and where it lies then."""
+        inside, places = [], [self.place(id(part), part.strides, indices)]
         for number, (window, step) in enumerate(part.windows if isinstance(part, Windowed) else ()):
             terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]
             place = k.let(self.ctype, " + ".join([*terms, f"({-window.low})"]))
@@ -121,8 +116,17 @@ class Frame:
             inside += [f"({place} >= 0)", f"({place} < {length})"]
             if step:
                 places.append(f"{place} * {self.size((id(part), number, 'step'), step)}")
-        there = k.truth(both.join(inside), 32)
-        at = k.let(self.ctype, " + ".join(places))
+        return inside, " + ".join(places)
+
+    def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
+        """Whether there is an element, and where it lies; where there is none, the place of the first one.
+
+        `within` is a condition that has to hold beside those of windows. On GPUs all of it is computed at any rate: a
+        branch would keep what comes behind it from being read at the same time.
+        """
+        inside, place = self.window(k, part, indices)
+        there = k.truth((" && " if self.target.blocked else " & ").join([within, *inside]), 32)
+        at = k.let(self.ctype, place)
         return there, k.let(self.ctype, f"{there.text} ? {at} : 0")
 
     # Elements

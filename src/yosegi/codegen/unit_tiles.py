@@ -75,6 +75,13 @@ class _Operand:
         return isinstance(self.value, Read) and self.lanes == PACKET
 
     @property
+    def wraps(self) -> bool:
+        """Whether neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
+        each other. Where they are in one, nearly all go the same way, and branches are faster."""
+        lines = self.own.lines
+        return isinstance(self.value, Windowed) and bool(not lines or lines[-1].size % PACKET)
+
+    @property
     def is_plain(self) -> bool:
         """Whether elements go there one by one, as they are."""
         return isinstance(self.value, (Read, Windowed)) and self.lanes < PACKET
@@ -233,7 +240,7 @@ class _Writer:
             else:
                 at = own.operand_indices(operand.role, here, step)
             if operand.is_plain:
-                self._take_element(operand, made, at, f"({here} < {operand.end}) & ({step} < {own.deep})")
+                self._take_element(operand, made, at, (f"({here} < {operand.end})", f"({step} < {own.deep})"))
                 return
             k.lines.append(f"{made}.lane[{LANE}] = 0;")
             with k.block("" if packets else f"if ({here} < {operand.end} && {step} < {own.deep})"):
@@ -243,13 +250,21 @@ class _Writer:
                 value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
                 set_lane(k, made, k.rounded(value))
 
-    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str], inside: str) -> None:
+    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
         """An element with the bits that it has in memory, or zero."""
-        frame, value = self.frame, operand.value
+        k, frame, value = self.k, self.frame, operand.value
         assert isinstance(value, (Read, Windowed))
-        there, place = frame.guarded(self.k, value, at, inside)
-        bits = self.k.let(frame.dialect.packed[value.dtype], f"{frame.pointer(value.entry)}[{place}]")
-        self.k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
+        pointer = frame.pointer(value.entry)
+        if operand.wraps:
+            there, place = frame.guarded(k, value, at, " & ".join(within))
+            bits = k.let(frame.dialect.packed[value.dtype], f"{pointer}[{place}]")
+            k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
+            return
+        k.lines.append(f"{made}.lane[{LANE}] = 0;")
+        with k.block(f"if ({' && '.join(within)})"):
+            inside, place = frame.window(k, value, at)
+            condition = f"if ({' && '.join(inside)}) " if inside else ""
+            k.lines.append(f"{condition}{made}.lane[{LANE}] = {pointer}[{place}];")
 
     # Sums
 
