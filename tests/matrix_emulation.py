@@ -9,7 +9,7 @@ tile has no rows, and nothing is ever stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from yosegi.devices.cpu.compiler import Code, Compiler
 
@@ -44,7 +44,11 @@ class EmulatingCompiler:
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
         """The code of a module, emulated."""
-        return self._compiler.load(emulated(source), functions)
+        return self.load_by(source, lambda: source, functions)
+
+    def load_by(self, words: str, write: Callable[[], str], functions: Sequence[str]) -> Code:
+        """The same for a module that is told by words."""
+        return self._compiler.load_by(f"{_FUNCTIONS}\n{words}", lambda: emulated(write()), functions)
 
 
 # A thread's tiles: 64 bytes of configuration, then 8 tiles of 1 KB. @owners says whose they are.

@@ -60,9 +60,9 @@ class Objects:
     def _stage(self, product: Product, stage: Stage | None, write: Callable[[], str], function: str) -> Code:
         words = "nothing"
         if stage is not None:
-            if stage.words is None:
+            if stage.identity is None:
                 return self.runtime.compiler.load(write(), (function,))
-            words = f"{stage.words}\n{[side.along for side in stage.sides]}"
+            words = stage.identity
         places = len(product.fed), [dtype.name for dtype in product.results]
         return self.made((function, product.dtype.name, words, *places), write, function)
 

@@ -1,0 +1,497 @@
+"""Programs around products in reduced precision on the CPU: what is fused with them, how that is chosen, and that the
+product is rounded as was asked, no less and no more. The unit is emulated."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("llvmlite")
+
+import yosegi as ys
+from forks import holds_in_a_fork
+from half_code import emulating, halved, host_with, reduced_by
+from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
+from values import Array
+from yosegi.codegen.llvm.half_words import HalfProduct
+from yosegi.codegen.llvm.units import Unit
+from yosegi.devices.cpu import half_clusters, stages
+from yosegi.devices.cpu import halves as halves_module
+from yosegi.devices.cpu import ways as ways_module
+from yosegi.devices.cpu.compiler import Machine
+from yosegi.devices.cpu.device import Cpu
+from yosegi.devices.cpu.halves import PARTS, HalfProducts
+from yosegi.devices.cpu.sampling import rounded
+from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.units import expected as exact
+from yosegi.devices.cpu.ways import GENERATED, IN_ONE, IN_SEVERAL, Ways
+from yosegi.dtype import bfloat16
+from yosegi.errors import CompileFailure
+from yosegi.fuse import Region
+from yosegi.precision import Precision
+from yosegi.trace import trace
+
+pytestmark = [
+    needs_llvm,
+    pytest.mark.skipif(Machine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
+]
+PRECISIONS = pytest.mark.parametrize("precision", PARTS, ids=lambda p: p.value)
+EACH = pytest.mark.parametrize("way", [IN_ONE, IN_SEVERAL])
+LARGEST = {1: 2e-6, 2: 2e-5, 3: 2e-6}
+"""The relative error of a result that may be left to sums and functions; that of the precisions themselves is 2e-3 for
+one part."""
+
+Tensor = ys.Tensor
+
+
+@cache
+def ways(unit: Unit = Unit.TILES) -> Ways:
+    return Ways(NATIVES, RESULTS, reduced_by(emulating(unit)))
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def compiled(
+    precision: Precision, *tensors: Tensor, way: str | None = None, by: Ways | None = None
+) -> tuple[Any, list[Array]]:
+    """A program as a kernel, and the arrays it reads; it is an error if anything fails on the way."""
+    region, arrays = region_of(*tensors)
+    failures = len(trace.records)
+    region = replace(region, precision=precision)
+    if way is None:
+        kernel = native_function(region, by or ways())
+    else:
+        with always(f"in {precision.value}, {way}"):
+            kernel = native_function(region, by or ways())
+    assert len(trace.records) == failures, trace.records[-1]
+    return kernel, arrays
+
+
+def calls_of(kernel: Any) -> list[str]:
+    """The functions that a kernel calls: native ones begin with n, others with f."""
+    return sorted(n.removeprefix("x") for n in kernel.__code__.co_names if n[:2] in ("xn", "xf"))
+
+
+def error(got: Array, wanted: Array) -> float:
+    return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+
+
+def check(got: Array, program: Callable[[Array], Array], a: Array, b: Array, parts: int, *, largest: float = 0) -> None:
+    """The result of a program that is computed from a product, against float64; of rounded operands, if parts is 1."""
+    wanted = program(exact(a, b, parts))
+    assert got.shape == wanted.shape
+    assert got.dtype == np.float32
+    assert error(got, wanted) <= (largest or LARGEST[parts])
+    if parts == 1:
+        assert error(got, program(exact(a, b, 3))) > 3e-4, "it was computed in full"
+
+
+# Programs
+
+
+@EACH
+@PRECISIONS
+@pytest.mark.parametrize("unit", list(Unit), ids=lambda unit: unit.value)
+def test_a_layer_with_a_residual(unit: Unit, precision: Precision, way: str) -> None:
+    parts = PARTS[precision]
+    for m, n, k in ((64, 64, 64), (37, 45, 70), (9, 130, 333), (257, 33, 40)):
+        x, w, b, r = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=2), numbers(m, n, seed=3)
+        layer = ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b) + ys.asarray(r))
+        kernel, arrays = compiled(precision, layer, way=way, by=ways(unit))
+        check(kernel(*arrays)[0], lambda p, b=b, r=r: np.maximum(p + b + r, 0), x, w, parts)
+        assert calls_of(kernel) == (["n0"] if way == IN_ONE else ["n0", "n1"])
+
+
+@EACH
+@PRECISIONS
+def test_what_comes_before(precision: Precision, way: str) -> None:
+    parts = PARTS[precision]
+    for m, n, k in ((64, 64, 64), (37, 45, 70), (9, 130, 333)):
+        x, w, b = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=2)
+        given = ys.asarray(x)
+        kernel, arrays = compiled(precision, given / (1 + ys.exp(-given)) @ ys.asarray(w) + ys.asarray(b), way=way)
+        made = (x / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+        # Where a last bit of the function differs, a number may be rounded the other way.
+        check(kernel(*arrays)[0], lambda p, b=b: p + b, made, w, parts, largest=1e-4 if parts == 1 else 0)
+        assert calls_of(kernel) == (["n0"] if way == IN_ONE else ["n0", "n1", "n2"])
+
+
+@EACH
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)], ids=str)
+def test_transposed_and_sliced_operands(turned: tuple[bool, bool], way: str) -> None:
+    x, w, scale, bias = numbers(150, 140), numbers(150, 140, seed=1), numbers(60, 1, seed=2), numbers(60, 70, seed=3)
+
+    def program(x: Any, w: Any, scale: Any, bias: Any) -> Any:
+        left = x[3:93, 1:121:2].T if turned[0] else x[2:62, 10:100]
+        right = w[5:75, ::-1][:, 3:93].T if turned[1] else w[140:50:-1, 0:140:2]
+        return (left @ right) * scale - bias, left, right
+
+    made, *_ = program(*map(ys.asarray, (x, w, scale, bias)))
+    _, left, right = program(x, w, scale, bias)
+    kernel, arrays = compiled(Precision.BF16, made, way=way)
+    check(kernel(*arrays)[0], lambda p: p * scale - bias, left, right, 1)
+    if way == IN_ONE:
+        assert calls_of(kernel) == ["n0"]
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("left", "right"), [((3,), (3,)), ((3,), ()), ((), (3,)), ((2, 1), (1, 3)), ((2, 3), (3,))], ids=str
+)
+def test_stacks(left: tuple[int, ...], right: tuple[int, ...], way: str) -> None:
+    x, w = numbers(*left, 40, 50), numbers(*right, 50, 60, seed=1)
+    b, s = numbers(60, seed=2), numbers(*(x @ w).shape[:-2], 40, 1, seed=3)
+    layer = ys.nn.relu((ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)) * ys.asarray(s))
+    kernel, arrays = compiled(Precision.BF16, layer, way=way)
+    check(kernel(*arrays)[0], lambda p: np.maximum((p + b) * s, 0), x, w, 1)
+    if way == IN_ONE:
+        assert calls_of(kernel) == ["n0"]
+
+
+def test_arrays_in_any_order() -> None:
+    """One kernel, for whatever layouts come."""
+    x, w, r = numbers(64, 96), numbers(96, 80, seed=1), numbers(64, 80, seed=2)
+    layer = ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(r))
+    kernel, given_arrays = compiled(Precision.BF16, layer, way=IN_ONE)
+    orders: list[Callable[[Array], Array]] = [
+        np.asfortranarray,
+        lambda a: np.repeat(np.repeat(a, 2, 0), 3, 1)[::2, ::3],
+        lambda a: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
+        lambda a: np.frombuffer(b"x" + a.tobytes(), np.uint8)[1:].view(np.float32).reshape(a.shape),
+    ]
+    for order in orders:
+        for arrays in ((order(x), w, r), (x, order(w), r), (x, w, order(r)), (order(x), order(w), order(r))):
+            by_shape = {a.shape: a for a in arrays}
+            got = kernel(*[by_shape[a.shape] for a in given_arrays])[0]
+            check(got, lambda p: np.maximum(p + r, 0), x, w, 1)
+
+
+@EACH
+def test_results_and_operands_of_other_dtypes(way: str) -> None:
+    x, w, r = numbers(64, 96), numbers(96, 80, seed=1), numbers(64, 80, seed=2)
+    product = halved(x) @ halved(w)
+    kernel, arrays = compiled(Precision.BF16, ys.asarray(x) @ ys.asarray(w) > ys.asarray(r), way=way)
+    (got,) = kernel(*arrays)
+    assert got.dtype == bool
+    clear = np.abs(product - r) > 1e-5
+    np.testing.assert_array_equal(got[clear], (product > r)[clear])
+    whole = np.random.default_rng(0).integers(-100, 100, (64, 96)).astype(np.int16)
+    layer = ys.astype(ys.asarray(whole), ys.float32) @ ys.asarray(w)
+    kernel, arrays = compiled(Precision.BF16, layer, way=way)
+    np.testing.assert_allclose(kernel(*arrays)[0], whole.astype(np.float64) @ halved(w), rtol=1e-4, atol=1e-3)
+
+
+def test_what_does_not_fit_goes_apart() -> None:
+    """Several results, or several arrays before the product: loops of their own, and nothing is told as a failure."""
+    x, w, b, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(96, seed=3)
+    sums = ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)
+    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums))
+    plain, positive = kernel(*arrays)
+    check(plain, lambda p: p + b, x, w, 1)
+    np.testing.assert_array_equal(positive, np.maximum(plain, 0))
+    assert calls_of(kernel) == ["n0", "n1"]
+    kernel, arrays = compiled(Precision.BF16, (ys.asarray(x) * ys.asarray(s)) @ ys.asarray(w))
+    check(kernel(*arrays)[0], lambda p: p, x * s, w, 1)
+    assert calls_of(kernel) == ["n0", "n1"]
+
+
+def test_small_products_and_others_of_the_same_region() -> None:
+    """Two that are reduced, one that is too small for it, and one of float64."""
+    x, w, v, u = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, 96, seed=2), numbers(4, 20, seed=3)
+    wide = numbers(20, 64, seed=4).astype(np.float64)
+    small = ys.asarray(u) @ ys.asarray(u).T + 1
+    double = ys.asarray(wide) @ ys.asarray(wide).T
+    big = ys.nn.relu(ys.asarray(x) @ ys.asarray(w)) @ ys.asarray(v) + 1
+    kernel, arrays = compiled(Precision.BF16, big, small, double)
+    first = np.maximum(halved(x) @ halved(w), 0).astype(np.float32)
+    reduced, little, full = kernel(*arrays)
+    check(reduced, lambda p: p + 1, first, v, 1, largest=1e-4)
+    np.testing.assert_allclose(little, u.astype(np.float64) @ u.T + 1, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(full, wide @ wide.T, rtol=1e-13, atol=1e-13)
+
+
+def test_a_precision_that_the_unit_does_not_have_is_computed_in_full() -> None:
+    x, w = numbers(64, 96), numbers(96, 80, seed=1)
+    with always(GENERATED):
+        kernel, arrays = compiled(Precision.F16, ys.nn.relu(ys.asarray(x) @ ys.asarray(w)))
+    np.testing.assert_allclose(kernel(*arrays)[0], np.maximum(x.astype(np.float64) @ w, 0), rtol=1e-5, atol=1e-5)
+    assert calls_of(kernel) == ["n0"]
+
+
+@settings(max_examples=20)
+@given(st.integers(8, 150), st.integers(8, 150), st.integers(1, 150), st.sampled_from(list(PARTS)))
+def test_whatever_is_chosen_is_right(m: int, n: int, k: int, precision: Precision) -> None:
+    x, w, b = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=2)
+    kernel, arrays = compiled(precision, ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)))
+    is_reduced = m * n * k >= 1 << 15
+    wanted = np.maximum(exact(x, w, PARTS[precision] if is_reduced else 3) + b, 0)
+    np.testing.assert_allclose(kernel(*arrays)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+# Constants
+
+
+WEIGHTS: dict[str, tuple[Callable[[Any], Any], tuple[int, int]]] = {
+    "plain": (lambda w: w, (96, 80)),
+    "transposed": (lambda w: w.T, (80, 96)),
+    "sliced": (lambda w: w[3:, 2:-1], (99, 83)),
+}
+"""Views, and the shapes of arrays of which they are 96 by 80."""
+
+
+def with_constants(function: Callable[[Tensor], Tensor], x: Array, monkeypatch: pytest.MonkeyPatch) -> Region:
+    """The region that a jitted function becomes."""
+    regions: list[Region] = []
+    made = Cpu.compile
+    with monkeypatch.context() as patch:
+        patch.setattr(Cpu, "compile", lambda self, region: regions.append(region) or made(self, region))
+        with ys.options(device="cpu"):
+            ys.jit(function)(ys.asarray(x)).numpy()
+    return regions[-1]
+
+
+@PRECISIONS
+@pytest.mark.parametrize("view", WEIGHTS)
+def test_a_constant_is_packed_once(view: str, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[Any] = []
+    pack = HalfProducts.packed
+    monkeypatch.setattr(HalfProducts, "packed", lambda self, *what: packed.append(what) or pack(self, *what))
+    seen, shape = WEIGHTS[view]
+    base, bias = numbers(*shape), numbers(80, seed=2)
+    weights = ys.asarray(base)
+    region = with_constants(lambda x: ys.nn.relu(x @ seen(weights) + bias), numbers(40, 96), monkeypatch)
+    region = replace(region, precision=precision)
+    failures = len(trace.records)
+    for way in (IN_ONE, IN_SEVERAL):
+        packed.clear()
+        with always(f"in {precision.value}, {way}"):
+            kernel = native_function(region, ways())
+        for x in (numbers(40, 96), numbers(40, 96, seed=1), np.asfortranarray(numbers(40, 96, seed=2))):
+            check(kernel(x)[0], lambda p: np.maximum(p + bias, 0), x, seen(base), PARTS[precision])
+        assert len(packed) == 1
+    native_function(region, ways())  # the contest takes both for right
+    assert len(trace.records) == failures, trace.records[-1]
+
+
+def test_one_row_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, b = numbers(200, 300), numbers(300, seed=1)
+    weights, bias = ys.asarray(w), ys.asarray(b)
+    x = numbers(1, 200, seed=2)
+    region = with_constants(lambda x: ys.tanh(x) @ weights + bias, x, monkeypatch)
+    kernel = native_function(replace(region, precision=Precision.BF16), ways())
+    check(kernel(x)[0], lambda p: p + b, np.tanh(x), w, 1, largest=1e-4)
+
+
+# Through the front door
+
+
+def test_a_jitted_layer_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, b, r = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(64, 80, seed=3)
+    made: list[Any] = []
+    monkeypatch.setattr(stages, "native_function", lambda *what: made.append(native_function(*what)) or made[-1])
+    with host_with(emulating()), ys.options(precision="f16", device="cpu"), always(f"in bf16, {IN_ONE}"):
+        layer = ys.jit(lambda x, w, b, r: ys.nn.relu(x @ w + b + r))
+        tensors = [ys.asarray(a) for a in (x, w, b, r)]
+        got = layer(*tensors).numpy()
+        again = layer(*tensors).numpy()
+    check(got, lambda p: np.maximum(p + b + r, 0), x, w, 1)
+    np.testing.assert_array_equal(got, again)
+    (kernel,) = made
+    assert calls_of(kernel) == ["n0"]
+    assert type(kernel.__globals__["xn0"]).__name__ == "builtin_function_or_method"  # no Python in between
+
+
+def test_the_same_bits_every_time_in_deterministic_runs() -> None:
+    x, w, b = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2)
+
+    def bits() -> Array:
+        with host_with(emulating()), ys.options(precision="f16", device="cpu"), ys.deterministic():
+            layer = ys.jit(lambda x, w, b: ys.nn.gelu(x) @ w + b)
+            return layer(ys.asarray(x), ys.asarray(w), ys.asarray(b)).numpy()
+
+    first = bits()
+    made = ys.nn.gelu(ys.asarray(x.astype(np.float64))).numpy().astype(np.float32)
+    check(first, lambda p: p + b, made, w, 1, largest=1e-4)
+    for _ in range(3):
+        np.testing.assert_array_equal(bits(), first)
+
+
+def test_gradients_of_a_reduced_program() -> None:
+    x, w = numbers(64, 96), numbers(96, 80, seed=1)
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        return ys.sum(ys.nn.relu(x @ w))
+
+    with host_with(emulating()), ys.options(precision="f16", device="cpu"):
+        got = ys.jit(ys.grad(loss, argnums=1))(ys.asarray(x), ys.asarray(w)).numpy()
+    mask = (halved(x) @ halved(w) > 0).astype(np.float64)
+    assert error(got, halved(x).T @ mask) < 1e-3
+
+
+# How it is chosen
+
+
+X, W, B = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2)
+
+
+@contextmanager
+def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Ways]:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(folder))
+    trace.clear()
+    yield Ways(NATIVES, RESULTS, reduced_by(emulating()))
+    trace.clear()
+
+
+def layer() -> tuple[Region, list[Array]]:
+    return region_of(ys.nn.relu(ys.asarray(X) @ ys.asarray(W) + ys.asarray(B)))
+
+
+def check_layer(got: Array) -> None:
+    check(got, lambda p: np.maximum(p + B, 0), X, W, 1)
+
+
+def test_the_choice_is_measured_once_for_each_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    region, arrays = layer()
+    with fresh(monkeypatch, tmp_path) as first:
+        for number, precision in enumerate(PARTS):
+            own = replace(region, precision=precision)
+            native_function(own, first)(*arrays)
+            with monkeypatch.context() as patch:
+                patch.setattr(ways_module, "samples", lambda *a: pytest.fail("measured again"))
+                native_function(own, Ways(NATIVES, RESULTS, reduced_by(emulating())))(*arrays)
+            assert len(list((tmp_path / "choices").iterdir())) == number + 1
+        assert not trace.records
+
+
+def test_a_second_process_writes_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    region, arrays = layer()
+    own = replace(region, precision=Precision.BF16)
+    with fresh(monkeypatch, tmp_path) as first:
+        expected = native_function(own, first)(*arrays)[0]
+    monkeypatch.setattr(halves_module, "half_product_source", lambda *what: pytest.fail("written again"))
+    with fresh(monkeypatch, tmp_path) as second:
+        np.testing.assert_array_equal(native_function(own, second)(*arrays)[0], expected)
+
+
+def test_functions_that_differ_have_objects_of_their_own() -> None:
+    """Whatever the words leave out would be taken from another's object."""
+    x, w, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(64, 80, seed=2)
+    row, column = np.ascontiguousarray(s[:1]), np.ascontiguousarray(s[:, :1])
+    a, b = ys.asarray(x), ys.asarray(w)
+    for program, wanted in (
+        (a @ b + 1, lambda p: p + 1),
+        (a @ b + 2, lambda p: p + 2),
+        (a @ b - ys.asarray(s), lambda p: p - s),
+        (a @ b - ys.asarray(row), lambda p: p - row),
+        (a @ b - ys.asarray(column), lambda p: p - column),
+        (ys.asarray(s) - a @ b, lambda p: s - p),
+    ):
+        kernel, arrays = compiled(Precision.BF16, program, way=IN_ONE)
+        check(kernel(*arrays)[0], wanted, x, w, 1)
+
+
+def body_of(ways: Ways) -> Any:
+    """What computes a product that nothing else does."""
+    assert ways._reduced is not None
+    return ways._reduced.body
+
+
+def refusals() -> list[str]:
+    return [f.message for r in trace.records for f in r.failures]
+
+
+def test_a_kernel_that_is_wrong_is_never_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """One that leaves its output as it is."""
+    made = half_clusters.fused
+
+    def idle(*what: Any) -> Any:
+        return replace(made(*what), call=lambda *arrays: None)
+
+    region, arrays = layer()
+    with fresh(monkeypatch, tmp_path) as found:
+        monkeypatch.setattr(half_clusters, "fused", idle)
+        (got,) = native_function(replace(region, precision=Precision.BF16), found, body_of(found))(*arrays)
+        assert len([m for m in refusals() if "wrong" in m]) == 2
+    check_layer(got)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(2, 1), (3, 1), (3, 2), (1, 2), (1, 3)])
+def test_another_precision_than_was_asked_for_is_wrong(
+    asked: int, given: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """One part for several, or several for one, is found out, where a weight has more digits than bfloat16. Two and
+    three differ by no more than the roundings of sums, which nobody can tell from the results."""
+    weights, bias = ys.asarray(numbers(96, 80, seed=1)), ys.asarray(numbers(80, seed=2))
+    x = numbers(64, 96)
+    region = with_constants(lambda x: ys.nn.relu(x @ weights + bias), x, monkeypatch)
+    precision = next(p for p, parts in PARTS.items() if parts == asked)
+    of = HalfProduct.of
+    with fresh(monkeypatch, tmp_path) as found:
+        monkeypatch.setattr(HalfProduct, "of", lambda product, parts: of(product, given))
+        native_function(replace(region, precision=precision), found)
+        assert len([m for m in refusals() if "wrong" in m]) == (0 if {asked, given} == {2, 3} else 2)
+
+
+def test_a_compiler_that_fails_is_told_and_the_body_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def fails(*what: Any, **more: Any) -> Any:
+        raise CompileFailure("LLVM: out of luck")
+
+    region, arrays = layer()
+    with fresh(monkeypatch, tmp_path) as made:
+        monkeypatch.setattr(half_clusters.HalfClusters, "native", fails)
+        (got,) = native_function(replace(region, precision=Precision.BF16), made, body_of(made))(*arrays)
+        assert "out of luck" in refusals()[0]
+    check_layer(got)
+
+
+def test_operands_as_the_kernels_round_them() -> None:
+    x = np.concatenate([numbers(1000), [np.nan, np.inf, -np.inf, 3.4e38, 0, -0.0]]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        one, two, three = (rounded(x, parts) for parts in (1, 2, 3))
+    np.testing.assert_array_equal(one, x.astype(bfloat16.numpy).astype(np.float32))
+    np.testing.assert_array_equal(three, np.where(x == np.float32(3.4e38), np.inf, x))
+    np.testing.assert_allclose(two[:1000], x[:1000], rtol=2.0**-16, atol=0)
+    assert not np.array_equal(two[:1000], x[:1000])
+    np.testing.assert_array_equal(np.isfinite(two), np.isfinite(three))
+
+
+# Threads and forks
+
+
+def test_several_python_threads_at_once() -> None:
+    x, w, b = numbers(150, 160), numbers(160, 170, seed=1), numbers(170, seed=2)
+    kernel, arrays = compiled(Precision.BF16, ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)), way=IN_ONE)
+    expected = kernel(*arrays)[0]
+    wrong: list[int] = []
+
+    def work() -> None:
+        for number in range(10):
+            if not np.array_equal(kernel(*arrays)[0], expected):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_multiplies() -> None:
+    x, w = numbers(300, 260), numbers(260, 270, seed=1)  # enough for several threads
+    kernel, arrays = compiled(Precision.BF16, ys.nn.relu(ys.asarray(x) @ ys.asarray(w)), way=IN_ONE)
+    expected = kernel(*arrays)[0]
+    assert holds_in_a_fork(lambda: np.array_equal(kernel(*arrays)[0], expected))
