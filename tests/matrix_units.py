@@ -185,6 +185,8 @@ def fused(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, 
         wanted = np.maximum(wanted + bias + rest[rows], 0)
         wrong = error(computed(products, FUSION, *arrays)[rows], wanted)
         errors = {name: wrong for name in contenders if name.startswith("bf16")}
+        with contenders["jit, precision=f16"].turn():
+            errors["jit, precision=f16"] = error(contenders["jit, precision=f16"].call()[rows], wanted)  # type: ignore[index]
         yield from rated(FUSED, n, race(contenders, rounds=15, seconds=3, settle=SETTLE), errors)
 
 

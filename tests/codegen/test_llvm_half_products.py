@@ -356,10 +356,12 @@ def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
 
 @UNITS
 @PARTS
-def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int, fused: bool) -> None:
     machine = machine_for(unit, HOST)
     target = machine.target
-    source = half_product_source(HalfProduct(parts=parts), unit, target)
+    around = {"before": Stage(exponential, float32), "after": Stage(relu, float32, (Side(float32), Side(float32)))}
+    source = half_product_source(HalfProduct(parts=parts, **(around if fused else {})), unit, target)
     assert "emulated" not in source
     made = Compiler(machine).assembly(source)
     assert "vcvtne2ps2bf16" in made

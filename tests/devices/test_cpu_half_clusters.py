@@ -34,7 +34,7 @@ from yosegi.devices.cpu.halves import PARTS, HalfProducts
 from yosegi.devices.cpu.sampling import rounded
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import expected as exact
-from yosegi.devices.cpu.ways import GENERATED, IN_ONE, IN_SEVERAL, Ways
+from yosegi.devices.cpu.ways import GENERATED, IN_ONE, LOOPS_APART, ONE_APART, Ways
 from yosegi.dtype import bfloat16
 from yosegi.errors import CompileFailure
 from yosegi.fuse import Region
@@ -46,7 +46,7 @@ pytestmark = [
     pytest.mark.skipif(Machine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
 ]
 PRECISIONS = pytest.mark.parametrize("precision", PARTS, ids=lambda p: p.value)
-EACH = pytest.mark.parametrize("way", [IN_ONE, IN_SEVERAL])
+EACH = pytest.mark.parametrize("way", [IN_ONE, LOOPS_APART])
 LARGEST = {1: 2e-6, 2: 2e-5, 3: 2e-6}
 """The relative error of a result that may be left to sums and functions; that of the precisions themselves is 2e-3 for
 one part."""
@@ -193,18 +193,29 @@ def test_results_and_operands_of_other_dtypes(way: str) -> None:
     np.testing.assert_allclose(kernel(*arrays)[0], whole.astype(np.float64) @ halved(w), rtol=1e-4, atol=1e-3)
 
 
-def test_what_does_not_fit_goes_apart() -> None:
+@pytest.mark.parametrize("way", [ONE_APART, LOOPS_APART])
+def test_what_does_not_fit_goes_apart(way: str) -> None:
     """Several results, or several arrays before the product: loops of their own, and nothing is told as a failure."""
     x, w, b, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(96, seed=3)
-    sums = ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)
-    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums))
+    left, right, bias, scale = map(ys.asarray, (x, w, b, s))
+    calls = ["n0", "n1"] if way == ONE_APART else ["n0", "n1", "n2"]
+    kernel, arrays = compiled(Precision.BF16, (left * scale) @ right + bias, way=way)
+    check(kernel(*arrays)[0], lambda p: p + b, x * s, w, 1)
+    assert calls_of(kernel) == calls
+    sums = (left * 2) @ right + bias
+    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums), way=way)
     plain, positive = kernel(*arrays)
-    check(plain, lambda p: p + b, x, w, 1)
+    check(plain, lambda p: p + b, x * 2, w, 1)
     np.testing.assert_array_equal(positive, np.maximum(plain, 0))
-    assert calls_of(kernel) == ["n0", "n1"]
-    kernel, arrays = compiled(Precision.BF16, (ys.asarray(x) * ys.asarray(s)) @ ys.asarray(w))
-    check(kernel(*arrays)[0], lambda p: p, x * s, w, 1)
-    assert calls_of(kernel) == ["n0", "n1"]
+    assert calls_of(kernel) == calls
+
+
+def test_where_nothing_fits_all_goes_apart() -> None:
+    x, w, b, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(96, seed=3)
+    sums = (ys.asarray(x) * ys.asarray(s)) @ ys.asarray(w) + ys.asarray(b)
+    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums))
+    check(kernel(*arrays)[0], lambda p: p + b, x * s, w, 1)
+    assert calls_of(kernel) == ["n0", "n1", "n2"]
 
 
 def test_small_products_and_others_of_the_same_region() -> None:
@@ -274,7 +285,7 @@ def test_a_constant_is_packed_once(view: str, precision: Precision, monkeypatch:
     region = with_constants(lambda x: ys.nn.relu(x @ seen(weights) + bias), numbers(40, 96), monkeypatch)
     region = replace(region, precision=precision)
     failures = len(trace.records)
-    for way in (IN_ONE, IN_SEVERAL):
+    for way in (IN_ONE, LOOPS_APART):
         packed.clear()
         with always(f"in {precision.value}, {way}"):
             kernel = native_function(region, ways())

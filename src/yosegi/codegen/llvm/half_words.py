@@ -43,14 +43,11 @@ class HalfProduct:
     """The dtype of the results."""
 
     @classmethod
-    def of(cls, product: Product, parts: int) -> HalfProduct | None:
-        """A product of float32 in so many parts; nothing if there is too much around it: further operands before it,
-        or several results."""
-        if product.fed or len(product.results) > 1:
-            return None
-        before = product.before
-        left = float32 if before is None else before.dtype
-        return cls(left, float32, parts, before, product.after, product.results[0])
+    def of(cls, product: Product, parts: int) -> HalfProduct:
+        """A product of float32, in so many parts."""
+        (out,), before = product.results, product.before
+        assert not product.fed
+        return cls(float32 if before is None else before.dtype, float32, parts, before, product.after, out)
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.half_words import HalfProduct
-from ...errors import CompileFailure
 from ...precision import Precision
 from .clusters import Operands, fused, is_keepable
 from .halves import PARTS, HalfProducts
@@ -32,16 +32,10 @@ class HalfClusters:
         """What times depend on, beside the work itself."""
         return f"{self.precision.value} on {self.products.identity}"
 
-    def takes(self, operands: Operands) -> bool:
-        """Whether all that is fused with a product goes into its call."""
-        return HalfProduct.of(operands.cluster.product, self.parts) is not None
-
     def native(self, operands: Operands) -> Native:
-        """A cluster as one call. Raises `CompileFailure`."""
+        """A cluster that fits as one call. Raises `CompileFailure`."""
         cluster, products = operands.cluster, self.products
         product = HalfProduct.of(cluster.product, self.parts)
-        if product is None:
-            raise CompileFailure("there is too much around the product for one call")
         kept = is_keepable(cluster)
 
         def bound(arrays: Arrays, needs: int, others: Any) -> Bound:
@@ -51,3 +45,11 @@ class HalfClusters:
         made = fused(operands, bound, (lambda right: products.packed(product, right)) if kept else None)
         assert made is not None
         return made
+
+
+def fitting(cluster: Cluster) -> Cluster:
+    """A cluster without what is too much for one call: what comes before the product, if that reads several arrays, and
+    what comes after it, if there are several results."""
+    if cluster.fed:
+        cluster = replace(cluster, before=None)
+    return replace(cluster, after=None, outputs=(cluster.entry,)) if len(cluster.outputs) > 1 else cluster

@@ -29,7 +29,7 @@ from ...precision import Precision
 from ...trace import log, trace
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
-from .half_clusters import HalfClusters
+from .half_clusters import HalfClusters, fitting
 from .kernel import Step, mixed_function
 from .library import Library
 from .natives import Native, Natives
@@ -44,7 +44,8 @@ LIBRARY: Final = "BLAS on our threads"
 APART: Final = "BLAS on our threads, loops apart"
 NUMPY: Final = "NumPy, loops apart"
 IN_ONE: Final = "all in one call"
-IN_SEVERAL: Final = "loops apart"
+ONE_APART: Final = "one loop apart"
+LOOPS_APART: Final = "loops apart"
 _SETTLE: Final = 0.03
 """Seconds in which the threads of a library stop looking for work."""
 _Way = Callable[[Operands], list[Step]]
@@ -137,11 +138,15 @@ class Ways:
 
     def _in_halves(self, operands: Operands, halves: HalfClusters) -> dict[str, _Way]:
         found: dict[str, _Way] = {}
-        name = halves.precision.value
-        if halves.takes(operands):
+        name, cluster = halves.precision.value, operands.cluster
+        inner = fitting(cluster)
+        if inner is cluster:
             found[f"in {name}, {IN_ONE}"] = lambda o: [halves.native(o)]
-        if _is_fused(operands.cluster):
-            found[f"in {name}, {IN_SEVERAL}"] = lambda o: self.apart(o.cluster, [halves.native(_alone(o))])
+        elif _is_fused(inner):
+            outer = replace(cluster, before=None) if inner.after is None else replace(cluster, after=None)
+            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, [halves.native(Operands(inner))])
+        if _is_fused(cluster):
+            found[f"in {name}, {LOOPS_APART}"] = lambda o: self.apart(o.cluster, [halves.native(_alone(o))])
         return found
 
     def _generated(self, operands: Operands) -> list[Step]:
