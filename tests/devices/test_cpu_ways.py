@@ -148,7 +148,7 @@ def test_seldom_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not known to come again is measured when it has come often."""
     asked: list[Any] = []
 
-    def steps(self: Ways, cluster: Any) -> list[Any]:
+    def steps(self: Ways, cluster: Any, precision: Any) -> list[Any]:
         asked.append(cluster)
         return self.apart(cluster, [cluster.entry])
 
