@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from yosegi.devices.cpu.compiler import Code, Compiler
+from yosegi.devices.cpu.compiler import Code, Compiler, Part
 
 _NAMES = {
     "llvm.x86.ldtilecfg": "emulated_ldtilecfg",
@@ -44,7 +44,13 @@ class EmulatingCompiler:
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
         """The code of a module, emulated."""
-        return self._compiler.load(emulated(source), functions)
+        return self.load_all([Part(source, lambda: source, tuple(functions))])[0]
+
+    def load_all(self, parts: Sequence[Part]) -> list[Code]:
+        """The same for modules that are told by words."""
+        return self._compiler.load_all(
+            [Part(f"{_FUNCTIONS}\n{p.words}", lambda p=p: emulated(p.write()), p.functions) for p in parts]  # type: ignore[misc]
+        )
 
 
 # A thread's tiles: 64 bytes of configuration, then 8 tiles of 1 KB. @owners says whose they are.

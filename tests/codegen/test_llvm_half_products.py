@@ -26,11 +26,12 @@ from yosegi.codegen.llvm.entry import PARAMETERS
 from yosegi.codegen.llvm.half_blocking import Blocking
 from yosegi.codegen.llvm.half_products import half_product_source
 from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.product import Side
+from yosegi.codegen.llvm.product import Side, Stage
 from yosegi.codegen.llvm.units import Unit
 from yosegi.codegen.value import Value
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.halves import HalfProducts, machine_for
+from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.units import LARGEST_ERRORS
@@ -78,7 +79,7 @@ def run(
     made = products(unit, threads, blocking)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2], *[s.shape[:-2] for s in sides])
     out = np.full((*batch, a.shape[-2], b.shape[-1]), np.nan, product.out.numpy)
-    bound = made.bound(product, a, b, sides, out, kept=kept, threads=threads)
+    bound = made.bound(product, Arrays(a, b, (), sides, (out,)), kept=kept, threads=threads)
     bound(a, made.packed(product, b) if kept else b, *sides, out)
     return out
 
@@ -145,12 +146,12 @@ def test_how_the_work_is_cut_changes_nothing(unit: Unit, parts: int) -> None:
 def test_large_operands_are_packed_in_bands() -> None:
     made = products(Unit.TILES, 2, Blocking(room=1 << 16))
     a, b = numbers((150, 333)), numbers((333, 170), 1)
-    words = made.bound(HalfProduct(), a, b, (), np.empty((150, 170), np.float32)).plan.words
+    words = made.bound(HalfProduct(), Arrays(a, b, (), (), (np.empty((150, 170), np.float32),))).plan.words
     assert words["band_m"] == 32 < 150
     assert words["band_n"] == 32 < 170
     stack = np.broadcast_to(a, (40, 150, 333))
     plan = products(Unit.TILES, 2, Blocking(room=1 << 20)).bound(
-        HalfProduct(), stack + 0, b, (), np.empty((40, 150, 170), np.float32)
+        HalfProduct(), Arrays(stack + 0, np.stack([b] * 40), (), (), (np.empty((40, 150, 170), np.float32),))
     )
     assert 1 < plan.plan.words["wave"] < 40
 
@@ -184,7 +185,7 @@ def test_a_kept_operand(unit: Unit, parts: int) -> None:
 def test_a_stack_cannot_be_kept() -> None:
     a, b, out = numbers((2, 8, 8)), numbers((2, 8, 8)), np.empty((2, 8, 8), np.float32)
     with pytest.raises(ValueError, match="cannot be kept"):
-        products(Unit.TILES).bound(HalfProduct(), a, b, (), out, kept=True)
+        products(Unit.TILES).bound(HalfProduct(), Arrays(a, b, (), (), (out,)), kept=True)
 
 
 @UNITS
@@ -293,28 +294,28 @@ def test_numbers_below_the_smallest_normal_one_count_as_zero(unit: Unit) -> None
 # Functions before and after
 
 
-def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> Value:
+def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> list[Value]:
     made = k.add(k.add(x, bias), rest)
-    return k.select(k.lt(made, k.const(0, made)), k.const(0, made), made)
+    return [k.select(k.lt(made, k.const(0, made)), k.const(0, made), made)]
 
 
-def scaled(k: LlvmBuilder, x: Value, scale: Value) -> Value:
-    return k.mul(x, scale)
+def scaled(k: LlvmBuilder, x: Value, scale: Value) -> list[Value]:
+    return [k.mul(x, scale)]
 
 
-def exponential(k: LlvmBuilder, x: Value) -> Value:
-    return k.exp(x)
+def exponential(k: LlvmBuilder, x: Value) -> list[Value]:
+    return [k.exp(x)]
 
 
-def reciprocal(k: LlvmBuilder, x: Value) -> Value:
-    return k.div(k.const(1, x), x)
+def reciprocal(k: LlvmBuilder, x: Value) -> list[Value]:
+    return [k.div(k.const(1, x), x)]
 
 
 @UNITS
 @PARTS
 @pytest.mark.parametrize("kept", [False, True])
 def test_an_epilogue(unit: Unit, parts: int, kept: bool) -> None:
-    product = HalfProduct(parts=parts, epilogue=relu, sides=(Side(float32), Side(float32)))
+    product = HalfProduct(parts=parts, after=Stage(relu, float32, (Side(float32), Side(float32))))
     for m, n, k in ((1, 5, 3), (32, 32, 32), (50, 61, 200), (33, 16, 40)):
         a, b, bias, rest = numbers((m, k)), numbers((k, n), 1), numbers((1, n), 2), numbers((m, n), 3)
         got = run(unit, a, b, bias, rest, product=product, kept=kept)
@@ -324,7 +325,7 @@ def test_an_epilogue(unit: Unit, parts: int, kept: bool) -> None:
 
 @UNITS
 def test_an_epilogue_with_a_number_for_each_row(unit: Unit) -> None:
-    product = HalfProduct(epilogue=scaled, sides=(Side(float32, along=False),))
+    product = HalfProduct(after=Stage(scaled, float32, (Side(float32, along=False),)))
     a, b, scale = numbers((3, 40, 70)), numbers((70, 37), 1), numbers((3, 40, 1), 2)
     got = run(unit, a, b, scale, product=product)
     np.testing.assert_array_equal(got, run(unit, a, b, product=HalfProduct()) * scale)
@@ -347,7 +348,7 @@ def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
     b = numbers((45, 20), 1)
     wide = a.astype(np.float64)
     expected = (np.exp(wide) if function is exponential else 1 / wide).astype(np.float32)
-    check(run(unit, a, b, product=HalfProduct(prologue=function)), expected, b, 1)
+    check(run(unit, a, b, product=HalfProduct(before=Stage(function, float32))), expected, b, 1)
 
 
 # The instructions
@@ -355,10 +356,12 @@ def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
 
 @UNITS
 @PARTS
-def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int, fused: bool) -> None:
     machine = machine_for(unit, HOST)
     target = machine.target
-    source = half_product_source(HalfProduct(parts=parts), unit, target)
+    around = {"before": Stage(exponential, float32), "after": Stage(relu, float32, (Side(float32), Side(float32)))}
+    source = half_product_source(HalfProduct(parts=parts, **(around if fused else {})), unit, target)
     assert "emulated" not in source
     made = Compiler(machine).assembly(source)
     assert "vcvtne2ps2bf16" in made

@@ -12,15 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 pytest.importorskip("llvmlite")
 
 import yosegi as ys
+from half_code import emulating, halved, host_with
 from matrix_emulation import EmulatingCompiler
-from native_code import NATIVES, needs_llvm, region_of
+from native_code import needs_llvm, region_of
 from values import Array
 from yosegi.codegen.llvm.units import Unit
 from yosegi.device import host_device
@@ -44,31 +44,16 @@ pytestmark = [
 ]
 
 
-def emulating(unit: Unit = Unit.TILES) -> HalfProducts:
-    compiler: Any = EmulatingCompiler(Compiler(HOST))
-    assert NATIVES.runtime is not None
-    return HalfProducts(NATIVES.runtime, unit, Results(), compiler=compiler)
-
-
 @pytest.fixture
-def halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[HalfProducts]:
+def halves() -> Iterator[HalfProducts]:
     """The host's device, with a unit."""
-    reduced = host_device().reduced  # type: ignore[attr-defined]
     products = emulating()
-    monkeypatch.setattr(reduced, "_found", Found(Unit.TILES, ""))
-    monkeypatch.setattr(reduced, "_products", products)
-    plans = import_module("yosegi.evaluate")._plans
-    plans.clear()
-    yield products
-    plans.clear()
+    with host_with(products):
+        yield products
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-
-
-def halved(x: Array) -> Array:
-    return x.astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
 def is_reduced(got: Array, a: Array, b: Array) -> bool:
@@ -201,7 +186,7 @@ def test_if_llvm_fails_the_reference_serves(halves: HalfProducts, monkeypatch: p
     def fail(*what: Any) -> Any:
         raise CompileFailure("LLVM: no")
 
-    monkeypatch.setattr(EmulatingCompiler, "load", fail)
+    monkeypatch.setattr(EmulatingCompiler, "load_all", fail)
     a = numbers(64, 64)
     got = emulating().product(Precision.BF16, np.matmul)(a, a)
     np.testing.assert_array_equal(got, a @ a)
@@ -317,12 +302,18 @@ def test_processors_without_one(trials: list[Any], machine: Machine, reason: str
 def test_wrong_results_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     units.check(emulating(Unit.TILES))
     units.check(emulating(Unit.DOTS))
-    plain = EmulatingCompiler.load
+    plain = EmulatingCompiler.load_all
 
-    def wrong(self: Any, source: str, functions: Any) -> Any:
-        return plain(self, source.replace("tdpbf16ps(i8 3, i8 5, i8 7)", "tdpbf16ps(i8 3, i8 5, i8 6)"), functions)
+    def wrong(self: Any, parts: Any) -> Any:
+        (part,) = parts
 
-    monkeypatch.setattr(EmulatingCompiler, "load", wrong)
+        def wrongly() -> str:
+            source: str = part.write()
+            return source.replace("tdpbf16ps(i8 3, i8 5, i8 7)", "tdpbf16ps(i8 3, i8 5, i8 6)")
+
+        return plain(self, [replace(part, words=f"wrong\n{part.words}", write=wrongly)])
+
+    monkeypatch.setattr(EmulatingCompiler, "load_all", wrong)
     with pytest.raises(AssertionError, match="the results are wrong"):
         units.check(emulating())
 

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,11 @@ from values import Array
 from yosegi import contest
 from yosegi.devices.cpu import ways as ways_module
 from yosegi.devices.cpu.blas import numpy_blas
-from yosegi.devices.cpu.kernel import numpy_function, reference_body
+from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import compile_region, native_function
 from yosegi.devices.cpu.ways import GENERATED, LIBRARY, Ways
 from yosegi.errors import CompileFailure
-from yosegi.fuse import Region
-from yosegi.precision import Precision
 from yosegi.trace import trace
 
 pytestmark = needs_llvm
@@ -151,7 +148,7 @@ def test_seldom_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not known to come again is measured when it has come often."""
     asked: list[Any] = []
 
-    def steps(self: Ways, cluster: Any) -> list[Any]:
+    def steps(self: Ways, cluster: Any, precision: Any) -> list[Any]:
         asked.append(cluster)
         return self.apart(cluster, [cluster.entry])
 
@@ -164,19 +161,6 @@ def test_seldom_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     while not asked:
         kernel(*arrays)
     check(kernel(*arrays)[0], expected, 96)
-
-
-def test_a_product_in_a_reduced_precision_is_left_to_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ways, "steps", lambda *given: pytest.fail("fused in full precision"))
-    asked: list[str] = []
-
-    def body(region: Region, entry: int) -> Callable[..., Any]:
-        asked.append(region.graph.calls[entry].op.name)
-        return reference_body(region, entry)
-
-    region, arrays, expected = product()
-    check(native_function(replace(region, precision=Precision.BF16), ways(), body)(*arrays)[0], expected, 96)
-    assert asked == ["matmul"]
 
 
 # Constants

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...dtype import DType, float32
 from ..value import Value
 from .builder import LlvmBuilder
-from .half_packing import Elementwise
 from .integers import mul, shifted, sub
 from .ir import Function, Module
 from .memory import lanes_below, load, repeated, store
-from .product import Side
+from .product import Side, Stage
 from .units import BLOCK_ROW, LINES, PANEL
 
 
-def write_finish(module: Module, epilogue: Elementwise | None, sides: Sequence[Side], out: DType) -> None:
+def write_finish(module: Module, after: Stage | None, out: DType) -> None:
     """`finish(sums, height, width, out, out_row, side0, side0_row, …)`: so much of a block's sums to the result.
 
     Rows are so many bytes apart.
     """
     parameters = [("ptr", "sums"), ("i64", "height"), ("i64", "width"), ("ptr", "out"), ("i64", "out_row")]
-    for n in range(len(sides)):
+    for n in range(len(after.sides) if after is not None else 0):
         parameters += [("ptr", f"side{n}"), ("i64", f"side{n}_row")]
     code = module.function("finish", parameters)
     whole = code.let(f"icmp eq i64 %width, {PANEL}")
     for condition, masked in ((whole, False), (code.let(f"xor i1 {whole}, true"), True)):
         with code.when(condition):
-            _write_rows(code, epilogue, sides, out, masked=masked)
+            _write_rows(code, after, out, masked=masked)
     code.ret()
 
 
-def _write_rows(
-    code: Function, epilogue: Elementwise | None, sides: Sequence[Side], out: DType, *, masked: bool
-) -> None:
+def _write_rows(code: Function, after: Stage | None, out: DType, *, masked: bool) -> None:
     k = LlvmBuilder(code, LINES)
     with code.loop(0, "%height") as row, code.loop(0, "%width", LINES) as column:
 
@@ -44,9 +39,9 @@ def _write_rows(
         mask = lanes_below(k, sub(code, "%width", column.index)) if masked else None
         sums = shifted(code, "%sums", mul(code, row.index, BLOCK_ROW))
         value = load(k, float32, shifted(code, sums, mul(code, column.index, 4)))
-        if epilogue is not None:
-            value = epilogue(k, value, *[_side(k, s, place(f"side{n}", s.dtype, along=s.along), mask)
-                                         for n, s in enumerate(sides)])  # fmt: skip
+        if after is not None:
+            sides = [_side(k, s, place(f"side{n}", s.dtype, along=s.along), mask) for n, s in enumerate(after.sides)]
+            (value,) = after.function(k, value, *sides)
         store(k, k.rounded(k.convert(value, out)), place("out", out), mask)
 
 

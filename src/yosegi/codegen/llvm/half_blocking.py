@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .half_words import HalfProduct
+from .half_words import LINE, HalfProduct
 from .units import BLOCK, LINES, PAIRS, PANEL, STEP, step_bytes
 
 _SINGLE: Final = 1 << 24
@@ -64,7 +64,7 @@ class Cut:
     words: dict[str, int]
     threads: int
     workspace: int
-    """Bytes that the kernel needs."""
+    """Bytes that the kernel needs, wherever they begin."""
 
 
 def cut(product: HalfProduct, sizes: Sizes, blocking: Blocking, threads: int, *, kept: bool = False) -> Cut:
@@ -97,7 +97,7 @@ def cut(product: HalfProduct, sizes: Sizes, blocking: Blocking, threads: int, *,
         segment = max(1, min(_SEGMENT, _over(steps, wanted)))
         chunk = _CHUNK_BESIDE if beside else _CHUNK_APART
         words |= {f"{name}_group": group, f"{name}_segment": segment, f"{name}_chunk": chunk}
-    return Cut(words, threads, room_b + room_a + threads * slot)
+    return Cut(words, threads, LINE + room_b + room_a + threads * slot)
 
 
 def gains_by_threads(product: HalfProduct, sizes: Sizes) -> bool:

@@ -176,7 +176,7 @@ class _Unit:
         code, product = self.code, self.product
         result = self._at(*self.ends[0], place, product.out)
         goes_on = self.is_last
-        if product.epilogue is None and product.out is float32:
+        if product.after is None and product.out is float32:
             # Tiles that are full, and to which nothing is to be done, go straight to the result.
             odd = code.let(f"and i64 {code.let(f'or i64 {size[0]}, {size[1]}')}, {LINES - 1}")
             is_whole = code.let(f"icmp eq i64 {odd}, 0")

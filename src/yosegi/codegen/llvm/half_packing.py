@@ -19,10 +19,9 @@ from .builder import LlvmBuilder
 from .integers import add, most, mul, shifted, sub
 from .ir import Module
 from .memory import gather, lanes_below, load
+from .product import Stage
 from .units import LINES, STEP, step_bytes
 
-Elementwise = Callable[..., Value]
-"""Takes a builder and values, gives one."""
 _Read = Callable[[str, str, "str | None"], Value]
 """The numbers of half a step, from a line's beginning and how far along they are, under a mask."""
 
@@ -39,14 +38,14 @@ class Layout(Enum):
     """Pair by pair, of all lines: the right operand."""
 
 
-def write_packs(module: Module, dtypes: tuple[DType, DType], parts: int, prologue: Elementwise | None = None) -> None:
-    """`pack_a(from, line, along, lines, length, to)`, with the prologue, and `pack_b`.
+def write_packs(module: Module, dtypes: tuple[DType, DType], parts: int, before: Stage | None = None) -> None:
+    """`pack_a(from, line, along, lines, length, to)`, with what comes before the product, and `pack_b`.
 
     Lines and the numbers along them are so many elements apart; up to 16 lines, and any length. Behind it, zeros fill
     the last tile. Lines that are not there may come out as anything: so do their sums, which nobody wants.
     """
     _write_turn(module)
-    _Packer(module, "pack_a", Layout.LINES, dtypes[0], parts, prologue).write()
+    _Packer(module, "pack_a", Layout.LINES, dtypes[0], parts, before).write()
     _Packer(module, "pack_b", Layout.PAIRS, dtypes[1], parts, None).write()
 
 
@@ -76,7 +75,7 @@ class _Packer:
     """Writes one such function."""
 
     def __init__(
-        self, module: Module, name: str, layout: Layout, dtype: DType, parts: int, prologue: Elementwise | None
+        self, module: Module, name: str, layout: Layout, dtype: DType, parts: int, before: Stage | None
     ) -> None:
         self.code = module.function(name, [
             ("ptr", "from"), ("i64", "line"), ("i64", "along"), ("i64", "lines"), ("i64", "length"), ("ptr", "to"),
@@ -85,7 +84,7 @@ class _Packer:
         self.layout = layout
         self.dtype = dtype
         self.parts = parts
-        self.prologue = prologue
+        self.before = before
 
     def write(self) -> None:
         """Code for each way in which the lines may lie."""
@@ -180,7 +179,10 @@ class _Packer:
 
     def _before(self, value: Value) -> str:
         """A number as it goes into the product."""
-        return (value if self.prologue is None else self.prologue(self.k, value)).text
+        if self.before is None:
+            return value.text
+        (made,) = self.before.function(self.k, value)
+        return made.text
 
     def _kept(self, mask: str, text: str) -> str:
         """Zeros where a mask is not set: what a function makes of zero may be anything."""

@@ -17,7 +17,7 @@ from .epilogues import write_finish
 from .half_jobs import write_packing, write_products
 from .half_packing import write_packs
 from .half_words import BEFORE_JOB, COUNTERS, JOB, LINE, PLAN, HalfProduct
-from .integers import add, ceil_div, choice, div, least, mul, shifted, sub, word
+from .integers import add, ceil_div, choice, div, least, lined_up, mul, shifted, sub, word
 from .ir import Module
 from .nest import Target
 from .units import LINES, PANEL, Unit, step_bytes, write_block
@@ -26,13 +26,13 @@ from .units import LINES, PANEL, Unit, step_bytes, write_block
 def half_product_source(product: HalfProduct, unit: Unit, target: Target) -> str:
     """The module of a product: `kernel` and, to keep a right operand, `keep`.
 
-    The arrays of `kernel` are a, b, the sides, the result, where each matrix of a stack begins in each of them (in
-    bytes), and the workspace; of `keep`: a right operand, where its matrices begin, and where it is kept.
+    The arrays of `kernel` are a, b, the sides, the result, and the workspace; of `keep`: a right operand, and where it
+    is kept.
     """
     module = Module(converts_halves=target.converts_halves)
     write_block(module, unit, product.parts)
-    write_packs(module, (product.a, product.b), product.parts, product.prologue)
-    write_finish(module, product.epilogue, product.sides, product.out)
+    write_packs(module, (product.a, product.b), product.parts, product.before)
+    write_finish(module, product.after, product.out)
     write_packing(module, product)
     write_products(module, product, unit)
     _write_kernel(module, product)
@@ -46,23 +46,23 @@ def half_product_source(product: HalfProduct, unit: Unit, target: Target) -> str
 class _Driver:
     """A function that tells the threads what to do."""
 
-    def __init__(self, module: Module, name: str, product: HalfProduct, table: int) -> None:
+    def __init__(self, module: Module, name: str, product: HalfProduct) -> None:
         self.code = code = module.function(name, PARAMETERS)
         self.plan = code.let("load ptr, ptr %arguments")
         self.p = {name: word(code, self.plan, n) for n, name in enumerate(PLAN)}
         words = BEFORE_JOB + len(JOB) + len(product.sides) + 1
         self.job = code.let(f"alloca i8, i64 {LINE + 8 * words}, align {LINE}")
         self._put(0, self.plan, "ptr")
-        self._put(1, self.array(table), "ptr")
+        self._put(1, shifted(code, self.plan, str(8 * (len(PLAN) + len(product.sides)))), "ptr")
         self.panel = mul(code, self.p["steps"], step_bytes(product.parts))
         self._is_shared = {name: code.let(f"icmp ne i64 {self.p[f'{name}_shared']}, 0") for name in ("a", "b")}
 
-    def array(self, number: int) -> str:
-        """The data of an array, by its place among the arguments."""
-        return word(self.code, "%arguments", BEFORE_ARRAYS + number, "ptr")
+    def array(self, number: int, kind: str = "ptr") -> str:
+        """The address of an array, by its place among the arguments."""
+        return word(self.code, "%arguments", BEFORE_ARRAYS + number, kind)
 
     def tell(self, name: str | int, value: str, kind: str = "i64") -> None:
-        """Set a word of the job; those that have a number are the epilogue's operands, and the result."""
+        """Set a word of the job; those that have a number are the sides, and the result."""
         self._put(BEFORE_JOB + (JOB.index(name) if isinstance(name, str) else len(JOB) + name), value, kind)
 
     def _put(self, place: int, value: str, kind: str) -> None:
@@ -95,10 +95,10 @@ class _Driver:
 
 def _write_kernel(module: Module, product: HalfProduct) -> None:
     """`kernel`: the whole stack."""
-    driver = _Driver(module, "kernel", product, product.arrays)
+    driver = _Driver(module, "kernel", product)
     code, p = driver.code, driver.p
     a, b, *others = (driver.array(n) for n in range(product.arrays))
-    work = driver.array(product.arrays + 1)
+    work = lined_up(code, driver.array(product.arrays, "i64"), LINE)
     for n, other in enumerate(others):
         driver.tell(n, other, "ptr")
     driver.tell("a_from", a, "ptr")
@@ -137,10 +137,10 @@ def _write_kernel(module: Module, product: HalfProduct) -> None:
 
 def _write_keep(module: Module, product: HalfProduct) -> None:
     """`keep`: a right operand, as `kernel` wants it if it is kept."""
-    driver = _Driver(module, "keep", product, 1)
+    driver = _Driver(module, "keep", product)
     code, p = driver.code, driver.p
     driver.tell("b_from", driver.array(0), "ptr")
-    driver.tell("b_packed", driver.array(2), "ptr")
+    driver.tell("b_packed", driver.array(1), "ptr")
     units = driver.units("b", p["n"], p["batches"])
     numbers = {
         "first": "0", "row": "0", "rows": "0", "a_next": "0", "column": "0", "columns": p["n"],

@@ -7,22 +7,22 @@ from typing import Final
 
 from ...dtype import DType, float32
 from .entry import PARAMETERS
-from .half_packing import Elementwise
 from .integers import choice, div, mul, shifted, sub, word
 from .ir import Function, Module
-from .product import Side
+from .product import Product, Side, Stage
 
 PLAN: Final = (
     "pool", "spread", "threads", "batches", "wave", "m", "n", "k", "steps", "depth", "stretches", "tall", "wide",
     "band_m", "band_n", "a_line", "a_along", "a_shared", "a_group", "a_segment", "a_chunk",
     "b_line", "b_along", "b_shared", "b_group", "b_segment", "b_chunk", "b_kept", "c_row", "packed_a", "sums", "slot",
 )  # fmt: skip
-"""The words of a plan, in order. After them, of each operand of the epilogue, the bytes from one row to the next."""
+"""The words of a plan, in order. After them, of each side, the bytes from one row to the next; then, for each matrix of
+a stack, the bytes at which it begins in each array."""
 JOB: Final = (
     "first", "units", "units_b", "sums", "row", "rows", "column", "columns",
     "a_from", "a_packed", "a_next", "b_from", "b_packed", "b_next",
 )  # fmt: skip
-"""What the threads are told, after the addresses of the plan and of the batches' offsets."""
+"""What the threads are told, after the addresses of the plan and of the matrices' places in it."""
 BEFORE_JOB: Final = 2
 LINE: Final = 64
 """Bytes of a cache line: the counters of units have one of their own, before all else."""
@@ -32,18 +32,37 @@ COUNTERS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class HalfProduct:
-    """What a kernel computes: epilogue(prologue(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
+    """What a kernel computes: after(before(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
 
     a: DType = float32
     b: DType = float32
     parts: int = 1
-    prologue: Elementwise | None = None
-    """`prologue(k, a)`."""
-    epilogue: Elementwise | None = None
-    """`epilogue(k, sum, *sides)`."""
-    sides: tuple[Side, ...] = ()
+    before: Stage | None = None
+    """It has no sides."""
+    after: Stage | None = None
+    """It gives one value."""
     out: DType = float32
     """The dtype of the results."""
+
+    @classmethod
+    def of(cls, product: Product, parts: int) -> HalfProduct:
+        """A product of float32, in so many parts."""
+        (out,), before = product.results, product.before
+        assert not product.fed
+        return cls(float32 if before is None else before.dtype, float32, parts, before, product.after, out)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """What comes after reads them."""
+        return () if self.after is None else self.after.sides
+
+    @property
+    def words(self) -> str | None:
+        """What tells it from any other, if anything does."""
+        stages = ["nothing" if stage is None else stage.identity for stage in (self.before, self.after)]
+        if None in stages:
+            return None
+        return "\n".join([self.a.name, self.b.name, str(self.parts), *map(str, stages), self.out.name])
 
     @property
     def arrays(self) -> int:
@@ -73,11 +92,11 @@ class Job:
         return [word(self.code, self._words, BEFORE_JOB + JOB.index(name), "ptr") for name in names]
 
     def end(self, n: int) -> str:
-        """Where an operand of the epilogue begins; the result comes after them."""
+        """Where a side begins; the result comes after them."""
         return word(self.code, self._words, BEFORE_JOB + len(JOB) + n, "ptr")
 
     def side_row(self, n: int) -> str:
-        """The bytes from one row of an operand of the epilogue to the next."""
+        """The bytes from one row of a side to the next."""
         return word(self.code, self.plan, len(PLAN) + n)
 
     def next(self, units: str) -> str:

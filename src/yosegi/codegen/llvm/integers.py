@@ -53,6 +53,12 @@ def shifted(code: Function, base: str, offset: str) -> str:
     return base if offset == "0" else code.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
+def lined_up(code: Function, address: str, size: int) -> str:
+    """The first multiple of a power of two from an address on; the address is an i64."""
+    up = code.let(f"and i64 {add(code, address, str(size - 1))}, {-size}")
+    return code.let(f"inttoptr i64 {up} to ptr")
+
+
 def word(code: Function, base: str, number: int, kind: str = "i64") -> str:
     """A word of an array of them, to be asked for where all who need it can see it."""
     return code.let(f"load {kind}, ptr {code.pure(f'getelementptr i64, ptr {base}, i64 {number}')}")

@@ -45,6 +45,11 @@ class Stage:
     words: str | None = None
     """What tells the function from any other, if anything does."""
 
+    @property
+    def identity(self) -> str | None:
+        """What tells the whole of it from any other, if anything does."""
+        return None if self.words is None else f"{self.words}\n{[side.along for side in self.sides]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Product:

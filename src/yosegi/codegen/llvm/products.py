@@ -16,7 +16,7 @@ from typing import Final
 
 from ...dtype import DType
 from .entry import BEFORE_ARRAYS, PARAMETERS
-from .integers import add, ceil_div, choice, div, least, most, mul, shifted, sub, word
+from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import Columns, called, write_claim, write_keeping, write_pack_lines, write_units
 from .nest import Target
@@ -104,8 +104,7 @@ def workspace(code: Function, plan: str) -> str:
     arrays = word(code, plan, PLAN.index("arrays"))
     first = code.pure(f"getelementptr i64, ptr %arguments, i64 {BEFORE_ARRAYS}")
     given = code.let(f"load i64, ptr {code.pure(f'getelementptr i64, ptr {first}, i64 {arrays}')}")
-    up = code.let(f"and i64 {add(code, given, str(LINE - 1))}, {-LINE}")
-    return code.let(f"inttoptr i64 {up} to ptr")
+    return lined_up(code, given, LINE)
 
 
 def write_stack(module: Module, name: str) -> None:

@@ -41,7 +41,7 @@ class Cpu:
         self.natives = Natives(results=self.results)
         self.reduced = Reduced(self.natives, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
-        self._ways = Ways(self.natives, self.results)
+        self._ways = Ways(self.natives, self.results, self.reduced)
 
     @property
     def description(self) -> str:

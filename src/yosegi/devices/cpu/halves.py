@@ -6,8 +6,7 @@ small, or a matrix with a vector, is left to its reference body, which keeps all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
@@ -16,13 +15,16 @@ import numpy as np
 from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
 from ...codegen.llvm.half_words import LINE, PLAN, HalfProduct
+from ...codegen.llvm.signature import writers
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
+from ...dtype import DType
 from ...errors import CompileFailure
 from ...node import Shape
 from ...precision import Precision
 from ...trace import trace
-from .compiler import Code, Compiler, Machine
-from .native import ALIGNED, Runtime
+from .compiler import Code, Compiler, Machine, Part
+from .matrices import Arrays, Laid, laid
+from .native import ALIGNED, Call, Runtime
 from .results import LARGE, Results
 
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
@@ -40,6 +42,8 @@ _SPARE: Final = 1 << 24
 _LETS_GO: Final = 1 << 20
 """Products of elements from which other Python threads may run meanwhile."""
 
+_FUNCTIONS: Final = ("kernel", "keep")
+
 Matmul = Callable[[Any, Any], Any]
 
 
@@ -48,22 +52,26 @@ def machine_for(unit: Unit, machine: Machine) -> Machine:
     return machine.having(FEATURES[unit])
 
 
+def _not_aligned(*arrays: Any) -> None:
+    raise ValueError("expected arrays that are aligned to their elements")
+
+
 class Bound:
     """A product of arrays of certain shapes and strides.
 
     >>> bound(a, b, *sides, out)  # doctest: +SKIP
     """
 
-    def __init__(self, call: Callable[..., None], plan: Cut, table: Any, products: HalfProducts) -> None:
-        self._call = call
-        self._table = table
-        self._products = products
+    def __init__(self, call: Call, plan: Cut, products: HalfProducts) -> None:
+        self.call = call
+        """Takes the workspace behind the others."""
         self.plan = plan
+        self._products = products
 
     def __call__(self, *arrays: Any) -> None:
         """Of a, b, the sides and the result, all of the shapes and strides that this was made for."""
         work = self._products.take(self.plan.workspace)
-        self._call(*arrays, self._table, work)
+        self.call(*arrays, work)
         self._products.give_back(work)
 
 
@@ -81,75 +89,70 @@ class HalfProducts:
         self.unit = unit
         self.blocking = blocking
         self._compiler = compiler or Compiler(machine_for(unit, runtime.compiler.machine))
-        self._target = self._compiler.machine.target
         self._results = results
-        self._codes: dict[HalfProduct, Code] = {}
         self._spare: list[Any] = []
         self._known: dict[Any, Matmul | None] = {}
+
+    @property
+    def identity(self) -> str:
+        """The unit, and the processor that code is made for."""
+        return f"{self.unit.name} {self._compiler.machine.features}"
 
     # Kernels
 
     def code(self, product: HalfProduct) -> Code:
         """The compiled functions of a product. Raises `CompileFailure`."""
-        code = self._codes.get(product)
-        if code is None:
-            source = half_product_source(product, self.unit, self._target)
-            code = self._codes[product] = self._compiler.load(source, ("kernel", "keep"))
-        return code
+
+        def write() -> str:
+            return half_product_source(product, self.unit, self._compiler.machine.target)
+
+        words = product.words
+        if words is None:
+            return self._compiler.load(write(), _FUNCTIONS)
+        return self._compiler.load_all([Part(f"{writers()}\n{self.unit.name}\n{words}", write, _FUNCTIONS)])[0]
 
     def bound(
-        self, product: HalfProduct, a: Any, b: Any, sides: Sequence[Any], out: Any, *, kept: bool = False,
-        threads: int | None = None,
+        self, product: HalfProduct, arrays: Arrays, *, kept: bool = False, threads: int | None = None,
+        needs: int = ALIGNED, fallback: Callable[..., Any] = _not_aligned,
     ) -> Bound:  # fmt: skip
-        """A product for arrays such as these: stacks of matrices that broadcast to the stack of `out`.
+        """A product of arrays such as these, which must have some flags; others go to `fallback`. Raises
+        `CompileFailure`.
 
-        The result has elements, and those of a row lie side by side. Sides have the shape of the result, or a size of
-        one where they are repeated. If `kept`, b is one matrix, and what is given for it when it is called comes from
+        The result has elements. If `kept`, b is one matrix, and what is given for it when it is called comes from
         `packed`.
         """
+        (out,) = arrays.outs
         if out.strides[-1] != out.itemsize and out.shape[-1] > 1:
             raise ValueError("the elements of a row of the result must lie side by side")
-        batch = out.shape[:-2]
-        stacked = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b, *sides, out)]
-        sizes = self._sizes(batch, stacked[0], stacked[1])
+        where = laid(arrays)
+        sizes = _sizes(product, where)
         if kept and not sizes.b_shared:
             raise ValueError("a stack of right operands cannot be kept")
         if threads is None:
             threads = self.runtime.threads if gains_by_threads(product, sizes) else 1
         plan = cut(product, sizes, self.blocking, threads, kept=kept)
-        rows = [0 if x.shape[-2] == 1 and sizes.m > 1 else x.strides[-2] for x in sides]
+        *sides, out_row = where.rows
         work = sizes.batches * sizes.m * sizes.n * sizes.k
         call = self.runtime.call(
-            self.code(product), product.arrays + 2, [*self._words(plan, c_row=out.strides[-2]), *rows],
-            count=1, chunk=1, needs=ALIGNED, lets_go=work >= _LETS_GO, fallback=_not_aligned,
+            self.code(product), product.arrays + 1, [*self._words(plan, out_row), *sides, *where.offsets],
+            count=1, chunk=1, needs=needs, lets_go=work >= _LETS_GO, fallback=fallback,
         )  # fmt: skip
-        return Bound(call, plan, _offsets(batch, stacked), self)
+        return Bound(call, plan, self)
 
     def packed(self, product: HalfProduct, b: Any) -> Any:
         """A right operand, packed as products with `kept` want it."""
         k, n = b.shape
-        sizes = self._sizes((), np.empty((PANEL, k), product.a.numpy), b)
+        sizes = Sizes(1, PANEL, n, k, k, 1, *_elements(product.b, *b.strides[::-1]), True, True)
         plan = cut(product, sizes, self.blocking, self.runtime.threads)
         to = self._memory(-(-n // PANEL) * -(-k // STEP) * step_bytes(product.parts))
         code = self.code(product)
         keep = Code({"kernel": code["keep"]}, code)
-        call = self.runtime.call(
-            keep, 3, self._words(plan, c_row=0), count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned
-        )
-        call(b, _offsets((), [b] * product.arrays), to)
+        words = [*self._words(plan, 0), *[0] * (len(product.sides) + product.arrays)]
+        call = self.runtime.call(keep, 2, words, count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned)
+        call(b, to)
         return to
 
-    def _sizes(self, batch: tuple[int, ...], a: Any, b: Any) -> Sizes:
-        strides = []
-        for x in (a, b):
-            if any(s % x.itemsize for s in x.strides):
-                raise ValueError(f"expected strides that are multiples of an element, got {x.strides}")
-            strides.append([s // x.itemsize for s in x.strides])
-        shared = [all(s == 0 or n == 1 for s, n in zip(own, batch, strict=False)) for own in strides]
-        (m, k), n = a.shape[-2:], b.shape[-1]
-        return Sizes(prod(batch), m, n, k, *strides[0][-2:], *strides[1][:-3:-1], *shared)
-
-    def _words(self, plan: Cut, *, c_row: int) -> list[int]:
+    def _words(self, plan: Cut, c_row: int) -> list[int]:
         runtime = self.runtime
         more = {"pool": runtime.pool if plan.threads > 1 else 0, "spread": runtime.code["spread"], "c_row": c_row}
         words = plan.words | more
@@ -221,11 +224,11 @@ class HalfProducts:
         return made
 
     def _multiplier(self, product: HalfProduct, a: Any, b: Any, *, kept: bool) -> Matmul:
-        left, right = _matrices(a, b)
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        like = np.empty((*batch, left.shape[-2], right.shape[-1]), np.float32)
-        bound = self.bound(product, left, right, (), like, kept=kept)
-        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], *b.shape[1:][-1:])
+        left = np.atleast_2d(a)
+        stack = np.broadcast_shapes(left.shape[:-2], b.shape[:-2])
+        like = np.empty((*stack, left.shape[-2], b.shape[-1]), np.float32)
+        bound = self.bound(product, Arrays(left, b, (), (), (like,)), kept=kept)
+        shape = (*stack, *a.shape[-2:-1], b.shape[-1])
         nbytes = 4 * prod(shape)
 
         def multiply(a: Any, b: Any) -> Any:
@@ -246,22 +249,17 @@ def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:
     return enough and n >= _LEAST_LINES and batch * m * n * a[-1] >= _LEAST
 
 
-def _matrices(a: Any, b: Any) -> tuple[Any, Any]:
-    """Vectors as matrices; a stack of the left alone as one matrix, if its rows are evenly apart."""
-    a = a[None, :] if a.ndim == 1 else a
-    b = b[:, None] if b.ndim == 1 else b
-    if a.ndim > 2 and b.ndim == 2:
-        with suppress(ValueError):  # it would have to be copied
-            return a.reshape((prod(a.shape[:-1]), a.shape[-1]), copy=False), b
-    return a, b
+def _sizes(product: HalfProduct, where: Laid) -> Sizes:
+    """The sizes of arrays that lie so."""
+    s = where.sizes
+    starts = np.reshape(where.offsets, (s.batches, product.arrays))
+    shared = [bool(np.all(starts[:, n] == starts[:1, n])) for n in range(2)]
+    left, right = _elements(product.a, s.a_m, s.a_k), _elements(product.b, s.b_n, s.b_k)
+    return Sizes(s.batches, s.m, s.n, s.k, *left, *right, *shared)
 
 
-def _offsets(batch: tuple[int, ...], stacks: Sequence[Any]) -> Any:
-    """Where each matrix of a stack begins in each array, in bytes."""
-    indices = np.indices(batch, np.int64).reshape(len(batch), prod(batch))
-    apart = np.array([x.strides[: len(batch)] for x in stacks], np.int64).reshape(len(stacks), len(batch))
-    return np.ascontiguousarray((apart @ indices).T)
-
-
-def _not_aligned(*arrays: Any) -> None:
-    raise ValueError("expected arrays that are aligned to their elements")
+def _elements(dtype: DType, line: int, along: int) -> tuple[int, int]:
+    """Bytes as elements."""
+    if line % dtype.itemsize or along % dtype.itemsize:
+        raise ValueError(f"expected strides that are multiples of an element, got {(line, along)}")
+    return line // dtype.itemsize, along // dtype.itemsize

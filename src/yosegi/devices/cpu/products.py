@@ -64,10 +64,10 @@ class Objects:
     def _stage(self, product: Product, stage: Stage | None, write: Callable[[], str], function: str) -> Part:
         words = "nothing"
         if stage is not None:
-            if stage.words is None:
+            if stage.identity is None:
                 source = write()
                 return Part(source, lambda: source, (function,))
-            words = f"{stage.words}\n{[side.along for side in stage.sides]}"
+            words = stage.identity
         places = len(product.fed), [dtype.name for dtype in product.results]
         return self.part((function, product.dtype.name, words, *places), write, function)
 

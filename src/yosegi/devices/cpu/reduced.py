@@ -12,6 +12,7 @@ from typing import Any
 
 from ...dtype import float32
 from ...fuse import Region, is_constant
+from ...graph import Graph
 from ...precision import Precision
 from ...reference import bind
 from ...trace import log
@@ -86,29 +87,35 @@ class Reduced(Set[Precision]):
         """Why no product of a region is computed at the region's precision, or `None`."""
         if region.precision not in self:
             return f"it has no {region.precision.value}"
-        if not any(_reduces(region, entry) for entry in region.nodes):
+        if not any(_reduces(region.graph, entry) for entry in region.nodes):
             return f"no product that it would compute in {region.precision.value}"
         return None
 
     def body(self, region: Region, entry: int) -> Callable[..., Any]:
         """What computes an entry of a region by itself: a product at the region's precision, or its reference body."""
-        reference = bind(region.graph.calls[entry])
-        if region.precision is Precision.FULL or region.precision not in self or not _reduces(region, entry):
+        graph, reference = region.graph, bind(region.graph.calls[entry])
+        products = self.computing(graph, entry, region.precision)
+        if products is None:
             return reference
-        assert self.products is not None
-        return self.products.product(region.precision, reference, is_kept=_has_constant(region, entry))
+        return products.product(region.precision, reference, is_kept=_has_constant(graph, entry))
+
+    def computing(self, graph: Graph, entry: int, precision: Precision) -> HalfProducts | None:
+        """What computes an entry at a precision below its own, if anything does."""
+        if precision is Precision.FULL or precision not in self or not _reduces(graph, entry):
+            return None
+        return self.products
 
 
-def _reduces(region: Region, entry: int) -> bool:
+def _reduces(graph: Graph, entry: int) -> bool:
     """Whether an entry is a product that is worth it."""
-    call = region.graph.calls[entry]
+    call = graph.calls[entry]
     if call.op.name != "matmul" or call.spec.dtype is not float32:
         return False
     left, right = call.inputs
-    return is_worth(left.shape, right.shape, kept=_has_constant(region, entry))
+    return is_worth(left.shape, right.shape, kept=_has_constant(graph, entry))
 
 
-def _has_constant(region: Region, entry: int) -> bool:
+def _has_constant(graph: Graph, entry: int) -> bool:
     """Whether the right operand of a product is one matrix, the same in every run."""
-    right = region.graph.args[entry][1]
-    return is_constant(region.graph, right) and region.graph.calls[right].spec.ndim == 2
+    right = graph.args[entry][1]
+    return is_constant(graph, right) and graph.calls[right].spec.ndim == 2

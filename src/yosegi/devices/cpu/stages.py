@@ -23,7 +23,6 @@ from ...expand import in_parts
 from ...fuse import Region, multiplies
 from ...node import Call
 from ...options import current
-from ...precision import Precision
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import worthwhile
@@ -136,7 +135,7 @@ def native_function(region: Region, ways: Ways, body: Body = reference_body) -> 
     steps: list[Step] = []
     for part in _parts(wide):
         if isinstance(part, Cluster):
-            steps += ways.steps(part)
+            steps += ways.steps(part, wide.precision)
             continue
         made = natives.native(part) if isinstance(part, Group) and worthwhile(part) else None
         if made is not None:
@@ -153,10 +152,8 @@ def native_function(region: Region, ways: Ways, body: Body = reference_body) -> 
 
 
 def _parts(region: Region) -> Sequence[Group | int | Cluster]:
-    """What becomes a step, or several. Products in a reduced precision are computed by their bodies."""
+    """What becomes a step, or several."""
     parts = grouped(region.graph, region.nodes, region.outputs)
-    if region.precision is not Precision.FULL:
-        return parts
     return clustered(region.graph, parts, region.outputs, least=_SMALL_PRODUCT)
 
 

@@ -26,6 +26,7 @@ from ...dtype import bfloat16
 from ...trial import attempt
 from .compiler import Compiler, Machine
 from .halves import FEATURES, PARTS, HalfProducts
+from .matrices import Arrays
 from .native import Runtime
 from .results import Results
 
@@ -124,7 +125,7 @@ def check(products: HalfProducts) -> None:
         for m, n, k in _SIZES:
             a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
             out = np.full((m, n), np.nan, np.float32)
-            products.bound(HalfProduct(parts=parts), a, b, (), out, threads=2)(a, b, out)
+            products.bound(HalfProduct(parts=parts), Arrays(a, b, (), (), (out,)), threads=2)(a, b, out)
             wanted = expected(a, b, parts)
             error = np.linalg.norm(out - wanted) / np.linalg.norm(wanted)
             assert error < LARGEST_ERRORS[parts], f"the results are wrong: a relative error of {error:.1e}"

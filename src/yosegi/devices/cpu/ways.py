@@ -3,7 +3,8 @@
 Generated code for all of it; a generated product between separate loops, which read and write large arrays faster than
 a product does that has other things to wait for; NumPy's BLAS on our threads, with generated code before and after on
 the same rows; or the same BLAS between separate loops. Where NumPy's BLAS cannot be held to one thread, NumPy itself is
-a candidate, with its threads beside ours.
+a candidate, with its threads beside ours. In a reduced precision: a product by the processor's unit for it with all
+that is around it, or between separate loops.
 """
 
 from __future__ import annotations
@@ -24,21 +25,27 @@ from ...codegen.llvm.signature import writers
 from ...contest import Kernel, Trial
 from ...errors import CompileFailure, LaunchFailure
 from ...fuse import Region, RegionKind, is_constant
+from ...precision import Precision
 from ...trace import log, trace
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
-from .kernel import Step, mixed_function, numpy_function
+from .half_clusters import HalfClusters, fitting
+from .kernel import Step, mixed_function
 from .library import Library
 from .natives import Native, Natives
 from .products import Objects, Products
+from .reduced import Reduced
 from .results import Results
-from .sampling import roundings, samples
+from .sampling import reference, roundings, samples
 
 GENERATED: Final = "generated"
 GENERATED_APART: Final = "generated, loops apart"
 LIBRARY: Final = "BLAS on our threads"
 APART: Final = "BLAS on our threads, loops apart"
 NUMPY: Final = "NumPy, loops apart"
+IN_ONE: Final = "all in one call"
+ONE_APART: Final = "one loop apart"
+LOOPS_APART: Final = "loops apart"
 _SETTLE: Final = 0.03
 """Seconds in which the threads of a library stop looking for work."""
 _Way = Callable[[Operands], list[Step]]
@@ -47,9 +54,11 @@ _Way = Callable[[Operands], list[Step]]
 class Ways:
     """What chooses, for one machine."""
 
-    def __init__(self, natives: Natives, results: Results) -> None:
+    def __init__(self, natives: Natives, results: Results, reduced: Reduced | None = None) -> None:
+        """`reduced` has the products in reduced precisions, if there are any."""
         self.natives = natives
         self.results = results
+        self._reduced = reduced
 
     @cached_property
     def _objects(self) -> Objects:
@@ -71,9 +80,10 @@ class Ways:
         versions = [platform.python_version(), np.__version__, blas.config if blas is not None else "", writers()]
         return Choices("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
 
-    def steps(self, cluster: Cluster) -> list[Step]:
-        """A cluster as the steps that are fastest."""
+    def steps(self, cluster: Cluster, precision: Precision = Precision.FULL) -> list[Step]:
+        """A cluster as the steps that are fastest, its product at a precision, if it is computed so on this machine."""
         operands = Operands(cluster)
+        halves = self._halves(cluster, precision)
         region = _region(operands)
         made: dict[str, list[Step]] = {}
 
@@ -81,8 +91,12 @@ class Ways:
             made[name] = steps(operands)
             return mixed_function(region, [*_views(cluster, region), *made[name]], self.results)
 
-        candidates = {n: lambda n=n, s=s: make(n, s) for n, s in self._candidates(operands).items()}
-        chosen = self._choices.best(_kind(operands), candidates, self._trial(cluster, region))
+        if halves is None:
+            kind, parts, found = _kind(operands), 0, self._candidates(operands)
+        else:
+            kind, parts, found = f"{halves.kind}\n{_kind(operands)}", halves.parts, self._in_halves(operands, halves)
+        candidates = {n: lambda n=n, s=s: make(n, s) for n, s in found.items()}
+        chosen = self._choices.best(kind, candidates, self._trial(cluster, region, parts))
         verdict = chosen.verdict
         for name, reason in verdict.refused.items():
             trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
@@ -106,15 +120,33 @@ class Ways:
     def _candidates(self, operands: Operands) -> dict[str, _Way]:
         cluster = operands.cluster
         found: dict[str, _Way] = {GENERATED: self._generated}
-        alone = replace(cluster, before=None, after=None, outputs=(cluster.entry,))
-        is_fused = cluster.before is not None or cluster.after is not None
-        if is_fused:
-            found[GENERATED_APART] = lambda o: self.apart(o.cluster, self._generated(Operands(alone)))
+        if _is_fused(cluster):
+            found[GENERATED_APART] = lambda o: self.apart(o.cluster, self._generated(_alone(o)))
         if self._library is None or not self._library.reads(cluster.product, operands.sizes):
             return found | {NUMPY: lambda o: self.apart(o.cluster, [o.cluster.entry])}
         found[LIBRARY] = self._by_library
-        if is_fused:
-            found[APART] = lambda o: self.apart(o.cluster, self._by_library(Operands(alone)))
+        if _is_fused(cluster):
+            found[APART] = lambda o: self.apart(o.cluster, self._by_library(_alone(o)))
+        return found
+
+    def _halves(self, cluster: Cluster, precision: Precision) -> HalfClusters | None:
+        """What computes a cluster's product at a reduced precision, if anything does."""
+        if self._reduced is None:
+            return None
+        products = self._reduced.computing(cluster.graph, cluster.entry, precision)
+        return None if products is None else HalfClusters(products, precision)
+
+    def _in_halves(self, operands: Operands, halves: HalfClusters) -> dict[str, _Way]:
+        found: dict[str, _Way] = {}
+        name, cluster = halves.precision.value, operands.cluster
+        inner = fitting(cluster)
+        if inner is cluster:
+            found[f"in {name}, {IN_ONE}"] = lambda o: [halves.native(o)]
+        elif _is_fused(inner):
+            outer = replace(cluster, before=None) if inner.after is None else replace(cluster, after=None)
+            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, [halves.native(Operands(inner))])
+        if _is_fused(cluster):
+            found[f"in {name}, {LOOPS_APART}"] = lambda o: self.apart(o.cluster, [halves.native(_alone(o))])
         return found
 
     def _generated(self, operands: Operands) -> list[Step]:
@@ -138,17 +170,27 @@ class Ways:
             raise CompileFailure("the library cannot read operands that lie so")
         return [made]
 
-    def _trial(self, cluster: Cluster, region: Region) -> Trial:
+    def _trial(self, cluster: Cluster, region: Region, parts: int) -> Trial:
         library = self._library
 
         def by_numpy(*arrays: Any) -> Sequence[Any]:
             # Its threads would look for more work while the candidates are timed.
             with nullcontext() if library is None else library.held(cluster.dtype):
-                made: Sequence[Any] = numpy_function(region)(*arrays)
-            return made
+                return reference(region, cluster, parts)(*arrays)
 
         settle = _SETTLE if library is None else 0.0
-        return Trial(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster), settle)
+        return Trial(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster, parts), settle)
+
+
+def _is_fused(cluster: Cluster) -> bool:
+    """Whether there is anything beside the product."""
+    return cluster.before is not None or cluster.after is not None
+
+
+def _alone(operands: Operands) -> Operands:
+    """A cluster's product by itself."""
+    cluster = operands.cluster
+    return Operands(replace(cluster, before=None, after=None, outputs=(cluster.entry,)))
 
 
 def _kind(operands: Operands) -> str:

@@ -1,0 +1,55 @@
+"""Products with bfloat16 numbers inside, with what is fused with them, as native calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...codegen.llvm.fusion import Cluster
+from ...codegen.llvm.half_words import HalfProduct
+from ...precision import Precision
+from .clusters import Operands, fused, is_keepable
+from .halves import PARTS, HalfProducts
+from .matrices import Arrays
+from .natives import Native
+from .products import Bound
+
+
+@dataclass(frozen=True, slots=True)
+class HalfClusters:
+    """What makes such calls, at one precision."""
+
+    products: HalfProducts
+    precision: Precision
+
+    @property
+    def parts(self) -> int:
+        """How many bfloat16 numbers stand for one of an operand."""
+        return PARTS[self.precision]
+
+    @property
+    def kind(self) -> str:
+        """What times depend on, beside the work itself."""
+        return f"{self.precision.value} on {self.products.identity}"
+
+    def native(self, operands: Operands) -> Native:
+        """A cluster that fits as one call. Raises `CompileFailure`."""
+        cluster, products = operands.cluster, self.products
+        product = HalfProduct.of(cluster.product, self.parts)
+        kept = is_keepable(cluster)
+
+        def bound(arrays: Arrays, needs: int, others: Any) -> Bound:
+            made = products.bound(product, arrays, kept=kept, needs=needs, fallback=others)
+            return Bound(made.call, made.plan.workspace)
+
+        made = fused(operands, bound, (lambda right: products.packed(product, right)) if kept else None)
+        assert made is not None
+        return made
+
+
+def fitting(cluster: Cluster) -> Cluster:
+    """A cluster without what is too much for one call: what comes before the product, if that reads several arrays, and
+    what comes after it, if there are several results."""
+    if cluster.fed:
+        cluster = replace(cluster, before=None)
+    return replace(cluster, after=None, outputs=(cluster.entry,)) if len(cluster.outputs) > 1 else cluster
