@@ -39,7 +39,7 @@ def softmax(x: Any) -> Any:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def _gelu(x: Any) -> Any:
+def gelu(x: Any) -> Any:
     return 0.5 * x * (1 + np.vectorize(erf)(x / sqrt(2)))
 
 
@@ -57,7 +57,7 @@ def cases(ys: Any, rng: Any, dtype: str, m: int, k: int, n: int) -> Iterator[Cas
     linear = X @ W.T + B
     yield "matmul", x @ y, X @ W.T
     yield "linear+residual+relu", ys.nn.linear_residual_relu(x, w, r, b), np.maximum(linear + R, 0)
-    yield "gelu+linear", ys.nn.gelu_linear(x, w, b), _gelu(X) @ W.T + B
+    yield "gelu+linear", ys.nn.gelu_linear(x, w, b), gelu(X) @ W.T + B
     normed = (linear - B) / np.sqrt(V + 1e-5) * C + B
     yield "linear+batchnorm+relu", ys.nn.linear_batch_norm_relu(x, w, b, v, b, c, b), np.maximum(normed, 0)
     kept = ys.nn.dropout(ys.ones((m, k)), 0.5, rng=3).numpy()

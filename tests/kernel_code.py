@@ -91,6 +91,8 @@ class Emulated:
     def has_library(self, call: Call) -> bool:
         return False
 
+    def undecided(self) -> None: ...
+
     def by_library(self, region: Region) -> dict[str, Any]:
         return {}
 

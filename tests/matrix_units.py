@@ -213,9 +213,14 @@ def beside_peers(sizes: tuple[int, ...], mkl: str | None) -> Iterator[dict[str, 
                 for _ in range(WARM):
                     errors[name] = error(np.asarray(ours.call())[rows], wanted)
             turns[name] = lambda ours=ours: race({"": ours}, rounds=1)[""].median
-        for name, peer in peers.items():
-            errors[name] = peer.multiplied(n)[1]
-            turns[name] = lambda peer=peer, n=n: peer.multiplied(n)[0]
+        for name, peer in list(peers.items()):
+            try:
+                errors[name] = peer.multiplied(n)[1]
+            except Gone as reason:
+                yield {"contender": f"{name} {n}", "failure": str(reason)}
+                del peers[name]
+            else:
+                turns[name] = lambda peer=peer, n=n: peer.multiplied(n)[0]
         taken: dict[str, list[float]] = {name: [] for name in turns}
         for number in range(TURNS):
             first = number % len(turns)

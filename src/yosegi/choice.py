@@ -22,7 +22,7 @@ from threading import RLock
 from typing import Any, Final
 
 from .contest import Kernel, Trial, Verdict, held, made
-from .errors import PlanRefused
+from .errors import OutOfMemory, PlanRefused
 from .options import current
 from .store import Programs
 
@@ -149,7 +149,8 @@ class Choices:
         return None
 
     def _write(self, kind: str, verdict: Verdict) -> None:
-        found = {"kind": kind, "winner": verdict.winner, "refused": verdict.refused, "sittings": verdict.sittings}
+        lasting = {name: why for name, why in verdict.refused.items() if not why.startswith(OutOfMemory.__name__)}
+        found = {"kind": kind, "winner": verdict.winner, "refused": lasting, "sittings": verdict.sittings}
         self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
 
     def _after_fork(self) -> None:

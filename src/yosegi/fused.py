@@ -52,7 +52,7 @@ _ALGORITHMS: Final = 3
 _FLASH: Final = "online softmax"
 _ON_UNIT: Final = "matrix unit, "
 """What the names of ways begin with that use one."""
-PATIENCE: Final = 16
+_PATIENCE: Final = 16
 """Runs after which a region that nobody said would repeat is measured."""
 _WORTH: Final = {True: 1 << 22, False: 1 << 18}
 """Products of elements, or elements of results, from which a better way repays the time that all of them take to
@@ -111,6 +111,9 @@ class Machine(Protocol):
 
     def to_host(self, data: Any) -> Any:
         """Data as an array of the host."""
+
+    def undecided(self) -> None:
+        """The run that is under way in this thread is not what it will be: who records it should not keep it."""
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
         """What a call takes that is one of many, as in a program that repeats, of so many calls."""
@@ -343,7 +346,7 @@ class _Measured:
         self._kind = f"{region} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
         known = choices.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
-        self._wait = 0 if known is not None or not worth else 1 if region.repeats else PATIENCE
+        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
         self._lock = Lock()
         winner = None if known is None else known.winner
         self._kernel = self._first(winner if winner is not None and winner in ways else expected)
@@ -351,10 +354,13 @@ class _Measured:
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
         if self._wait:
+            self._machine.undecided()
             with self._lock:
-                self._wait = max(0, self._wait - 1)
-                if not self._wait and len(self._ways) > 1:
-                    self._measure(data)
+                try:
+                    if self._wait == 1 and len(self._ways) > 1:
+                        self._measure(data)
+                finally:
+                    self._wait = max(0, self._wait - 1)  # until then others wait
         return self._kernel(*data)
 
     def _first(self, name: str) -> Kernel:

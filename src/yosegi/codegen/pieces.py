@@ -59,7 +59,10 @@ NAIVE: Final = "naive"
 
 
 def variants(products: Sequence[Contraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
-    """The ways to compute all of some products on a target, by name."""
+    """The ways to compute all of some products on a target, by name. Where there is nothing to sum, tiles would read
+    what is not there."""
+    if any(not p.extents[2] for p in products):
+        return (NAIVE,)
     has_unit = all(unit_refusal(product, dialect) is None for product in products)
     return (NAIVE, *tiles(target), *(ON_UNITS if has_unit else ()))
 

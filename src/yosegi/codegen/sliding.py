@@ -25,7 +25,7 @@ from .expressions import Expression, View, Walker, forms_in
 from .folds import Fold
 from .frames import Frame, inputs_of
 from .kernels import Kernel
-from .spaces import sliding
+from .spaces import SMALL, sliding
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,9 @@ def slide_of(graph: Graph, entry: int) -> Slide:
     output = Output(entry, walker.at(given, form.given), walker.strides(call.spec.shape, form.result))
     strides = [output.strides, *forms_in(output.expression)]
     rank = len(form.result)
-    kernel = frozenset(range(rank, len(form.sizes)))
-    results, folded = (merged(axes, form.sizes, strides, kernel) for axes in (range(rank), sorted(kernel)))
+    kernel = range(rank, len(form.sizes))
+    fixed = frozenset(axis for axis in kernel if form.sizes[axis] <= SMALL)
+    results, folded = (merged(axes, form.sizes, strides, fixed) for axes in (range(rank), kernel))
     return Slide(output.expression, (output,), results, folded, form.fold)
 
 

@@ -17,7 +17,7 @@ from .expressions import View, Window
 
 _MANY: Final = 256
 """Windows of one input from which a tile of columns is well filled with them alone."""
-_SMALL: Final = 16
+SMALL: Final = 16
 """The length of a kernel up to which a program is written for it. In gradients, a kernel may be as long as the data."""
 
 
@@ -107,5 +107,5 @@ def _of_windows(call: Call) -> Space:
         summed=summed,
         operands=(1, 0),
         stacked=frozenset({0} if prod(counts) >= _MANY else ()),
-        fixed=frozenset(axis for axis in summed[1:] if sizes[axis] <= _SMALL),
+        fixed=frozenset(axis for axis in summed[1:] if sizes[axis] <= SMALL),
     )

@@ -259,7 +259,7 @@ def _sizes(product: HalfProduct, where: Laid) -> Sizes:
 
 
 def _elements(dtype: DType, line: int, along: int) -> tuple[int, int]:
-    """Bytes as elements."""
+    """Bytes as elements. Raises `CompileFailure` if they are not: such operands are copied."""
     if line % dtype.itemsize or along % dtype.itemsize:
-        raise ValueError(f"expected strides that are multiples of an element, got {(line, along)}")
+        raise CompileFailure(f"expected strides that are multiples of an element, got {(line, along)}")
     return line // dtype.itemsize, along // dtype.itemsize

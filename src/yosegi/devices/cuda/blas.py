@@ -47,15 +47,15 @@ class Blas:
             c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, *_MATRIX, *_MATRIX, c_void_p, *_MATRIX,
             c_int, c_int, c_int,
         )  # fmt: skip
-        self._at = (-1, 0)
+        self._stream = -1
 
     def follow(self) -> None:
         """Let products go to where launches go now."""
         queue = self.queue
-        if self._at != (queue.pointer, queue.lane):
+        if self._stream != queue.pointer:
             self.check(self._set_stream(self.handle, queue.pointer))
             self.check(self._set_workspace(self.handle, queue.workspace, WORKSPACE))
-            self._at = queue.pointer, queue.lane
+            self._stream = queue.pointer
 
     def check(self, status: int) -> None:
         """Raise CuPy's error for a status that is one."""

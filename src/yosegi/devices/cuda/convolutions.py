@@ -19,7 +19,7 @@ import numpy as np
 
 from ...device import Kernel
 from ...dtype import DType, bfloat16, float16, float32, float64
-from ...errors import CompileFailure
+from ...errors import CompileFailure, LaunchFailure
 from ...fuse import Region, is_constant
 from ...node import Call, Shape
 from ...precision import Precision
@@ -39,6 +39,7 @@ _TENSOR_CORES, _AS_THEY_ARE = 1, 3
 ALGORITHMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
 """cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone. Not those by
 Fourier transforms or Winograd's, whose error is a share of the largest number around."""
+_LARGEST: Final = 2**31 - 1
 _LEAST_VERSION: Final = 8000
 _MOST_FOUND: Final = 8
 
@@ -54,6 +55,10 @@ class _Performance(Structure):
 
 class CUDNNError(RuntimeError):
     """A status of the library's that is not success."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 @cache
@@ -80,7 +85,7 @@ class Convolutions:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._at = (-1, 0)
+        self._stream = -1
 
     def refusal(self, call: Call) -> str | None:
         """Why there is none for a call, or `None`."""
@@ -92,7 +97,10 @@ class Convolutions:
             return "cuDNN has no convolution of elements that stand apart"
         if any(low != high or low < 0 for low, high in call.attrs["padding"]):
             return "cuDNN pads both sides alike"
-        return None if call.spec.size and all(s.size for s in call.inputs) else "there is nothing to compute"
+        sizes = [s.size for s in (*call.inputs, call.spec)]
+        if max(sizes) > _LARGEST:
+            return "more elements than cuDNN counts"
+        return None if all(sizes) else "there is nothing to compute"
 
     def compiled(self, region: Region, algorithm: int | None = None) -> Kernel:
         """The convolution of a region, at its precision: by an algorithm, or that which the library expects to be the
@@ -100,10 +108,12 @@ class Convolutions:
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+        doing = f"[{self._queue.name}] preparing a convolution"
         try:
-            launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
-        except CUDNNError as error:
-            raise CompileFailure(f"[{self._queue.name}] preparing a convolution: {error}") from error
+            with translated(doing):
+                launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+        except LaunchFailure as failure:
+            raise CompileFailure(str(failure)) from failure
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -127,10 +137,9 @@ class Convolutions:
 
     def follow(self) -> None:
         """Let convolutions go to where launches go now."""
-        at = self._queue.pointer, self._queue.lane
-        if self._at != at:
+        if self._stream != self._queue.pointer:
             do("cudnnSetStream", self.handle, c_void_p(self._queue.pointer))
-            self._at = at
+            self._stream = self._queue.pointer
 
 
 def do(name: str, *arguments: Any) -> None:
@@ -139,7 +148,7 @@ def do(name: str, *arguments: Any) -> None:
     assert library is not None
     status = getattr(library, name)(*arguments)
     if status:
-        raise CUDNNError(f"{name}: {library.cudnnGetErrorString(status).decode()}")
+        raise CUDNNError(status, f"{name}: {library.cudnnGetErrorString(status).decode()}")
 
 
 class _Convolution:
@@ -186,8 +195,8 @@ class _Convolution:
         x, w, into = map(c_void_p, pointers)
         do(
             "cudnnConvolutionForward", owner.handle, byref(self._one), self._x, x, self._w, w, self._windows,
-            self._algorithm, c_void_p(owner.queue.workspace), c_size_t(self._workspace), byref(self._nothing), self._y,
-            into,
+            self._algorithm, c_void_p(owner.queue.workspace if self._workspace else None), c_size_t(self._workspace),
+            byref(self._nothing), self._y, into,
         )  # fmt: skip
 
     def _chosen(self, algorithm: int | None) -> tuple[int, int]:
@@ -199,7 +208,7 @@ class _Convolution:
                 do("cudnnGetConvolutionForwardWorkspaceSize", *given, one, byref(needed))
                 if needed.value <= WORKSPACE:
                     return one, needed.value
-        raise CompileFailure("cuDNN has no such algorithm for it in the memory there is")
+        raise LaunchFailure(f"[{self._owner.queue.name}] cuDNN has no such algorithm for it in the memory there is")
 
     def _expected(self, given: tuple[c_void_p, ...]) -> list[int]:
         """The algorithms that sum plainly, the one that the library expects to be the fastest first."""

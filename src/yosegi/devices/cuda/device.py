@@ -8,12 +8,12 @@ from typing import Any, Final
 from ...codegen.dialect import Target
 from ...device import Kernel, Limits
 from ...dtype import ALL
-from ...fuse import Region, RegionKind
-from ...fused import PATIENCE, PATTERNS, Fused, is_whole
+from ...fuse import Region
+from ...fused import PATTERNS, Fused
 from ...op import OpKind
 from ...precision import Precision
 from .cache import Programs
-from .kernels import compile_plain, compile_region, parts_of, refusal
+from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
 from .machine import Machine
 from .memory import Data, Memory
@@ -75,9 +75,7 @@ class CUDADevice:
     def compile(self, region: Region) -> Kernel:
         """The region as launches of generated kernels and products of the vendor's, recorded when it runs again; with
         several ways to compute it, when the best is known."""
-        kernel = compile_region(region, self.queue, self._products, self._fused)
-        chooses = any(part.kind is RegionKind.CONTRACTION or is_whole(part) for part in parts_of(region))
-        return Replayed(kernel, self.queue, str(region), PATIENCE if chooses and not region.repeats else 1)
+        return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
 
     def _plain(self, region: Region) -> Kernel:
         return compile_plain(region, self.queue, self._products, self._fused)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import addressof, c_int32, c_int64, c_void_p
-from dataclasses import dataclass
-from threading import RLock, get_ident
+from dataclasses import dataclass, field
+from threading import RLock, local
 from typing import Any, Final, Protocol
 
 from ...codegen.dialect import Target
@@ -40,37 +40,43 @@ class Queue:
         self.target = target
         self.lock = RLock()
         """Held while launches are put into the stream that belong together."""
-        self.tape: Tape | None = None
-        """While a kernel is recorded: its launches, with the data they are on."""
-        self._recorder = 0
+        self._thread = _Thread()
         self._workspaces: dict[int, int] = {}
+        self._asides: list[Any] = []
 
     @property
     def workspace(self) -> int:
         """Where `WORKSPACE` bytes lie that a library's kernel may use: one at a time, in the order of its lane."""
-        if self.lane not in self._workspaces:
-            self._workspaces[self.lane] = self.memory.reserved(WORKSPACE)
-        return self._workspaces[self.lane]
+        return self._workspace_of(self.lane)
+
+    def _workspace_of(self, lane: int) -> int:
+        if lane not in self._workspaces:
+            self._workspaces[lane] = self.memory.reserved(WORKSPACE)
+        return self._workspaces[lane]
 
     @contextmanager
     def recording(self) -> Iterator[Tape]:
-        """A list of what this thread launches; one that is made meanwhile has its own."""
-        outer = self._recorder, self.tape
-        self._recorder, self.tape = get_ident(), []
+        """What this thread launches; a recording that is made meanwhile has its own."""
+        outer, self._thread.tape = self._thread.tape, Tape()
         try:
-            yield self.tape
+            yield self._thread.tape
         finally:
-            self._recorder, self.tape = outer
+            self._thread.tape = outer
+
+    def undecided(self) -> None:
+        """What this thread launches is not what it will launch the next time: a recording of it is of no use."""
+        if self._thread.tape is not None:
+            self._thread.tape.is_final = False
 
     def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Any:
         """What functions put into the stream, as a graph instead: each in its turn, or one after the other. With
         CuPy's own errors."""
         turns = turns or [Turn(0, ())] * len(launches)
-        cuda = self.cupy.cuda
-        streams = [cuda.Stream(non_blocking=True) for _ in range(1 + max((turn.lane for turn in turns), default=0))]
+        lanes = 1 + max((turn.lane for turn in turns), default=0)
         awaited = {n for turn in turns for n in turn.waits}
         events: dict[int, Any] = {}
         with self.lock:
+            streams = self._capturing(lanes)
             own = self.pointer
             try:
                 streams[0].begin_capture()
@@ -92,10 +98,21 @@ class Queue:
                 self.lane, self.pointer = 0, own
         return graph
 
+    def _capturing(self, lanes: int) -> list[Any]:
+        """Streams to capture so many lanes in, always the same: libraries hold on to the one that they were told last.
+        What these need on the way is there before a capture begins."""
+        while len(self._asides) < lanes:
+            self._asides.append(self.cupy.cuda.Stream(non_blocking=True))
+        if self._workspaces:
+            for lane in range(lanes):
+                self._workspace_of(lane)
+        return self._asides[:lanes]
+
     def note(self, launch: Launchable, data: tuple[Data, ...], written: int) -> None:
         """Tell a recording, if this thread makes one. The last `written` of the data are what the launch writes."""
-        if self.tape is not None and self._recorder == get_ident():
-            self.tape.append(Noted(launch, data[:-written], data[-written:]))
+        tape = self._thread.tape
+        if tape is not None:
+            tape.launches.append(Noted(launch, data[:-written], data[-written:]))
 
 
 class Launchable(Protocol):
@@ -114,7 +131,19 @@ class Noted:
     writes: tuple[Data, ...]
 
 
-Tape = list[Noted]
+@dataclass(slots=True)
+class Tape:
+    """What a thread launches."""
+
+    launches: list[Noted] = field(default_factory=list)
+    is_final: bool = True
+    """Whether it would launch the same the next time."""
+
+
+class _Thread(local):
+    """What belongs to one thread."""
+
+    tape: Tape | None = None
 
 
 class Launch:

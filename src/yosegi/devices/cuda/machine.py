@@ -87,6 +87,10 @@ class Machine:
         """Data as an array of the host."""
         return self._memory.to_host(data)
 
+    def undecided(self) -> None:
+        """Let nobody keep a recording of this thread's run."""
+        self._queue.undecided()
+
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
         """What a call takes on the device, of so many that are captured into one graph, as those of plans are."""
         queue = self._queue
@@ -94,7 +98,7 @@ class Machine:
             with queue.recording() as tape:
                 kernel(*data)
 
-            launches = [partial(n.launch.at, [d.pointer for d in (*n.reads, *n.writes)]) for n in tape]
+            launches = [partial(n.launch.at, [d.pointer for d in (*n.reads, *n.writes)]) for n in tape.launches]
             graph = queue.captured(launches * calls)
             first, last = queue.cupy.cuda.Event(), queue.cupy.cuda.Event()
             graph.launch(queue.stream)  # which brings it to the device

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import prod
+from threading import local
 from typing import Any, Final
 
 import numpy as np
@@ -62,6 +63,12 @@ class Data:
         return Data(shape, self.dtype, self.block)
 
 
+class _Thread(local):
+    """What belongs to one thread."""
+
+    noted: set[int] | None = None
+
+
 class Memory:
     """The memory of one device, its pools, and the copies between it and the host."""
 
@@ -75,7 +82,7 @@ class Memory:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 8 << 30
         self._pinned = Pool(self._allocate_pinned, self._free_pinned, pages // _MOST_PINNED)
         self._staging = Staging(runtime, stream, self._pinned)
-        self._noted: set[int] | None = None
+        self._thread = _Thread()
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data. It is copied before this returns, or read from where it is until it is."""
@@ -112,8 +119,8 @@ class Memory:
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for elements that a kernel will write, all of them."""
         made = self.taken(self.key(shape, dtype), shape, dtype)
-        if self._noted is not None:
-            self._noted.add(made.pointer)
+        if self._thread.noted is not None:
+            self._thread.noted.add(made.pointer)
         return made
 
     def key(self, shape: Shape, dtype: DType) -> BlockKey | None:
@@ -131,12 +138,12 @@ class Memory:
 
     @contextmanager
     def noting(self) -> Iterator[set[int]]:
-        """Where everything lies that `new` gives meanwhile, to any thread."""
-        self._noted = noted = set[int]()
+        """Where everything lies that `new` gives to this thread meanwhile."""
+        self._thread.noted = noted = set[int]()
         try:
             yield noted
         finally:
-            self._noted = None
+            self._thread.noted = None
 
     def wait(self) -> None:
         """Until all work is done."""

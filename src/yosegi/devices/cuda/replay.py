@@ -8,7 +8,7 @@ in the graph, launches that do not wait for each other run side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from ...memory.pool import Block
 from ...trace import trace
 from .errors import translated
 from .lanes import turns
-from .launch import Launchable, Queue, Tape
+from .launch import Launchable, Noted, Queue
 from .memory import Data
 
+_FIRST_RECORDED: Final = 2
 _MOST_OWNED: Final = 512
 """The share of the device's memory that a recording may keep for values on the way: one of so many."""
 _MOST_GRAPHS: Final = 8
@@ -29,38 +30,41 @@ _MOST_GRAPHS: Final = 8
 class Replayed:
     """The kernel of a region."""
 
-    def __init__(self, kernel: Kernel, queue: Queue, ops: str, settled: int) -> None:
-        """The kernel is what it will be after `settled` runs: the next one is recorded."""
+    def __init__(self, kernel: Kernel, queue: Queue, ops: str) -> None:
         self._kernel = kernel
-        self._settled = settled
         self._queue = queue
         self._ops = ops
         self._runs = 0
         self._recording: _Recording | None = None
+        self._is_hopeless = False
+        """Whether it cannot be recorded."""
 
     def __call__(self, *data: Data) -> tuple[Data, ...]:
         """Run it."""
         recording = self._recording
-        if recording is not None:
-            if recording.serves(data):
-                return recording(data)
-            self._recording, self._runs = None, self._settled
+        if recording is not None and recording.serves(data):
+            return recording(data)
         self._runs += 1
-        if self._runs != self._settled + 1:
+        if self._runs < _FIRST_RECORDED or self._is_hopeless:
             return self._kernel(*data)
-        with self._queue.lock:
-            return self._recorded(data)
+        return self._recorded(data)
 
     def _recorded(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
+        """Run it, and record that, if it is what it will be from now on. No lock is held: it may be that it measures
+        first which way is best, and others measure, too."""
         queue = self._queue
         with queue.recording() as tape, queue.memory.noting() as taken:
             outputs = self._kernel(*data)
+        if not tape.is_final:
+            return outputs
         if any(d.pointer and d.pointer not in taken for d in outputs):
-            return outputs  # one of them is an input, or a constant: there is nothing to be gained
+            self._is_hopeless = True  # one of them is an input, or a constant: there is nothing to be gained
+            return outputs
         try:
-            self._recording = _Recording(queue, self._ops, tape, data, outputs)
+            self._recording = _Recording(queue, self._ops, tape.launches, data, outputs)
         except _NotRecorded as reason:
-            if len(tape) > 1:
+            self._is_hopeless = True
+            if len(tape.launches) > 1:
                 trace.failed(self._ops, queue.name, LaunchFailure(f"it is launched step by step: {reason}"))
         return outputs
 
@@ -77,7 +81,7 @@ class _Recording:
         self,
         queue: Queue,
         ops: str,
-        tape: Tape,
+        tape: Sequence[Noted],
         inputs: tuple[Data, ...],
         outputs: tuple[Data, ...],
     ) -> None:

@@ -71,6 +71,9 @@ class Machine:
         """Data as an array of the host."""
         return self._memory.to_host(data)
 
+    def undecided(self) -> None:
+        """Nothing is recorded here."""
+
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
         """What a call takes, of so many that are launched one behind the other."""
         kernel(*data)
