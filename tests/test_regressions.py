@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from yosegi import device as registry
 from yosegi import evaluate
+from yosegi.device import Absent
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from yosegi.options import current
 
@@ -280,3 +282,20 @@ def test_of_two_zeros_nextafter_gives_the_second(dtype):
     plus, minus = (ys.asarray([v], dtype=dtype) for v in (0.0, -0.0))
     assert not bool(ys.signbit(ys.nextafter(minus, plus))[0])
     assert bool(ys.signbit(ys.nextafter(plus, minus))[0])
+
+
+def test_devices_are_looked_for_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that asked at the same time each had devices of their own, which did not know each other's memory."""
+    monkeypatch.setattr(registry, "_found", [])
+    looks: list[int] = []
+
+    def slowly() -> Any:
+        looks.append(1)
+        time.sleep(0.05)
+        return (Absent("a:0", "a test"),)
+
+    monkeypatch.setattr(registry, "_looked_for", slowly)
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda _: registry.discovered(), range(6)))
+    assert len(looks) == 1
+    assert all(one is found[0] for one in found)

@@ -70,6 +70,15 @@ def test_a_program_is_built_once_and_then_loaded(
     assert (third.get("source"), third.built) == ("SOURCE", 0)  # it is there again
 
 
+def test_a_program_under_the_name_of_another_is_set_aside(folder: Path) -> None:
+    programs = Programs("programs", "here")
+    one, other = (programs.name(source) for source in ("one", "other"))
+    programs.put(one, b"one's program")
+    programs.path(one).rename(programs.path(other))
+    assert programs.get(other) is None
+    assert programs.path(other).with_suffix(".damaged").exists()
+
+
 def test_nothing_is_left_half_written(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     def fails(*what: object) -> None:
         raise OSError("no space left")

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import cache
+from threading import RLock
 from typing import Any, Protocol
 
 from .dtype import DType
@@ -114,9 +115,23 @@ class Absent:
     reason: str
 
 
-@cache
+_found: list[tuple[Device | Absent, ...]] = []
+_looking = RLock()
+
+
 def discovered() -> tuple[Device | Absent, ...]:
-    """All that the folders under `devices/` found, or did not find, in the order of the chain."""
+    """All that the folders under `devices/` found, or did not find, in the order of the chain.
+
+    They are looked for once, by whoever comes first: two devices of one name would not know each other's memory.
+    """
+    if not _found:
+        with _looking:
+            if not _found:
+                _found.append(_looked_for())
+    return _found[0]
+
+
+def _looked_for() -> tuple[Device | Absent, ...]:
     package = importlib.import_module("yosegi.devices")
     found: list[Device | Absent] = []
     for module in pkgutil.iter_modules(package.__path__):
@@ -169,5 +184,14 @@ def device_named(name: Any) -> Device:
     reason = next((f": {d.reason}" for d in discovered() if isinstance(d, Absent) and d.name.startswith(wanted)), "")
     raise ArgumentError(f"[device] expected one of {present}, got {wanted!r}{reason}")
 
+
+def _after_fork() -> None:
+    """In a forked child: the thread that looked for devices is not there."""
+    global _looking
+    _looking = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 DEVICE_CHECKS.append(chain_named)

@@ -75,21 +75,26 @@ def written(path: Path, content: bytes) -> OSError | None:
 
 
 def sealed(path: Path, content: bytes) -> None:
-    """Put a file in place with a digest of its content, for `unsealed`."""
-    written(path, _MAGIC + hashlib.sha256(content).digest() + content)
+    """Put a file in place with a digest of its name and content, for `unsealed`."""
+    written(path, _MAGIC + _digest(path, content) + content)
 
 
 def unsealed(path: Path) -> bytes | None:
-    """The content of a sealed file; `None` if there is none. One that is not as it was written is set aside."""
+    """The content of a sealed file; `None` if there is none. One that is not as it was written, or was written under
+    another name, is set aside."""
     try:
         stored = path.read_bytes()
     except OSError:
         return None
     content = stored[_HEAD:]
-    if stored[:_HEAD] == _MAGIC + hashlib.sha256(content).digest():
+    if stored[:_HEAD] == _MAGIC + _digest(path, content):
         return content
     set_aside(path)
     return None
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + b"\n" + content).digest()
 
 
 def set_aside(path: Path) -> None:

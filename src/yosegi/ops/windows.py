@@ -51,7 +51,9 @@ class Windows:
         for n, span, (low, high), e, s in zip(
             lengths, self._spans(lengths), self.padding, self.extent, self.stride, strict=True
         ):
-            if n < 1 or span + low + high < e:
+            if n < 1:
+                raise ShapeError(f"expected spatial lengths of at least one element, got {lengths}")
+            if span + low + high < e:
                 raise ShapeError(
                     f"expected spatial lengths that hold a window of {self.extent} with the padding {self.padding}, "
                     f"got {lengths}; pad more, or take a smaller kernel"

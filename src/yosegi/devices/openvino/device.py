@@ -39,7 +39,8 @@ class OpenVINO:
         self.name = f"openvino:{number}"
         self.rank = 200 + number
         self.is_gpu = plugin.startswith("GPU")
-        self.description = "; ".join([f"{plugin}: {description}", *[f"no {p}: {why}" for p, why in against.items()]])
+        self._what = f"{plugin}: {description}"
+        self.description = "; ".join([self._what, *[f"no {p}: {why}" for p, why in against.items()]])
         precisions = frozenset(p for p in REDUCED if p.value not in against)
         self.limits = Limits(DTYPES, _KINDS, NATIVES, compiles_slowly=True, prior=_PRIOR, precisions=precisions)
         self._wrong = wrong
@@ -48,8 +49,9 @@ class OpenVINO:
 
     @property
     def identity(self) -> str:
-        """The processor, OpenVINO's version and this folder's, the plugin with its device, and the threads."""
-        return "\n".join([machine(), self.description, str(threads())])
+        """The processor, OpenVINO's version and this folder's, the plugin with its device, what it computes in, and the
+        threads. Not what was measured when it was tried, which is another figure every time."""
+        return "\n".join([machine(), self._what, *sorted(p.value for p in self.limits.precisions), str(threads())])
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
