@@ -299,3 +299,16 @@ def test_devices_are_looked_for_once_whoever_asks_first(monkeypatch: pytest.Monk
         found = list(pool.map(lambda _: registry.discovered(), range(6)))
     assert len(looks) == 1
     assert all(one is found[0] for one in found)
+
+
+@pytest.mark.parametrize("name", [d.name for d in ys.devices()])
+def test_constants_are_no_fallback(name: str) -> None:
+    """What was folded to a number has nowhere to run, and was refused with `on_fallback="error"`."""
+    w = ys.asarray(np.ones((2, 1, 3), np.float32))
+    x = ys.asarray(np.ones((1, 1, 8), np.float32))
+    with ys.options(device=name, on_fallback="error"):
+        np.testing.assert_array_equal((ys.ones((4,), dtype=ys.float32) * 2).numpy(), [2, 2, 2, 2])
+        slope = ys.jit(ys.grad(lambda x: ys.sum(x * 3)))
+        np.testing.assert_array_equal(slope(x).numpy(), np.full((1, 1, 8), 3, np.float32))
+        both = ys.jit(lambda x: (x * 2, w * 2))
+        np.testing.assert_array_equal(both(x)[1].numpy(), 2 * w.numpy())

@@ -27,6 +27,7 @@ from .errors import (
     ValuesLost,
     YosegiError,
 )
+from .fuse import is_constant
 from .health import health
 from .memory import HOST, Buffer, Transfers
 from .options import current
@@ -224,6 +225,8 @@ def check_fallback(plan: Plan, asked_for: Device) -> None:
     if policy == "silent":
         return
     for step in plan.steps:
+        if all(is_constant(step.region.graph, node) for node in step.region.nodes):
+            continue  # they are known already: nothing runs anywhere
         reason = dict(step.refused).get(asked_for.name)
         if reason is not None and step.device is not asked_for:
             text = f"{step.region} runs on {step.device.name}, not on {asked_for.name}: {reason}"
