@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from yosegi import cli
 from yosegi.bench.document import read
 from yosegi.cli import main
+from yosegi.device import Absent
 
 QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0", "--device", "cpu"]
 
@@ -13,6 +15,13 @@ QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0
 def test_devices(capsys):
     assert main(["devices"]) == 0
     assert "cpu" in capsys.readouterr().out
+
+
+def test_what_to_install_is_shown_as_it_is_written(capsys, monkeypatch):
+    """Brackets are markup to the table, and were left out."""
+    monkeypatch.setattr(cli, "discovered", lambda: (Absent("some:0", "it is not there; install yosegi[some]"),))
+    assert main(["devices"]) == 0
+    assert "install yosegi[some]" in capsys.readouterr().out
 
 
 def test_bench_shows_and_writes_a_run(capsys, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -127,13 +128,13 @@ def show_devices(console: Console, options: argparse.Namespace) -> int:
         table.add_column(heading)
     for device in discovered():
         if isinstance(device, Absent):
-            table.add_row(device.name, f"absent: {device.reason}")
+            table.add_row(device.name, escape(f"absent: {device.reason}"))
         else:
             free, total = device.memory()
             dtypes = ", ".join(sorted(d.name for d in device.limits.dtypes))
             kinds = ", ".join(sorted(kind.value for kind in device.limits.kinds))
             memory = f"{free >> 20} of {total >> 20} MiB free"
-            table.add_row(device.name, device.description, memory, dtypes, kinds)
+            table.add_row(device.name, escape(device.description), memory, dtypes, kinds)
     console.print(table)
     return 0
 

@@ -241,22 +241,33 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 BARE = Machine("x86_64-unknown-linux-gnu", "some-model", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2", "22.1.0")
-WITH_DOTS = BARE.having(("avx512bf16",))
 WITH_ALL = BARE.having(("amx-tile", "amx-bf16", "avx512bf16"))
 
 
-def test_a_unit_that_is_not_reported_is_not_tried(trials: list[Any]) -> None:
-    found = find(BARE)
-    assert found.unit is None
-    assert str(found) == "no bf16 products (AMX: not reported; AVX512-BF16: not reported)"
-    assert trials == []
+def test_a_unit_that_is_hidden_is_found(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def attempt(function: str, fields: list[str], name: str) -> Outcome:
+        trials.append(name)
+        return Outcome(result=True) if name == "DOTS" else Outcome(failure="SIGILL")
 
-
-@pytest.mark.parametrize(("machine", "unit"), [(WITH_DOTS, Unit.DOTS), (WITH_ALL, Unit.TILES)])
-def test_a_unit_that_survives_its_trial_is_used(trials: list[Any], machine: Machine, unit: Unit) -> None:
+    monkeypatch.setattr(units, "attempt", attempt)
     for _ in range(2):
-        assert find(machine).unit is unit
-    assert trials == [unit.name]  # the verdict is kept
+        assert str(find(BARE)) == (
+            "bf16 products on AVX512-BF16 (AMX: not reported, and a trial in a child process failed: SIGILL; "
+            "the processor does not report it, but it works)"
+        )
+    assert trials == ["TILES", "DOTS"]  # the verdicts are kept
+
+
+def test_a_unit_that_is_hidden_and_not_there(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "attempt", lambda *what: Outcome(failure="SIGILL"))
+    failed = "not reported, and a trial in a child process failed: SIGILL"
+    assert str(find(BARE)) == f"no bf16 products (AMX: {failed}; AVX512-BF16: {failed})"
+
+
+def test_a_unit_that_survives_its_trial_is_used(trials: list[Any]) -> None:
+    for _ in range(2):
+        assert str(find(WITH_ALL)) == "bf16 products on AMX"
+    assert trials == ["TILES"]  # the verdict is kept
 
 
 def test_a_unit_that_only_the_system_reports_is_tried(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

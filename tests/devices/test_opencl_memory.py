@@ -28,7 +28,30 @@ from yosegi.fuse import fuse
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
 # Memory -------------------------------------------------------------------------------------------------------------
+
+
+ENDS_EARLY = """
+import os
+import sys
+import numpy as np
+import yosegi as ys
+x = ys.asarray(np.ones((1500, 1500), np.float32))
+with ys.options(device="opencl:0"):
+    y = ys.jit(lambda x: x @ x @ x)(x)  # the queue is still at work on it when the process ends
+if len(sys.argv) > 1 and (child := os.fork()):
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("forks", [[], pytest.param(["fork"], marks=needs_fork)])
+def test_a_process_may_end_while_kernels_run(forks: list[str], tmp_path: Path) -> None:
+    """Their memory went first, and the process ended with a segmentation fault."""
+    environment = {**os.environ, "YOSEGI_CACHE_DIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", ENDS_EARLY, *forks], env=environment, timeout=120, check=False)
+    assert ended.returncode == 0
 
 
 def test_nothing_is_copied_where_memory_is_shared() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .compare import SAME, Change, Comparison
@@ -22,7 +23,7 @@ def show(console: Console, document: Document) -> None:
         console.print(_suite(document, suite, list(results)))
     console.print(_peaks(document))
     for name, reason in document.skipped.items():
-        console.print(f"{name}: skipped, {reason}", highlight=False)
+        console.print(f"{name}: skipped, {reason}", highlight=False, markup=False)
 
 
 def _suite(document: Document, suite: str, results: list[Result]) -> Table:
@@ -36,7 +37,7 @@ def _suite(document: Document, suite: str, results: list[Result]) -> Table:
         case = "" if r.case == previous else f"{r.name} {'' if r.dtype == 'float32' else r.dtype}"
         previous = r.case
         if r.status != "ok":
-            table.add_row(case, f"{r.size:,}", r.contender, f"[yellow]{r.status}[/]: {r.reason}")
+            table.add_row(case, f"{r.size:,}", r.contender, f"[yellow]{r.status}[/]: {escape(r.reason)}")
             continue
         rounds = r.timing.rounds
         table.add_row(

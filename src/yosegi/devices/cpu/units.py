@@ -1,8 +1,8 @@
 """Which of the processor's units for bfloat16 products can be used.
 
-What a processor says of itself is a reason to try, no more. Some hypervisors announce what they do not have, and some
-hide what works; the system must be asked for the registers of tiles, and may refuse. So a unit is tried in a child
-process, where its products must come out right; the verdict is kept.
+What a processor says of itself decides nothing. Some hypervisors announce what they do not have, and some hide what
+works; the system must be asked for the registers of tiles, and may refuse. So a unit is tried in a child process, where
+its products must come out right; the verdict is kept.
 """
 
 from __future__ import annotations
@@ -59,17 +59,16 @@ def find(machine: Machine) -> Found:
         return Found(None, f"not with {machine.model}'s vectors")
     reasons: list[str] = []
     for unit in Unit:
+        hidden = not all(machine.has(feature) or _WORDS[feature] in flags() for feature in FEATURES[unit])
         reason = failure(machine, unit)
         if reason is None:
-            return Found(unit, "; ".join(reasons))
-        reasons.append(f"{unit.value}: {reason}")
+            return Found(unit, "; ".join([*reasons, *["the processor does not report it, but it works"] * hidden]))
+        reasons.append(f"{unit.value}: {'not reported, and ' if hidden else ''}{reason}")
     return Found(None, "; ".join(reasons))
 
 
 def failure(machine: Machine, unit: Unit) -> str | None:
     """Why a unit cannot be used in this process, or `None`."""
-    if not all(machine.has(feature) or _WORDS[feature] in flags() for feature in FEATURES[unit]):
-        return "not reported"
     return verdict(machine, unit) or (permission() if unit is Unit.TILES else None)
 
 
@@ -113,7 +112,8 @@ def probe(fields: list[str], name: str) -> bool:
     unit = Unit[name]
     if unit is Unit.TILES:
         refusal = permission()
-        assert refusal is None, refusal
+        if refusal is not None:
+            sys.exit(refusal)
     check(HalfProducts(Runtime(Compiler(Machine(*fields)), 2), unit, Results()))
     return True
 

@@ -6,8 +6,11 @@ is handed to the host as an array on the very memory that the kernel wrote. Else
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import prod
 from threading import Lock, RLock
 from typing import Any, Final, NamedTuple
@@ -99,6 +102,7 @@ class Memory:
         self._waiting: deque[tuple[Any, Sequence[Any]]] = deque()
         self._lock = Lock()
         self._handing = RLock()
+        weakref.finalize(self, _finish, cl, queue, os.getpid())
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data: in place if memory is shared, else a copy."""
@@ -211,3 +215,13 @@ class Memory:
         # The queue may still be at work on it: what was returned is only known to be out of the program's hands.
         self._queue.finish()
         (memory.buffer if self.shared else memory).release()
+
+
+def _finish(cl: Any, queue: Any, process: int) -> None:
+    """Before a process ends, or memory goes: kernels may still be at work on arrays of the host, which go with it.
+
+    A child that was forked has the queue, but nobody who would ever empty it.
+    """
+    if os.getpid() == process:
+        with suppress(cl.Error):  # there is nobody left to tell
+            queue.finish()
