@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import sys
 
 import pytest
 
@@ -19,6 +20,7 @@ def test_devices(capsys):
 
 def test_what_to_install_is_shown_as_it_is_written(capsys, monkeypatch):
     """Brackets are markup to the table, and were left out."""
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(cli, "discovered", lambda: (Absent("some:0", "it is not there; install yosegi[some]"),))
     assert main(["devices"]) == 0
     assert "install yosegi[some]" in capsys.readouterr().out
@@ -79,12 +81,7 @@ def test_mistakes_are_told_in_a_line(capsys, arguments, message):
 
 
 def test_a_peer_that_is_not_installed_is_listed_with_what_brings_it(capsys, monkeypatch, tmp_path):
-    import yosegi.bench.peers as peers
-
-    def missing(name):
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(peers.importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "torch", None)  # its import fails
     target = tmp_path / "run.json"
     assert main(["bench", *QUICK, "--filter", "overhead", "--against", "torch", "--json", str(target)]) == 0
     assert json.loads(target.read_text())["skipped"]["torch"].endswith("pip install torch")
