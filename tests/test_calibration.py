@@ -1,6 +1,7 @@
 """Measuring devices: what is found, when it is done, and when it is not."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -107,6 +108,20 @@ def test_what_a_device_lacks_or_fails_on_is_left_out():
     with installed(broken, alone=True):
         found = ys.calibrate([broken], seconds=0.3)[broken.name]
     assert {task for task, _ in found.rates} == {Task.LOOPS, Task.MOVEMENT, Task.CONVOLUTIONS}
+
+
+def test_a_device_that_compiles_for_long_is_measured_all_the_same():
+    """Its time was over before a product was timed, and products looked as if they cost nothing there."""
+
+    class Cold(Told):
+        def compile(self, region):
+            time.sleep(0.06)
+            return super().compile(region)
+
+    cold = Cold()
+    with installed(cold, alone=True):
+        found = ys.calibrate([cold], seconds=0.1)[cold.name]
+    assert {(Task.LOOPS, "float32"), (Task.PRODUCTS, "float32")} <= set(found.rates)
 
 
 def test_a_device_that_cannot_do_anything_keeps_its_prior(caplog):

@@ -42,7 +42,8 @@ _ROW: Final = 64  # calls in a row, of which one is a share
 _ROUNDS: Final = 3
 _IN_PRECISIONS: Final = ("products", "thin")  # what is timed in every precision
 _GROWING: Final = ("bandwidth", "loops", "products", "reductions", "movement", "thin")  # what there is a larger one of
-_MOVED: Final = ("launch", "bandwidth")  # what is moved: few bytes, and many; and timed, however long that takes
+_MOVED: Final = ("launch", "bandwidth")  # what is moved: few bytes, and many
+_NEEDED: Final = (*_MOVED, "loops", "products")  # what is timed however long it compiles: all else can be told by these
 _PARTS: Final = 8  # regions of a call that is made of several
 _LARGE: Final = 3072  # rows and columns of what fast devices are measured with
 _LITTLE: Final = 4.0  # times the time of a launch: a probe that takes less says more of the launch than of the work
@@ -196,7 +197,7 @@ class _Meter:
     def _compiled(self, probe: Probe, precision: Precision, until: float) -> Callable[[], Any] | None:
         """A probe, compiled and run once; `None` if the device cannot, or time is up."""
         region = replace(probe.region, precision=precision)
-        is_late = perf_counter() > until and probe.name not in _MOVED
+        is_late = perf_counter() > until and not (probe.name in _NEEDED and precision is Precision.FULL)
         if is_late or health.reason_against(self.device.name, region) is not None:
             return None
         self.tell(probe.name if precision is Precision.FULL else f"{probe.name} in {precision.value}")
