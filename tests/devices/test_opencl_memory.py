@@ -33,6 +33,29 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 # Memory -------------------------------------------------------------------------------------------------------------
 
 
+FORKS = """
+import os
+import numpy as np
+import yosegi as ys
+x = ys.asarray(np.arange(1200 * 1200, dtype=np.float32).reshape(1200, 1200) % 7)
+with ys.options(device="opencl:0"):
+    f = ys.jit(lambda x: x @ x)
+    f(x)  # the queue is at work on it; the second call is watched, and waits for the queue
+    child = os.fork()
+    right = bool((f(x).numpy() == x.numpy() @ x.numpy()).all()) and ys.memory_stats() is not None
+    if child:
+        right = right and os.waitpid(child, 0)[1] == 0
+    os._exit(not right)
+"""
+
+
+@needs_fork
+def test_a_forked_child_does_not_wait_for_the_driver(tmp_path: Path) -> None:
+    """Its threads are not there: the child waited for ever."""
+    environment = {**os.environ, "YOSEGI_CACHE_DIR": str(tmp_path), "YOSEGI_CALIBRATE": "1"}
+    assert subprocess.run([sys.executable, "-c", FORKS], env=environment, timeout=60, check=False).returncode == 0
+
+
 ENDS_EARLY = """
 import os
 import sys

@@ -50,6 +50,7 @@ class Launch:
     def __call__(self, inputs: Sequence[Data], outputs: Sequence[Data]) -> None:
         """Put it into the queue."""
         queue = self._queue
+        queue.memory.check()
         cl, kernel = queue.cl, self._kernel
         with translated(cl, f"[{queue.name}] launching a kernel"):
             with self._lock:

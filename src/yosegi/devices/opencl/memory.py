@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...dtype import DType, as_dtype
-from ...errors import OutOfMemory
+from ...errors import DeviceLost, OutOfMemory
 from ...memory.pool import Block, Pool, PoolStatistics, memory_limit
 from ...node import Shape
 from .errors import translated
@@ -102,7 +102,22 @@ class Memory:
         self._waiting: deque[tuple[Any, Sequence[Any]]] = deque()
         self._lock = Lock()
         self._handing = RLock()
+        self._is_forked = False
         weakref.finalize(self, _finish, cl, queue, os.getpid())
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        """In a forked child: the driver's threads are not there, nor is whoever may have held a lock."""
+        self._is_forked = True
+        self._lock = Lock()
+        self._handing = RLock()
+        self.pool.reset()
+
+    def check(self) -> None:
+        """Raise in a forked child: who waits for the driver there waits for ever."""
+        if self._is_forked:
+            raise DeviceLost(f"[{self.name}] its driver was loaded before this process was forked")
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data: in place if memory is shared, else a copy."""
@@ -110,6 +125,7 @@ class Memory:
         whole = np.asarray(array, order="C")
         if not whole.size:
             return Data(whole.shape, dtype, None, host=whole)
+        self.check()
         flat = whole.reshape(-1).view(np.uint8)
         cl = self._cl
         with translated(cl, f"[{self.name}] taking {whole.nbytes} bytes from the host"):
@@ -132,6 +148,7 @@ class Memory:
             return data.host
         if data.buffer is None:
             return np.empty(data.shape, data.dtype.numpy)
+        self.check()
         cl = self._cl
         with translated(cl, f"[{self.name}] handing {data.nbytes} bytes to the host"):
             if not self.shared:
@@ -168,6 +185,8 @@ class Memory:
 
     def let_go(self) -> None:
         """Of what the queue has done with. It works in order: behind the first that is not done, none is."""
+        if self._is_forked:
+            return
         done = self._cl.command_execution_status.COMPLETE
         with self._lock:
             while self._waiting and self._waiting[0][0].command_execution_status <= done:
@@ -175,6 +194,7 @@ class Memory:
 
     def wait(self) -> None:
         """Until the queue is empty."""
+        self.check()
         with translated(self._cl, f"[{self.name}] waiting"):
             self._queue.finish()
         with self._lock:
@@ -196,6 +216,8 @@ class Memory:
 
     def trim(self) -> int:
         """Give back what the pool keeps."""
+        if self._is_forked:
+            return 0
         self.wait()
         return self.pool.trim()
 
@@ -213,6 +235,8 @@ class Memory:
 
     def _free(self, memory: Any) -> None:
         # The queue may still be at work on it: what was returned is only known to be out of the program's hands.
+        if self._is_forked:
+            return
         self._queue.finish()
         (memory.buffer if self.shared else memory).release()
 
