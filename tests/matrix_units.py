@@ -49,7 +49,7 @@ TURNS = 9
 WARM = 12
 """Calls of a jitted function after which it has chosen its way."""
 NAMES = {1: "bf16", 2: "bf16x2", 3: "bf16x3"}
-SETTLE = 0.03
+SETTLE = 0.5
 """Seconds before a turn: NumPy's threads spin for a while."""
 SETTINGS = ("YOSEGI_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 DEPTHS = (8, 12, 16, 24, 32, 64)

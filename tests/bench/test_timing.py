@@ -1,6 +1,8 @@
 """Timing and comparing: what is noise, and what is not."""
 
 from dataclasses import replace
+from threading import Thread
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from runs import document, result
 from yosegi.bench.compare import compare
-from yosegi.bench.timing import Contender, Timing, race
+from yosegi.bench.timing import Contender, Timing, _rest, race
 from yosegi.errors import ArgumentError
 
 
@@ -26,6 +28,21 @@ def test_everyone_has_a_turn_in_every_round_and_nobody_always_the_first():
     assert {len(t.rounds) for t in timings.values()} == {3}
     in_turn = [a for a, b in zip(ran, [None, *ran], strict=False) if a != b]
     assert in_turn[-9:] == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+
+
+def test_a_turn_waits_for_the_threads_of_the_one_before():
+    """Some pools look for work for a tenth of a second: whoever came next had one processor less."""
+    end = perf_counter() + 0.3
+
+    def looks_for_work():
+        while perf_counter() < end:
+            pass
+
+    pool = Thread(target=looks_for_work)
+    pool.start()
+    _rest(5.0)
+    assert end < perf_counter() < end + 2
+    pool.join()
 
 
 def test_a_sitting_ends_when_its_time_is_up_but_has_two_rounds():

@@ -31,8 +31,8 @@ SPREAD: Final = 0.04
 BUDGET: Final = 150.0
 ROUNDS: Final = 5
 SECONDS: Final = 0.4
-_SETTLE: Final = 0.02
-"""Seconds in which the threads of a product library stop looking for work."""
+_SETTLE: Final = 0.5
+"""Seconds in which the threads of every product library have stopped looking for work."""
 _MODES: Final = {
     "patterns": (JIT, SEPARATE), "overhead": (JIT, CACHED), "upload": (UPLOAD,), "download": (DOWNLOAD,)
 }  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,8 @@ _BATCHES: Final = 5
 _MOST_CALLS: Final = 2000
 _LEAST_ROUNDS: Final = 2
 _RESAMPLES: Final = 1000
+_LOOK: Final = 0.02  # seconds, after each of which threads are looked at again: their time is counted coarsely
+_IDLE: Final = 0.2  # processors at most that a process at rest uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def race(
 ) -> dict[str, Timing]:
     """One sitting: so many rounds, fewer (but two) when they would take longer than `seconds`.
 
-    `settle` is the pause before each turn, in which the threads of whoever was before come to rest.
+    `settle` is how long a turn waits, at most, for the threads of whoever was before to come to rest.
     """
     calls = {name: _calls_per_turn(contender) for name, contender in contenders.items()}
     taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -115,14 +117,23 @@ def race(
                 break
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                if settle:
-                    sleep(settle)
+                _rest(settle)
                 taken[name].append(_turn(contenders[name], calls[name]))
             gc.collect()
     finally:
         if collecting:
             gc.enable()
     return {name: Timing((tuple(t),)) for name, t in taken.items()}
+
+
+def _rest(most: float) -> None:
+    """Sleep until nobody else in this process computes: pools look for their next job for a while, some for 0.1 s."""
+    end = perf_counter() + most
+    while (left := end - perf_counter()) > 0:
+        start, before = perf_counter(), process_time()
+        sleep(min(_LOOK, left))
+        if process_time() - before < _IDLE * (perf_counter() - start):
+            return
 
 
 def _turn(contender: Contender, calls: int) -> float:

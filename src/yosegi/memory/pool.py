@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
@@ -166,6 +167,7 @@ class Pool:
         return dropped
 
 
+@lru_cache(maxsize=1024)
 def block_key(nbytes: int, alignment: int = ALIGNMENT) -> BlockKey:
     """The key of blocks for so many bytes."""
     return size_class(nbytes), alignment

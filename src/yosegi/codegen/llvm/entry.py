@@ -4,6 +4,8 @@ It is the C function of a Python callable that takes arrays. A callable's `self`
 it: what to run, and the sizes it needs. The arrays' addresses are read out of the array objects. If one of
 the arguments is not an array, or not one whose elements lie as the kernel wants them, they all go to a function in
 Python, which knows more.
+
+A second callable, `skip`, tells how many bytes an array has before its first whole cache line.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Layout:
 
 
 def entry_text(layout: Layout) -> str:
-    """The function `enter`, and `launch` for callers that have the addresses already."""
+    """The function `enter`, `launch` for callers that have the addresses already, and `skip`."""
     text = re.sub(r"LAYOUT\.(\w+)", lambda m: str(getattr(layout, m[1])), _ENTRY)
     text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %launch, i64 {getattr(Launch, m[1]).offset}", text)
     return text.replace("SIZES", str(ctypes.sizeof(Launch))).replace("BEFORE", str(BEFORE_ARRAYS))
@@ -116,6 +118,17 @@ elsewhere:
   %call = load ptr, ptr %p.call
   %result = call ptr %call(ptr %fallback, ptr %given, i64 %n, ptr null)
   ret ptr %result
+}
+
+define ptr @skip(ptr %self, ptr %array) #0 {
+  %p.function = getelementptr i8, ptr %self, i64 LAYOUT.bytes_data
+  %function = load ptr, ptr %p.function
+  %p.data = getelementptr i8, ptr %array, i64 LAYOUT.data
+  %address = load i64, ptr %p.data
+  %back = sub i64 0, %address
+  %bytes = and i64 %back, 63
+  %number = call ptr %function(i64 %bytes)
+  ret ptr %number
 }
 
 define void @launch(ptr %launch, ptr %arguments) #0 {

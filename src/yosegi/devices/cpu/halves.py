@@ -14,10 +14,10 @@ import numpy as np
 
 from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
-from ...codegen.llvm.half_words import LINE, PLAN, HalfProduct
+from ...codegen.llvm.half_words import PLAN, HalfProduct
 from ...codegen.llvm.signature import writers
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
-from ...dtype import DType
+from ...dtype import DType, float32
 from ...errors import CompileFailure
 from ...node import Shape
 from ...precision import Precision
@@ -25,7 +25,7 @@ from ...trace import trace
 from .compiler import Code, Compiler, Machine, Part
 from .matrices import Arrays, Laid, laid
 from .native import ALIGNED, Call, Runtime
-from .results import LARGE, Results
+from .results import LARGE, Results, lined_up
 
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
 """How many bfloat16 numbers stand for one of an operand."""
@@ -179,8 +179,7 @@ class HalfProducts:
     def _memory(self, size: int) -> Any:
         if size >= LARGE:
             return self._results.new((size,), np.uint8, size)
-        raw = np.empty(size + LINE, np.uint8)
-        return raw[-raw.ctypes.data % LINE :]
+        return lined_up(size)
 
     # Products of arrays
 
@@ -229,10 +228,9 @@ class HalfProducts:
         like = np.empty((*stack, left.shape[-2], b.shape[-1]), np.float32)
         bound = self.bound(product, Arrays(left, b, (), (), (like,)), kept=kept)
         shape = (*stack, *a.shape[-2:-1], b.shape[-1])
-        nbytes = 4 * prod(shape)
 
         def multiply(a: Any, b: Any) -> Any:
-            out = np.empty(shape, np.float32) if nbytes < LARGE else self._results.new(shape, np.float32, nbytes)
+            out = self._results.any(shape, float32.numpy)
             bound(a, b, out)
             return out
 

@@ -25,7 +25,7 @@ from ...interchange import settled
 from ...node import Call, Shape
 from ...reference import ERROR_STATE, bind
 from .natives import Native
-from .results import LARGE, Results
+from .results import LARGE, LINE, LINED_UP, Results
 
 Step = int | Native
 """An entry by its body, or a group by native code."""
@@ -61,7 +61,8 @@ def function_of(source: str, names: dict[str, Any]) -> FunctionType:
     """The function `kernel` of a source, with what its free names stand for."""
     variable, ignore = ERROR_STATE
     namespace: dict[str, Any] = {**names, "asarray": np.asarray, "settled": settled, "out_of_memory": _out_of_memory,
-                                 "error_state": variable, "ignore": ignore, "empty": np.empty}  # fmt: skip
+                                 "error_state": variable, "ignore": ignore, "empty": np.empty,
+                                 "ndarray": np.ndarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     exec(_code(source), namespace)
     kernel: FunctionType = namespace["kernel"]
     return kernel
@@ -152,9 +153,12 @@ class _Writer:
     def _new(self, label: str, shape: Shape, dtype: Any, nbytes: int) -> str:
         """The text of a new array."""
         what = f"{self._named(f's{label}', shape)}, {self._named(f'd{label}', dtype)}"
-        if nbytes < LARGE or self.results is None:
+        if self.results is None or nbytes < LINED_UP or (nbytes < LARGE and self.results.skip is None):
             return f"empty({what})"
-        return f"{self._named('large', self.results.new)}({what}, {nbytes})"
+        if nbytes >= LARGE:
+            return f"{self._named('large', self.results.new)}({what}, {nbytes})"
+        skip = self._named("skip", self.results.skip)  # a call of `results.any` would take longer than all of this
+        return f"ndarray({what}, (raw := empty({nbytes + LINE}, byte)), {skip}(raw))"
 
     # NumPy calls
 

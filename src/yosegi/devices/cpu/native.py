@@ -15,6 +15,7 @@ from .compiler import Code, Compiler
 from .threads import has_futex, new_pool, thread_count
 
 _FASTCALL: Final = 0x80  # METH_FASTCALL of Python's C interface
+_ONE: Final = 0x8  # METH_O
 ALIGNED: Final = 0x100  # NPY_ARRAY_ALIGNED of NumPy's
 IN_ORDER: Final = 0x101  # and NPY_ARRAY_C_CONTIGUOUS
 
@@ -70,12 +71,23 @@ class Runtime:
         machine = self.compiler.machine
         layout = self._layout or Layout(0, 0, 0, 0)
         text = pool_text(machine.triple.partition("-")[0], futex=self._futex) + entry_text(layout)
-        names = ("spread", "serve", "enter", "launch")
+        names = ("spread", "serve", "enter", "launch", "skip")
         return self.compiler.load(f"{text}\nattributes #0 = {{ {machine.attributes} }}\n", names).forever()
 
     @cached_property
     def _method(self) -> Any:
         return _Method(b"kernel", self.code["enter"], _FASTCALL, None)
+
+    @cached_property
+    def skip(self) -> Callable[[Any], int] | None:
+        """Tells how many bytes an array has before its first whole cache line; there is none where the layout of array
+        objects is not known."""
+        if self._layout is None:
+            return None
+        self._skip_method = _Method(b"skip", self.code["skip"], _ONE, None)
+        packed = ctypes.c_void_p(_address(ctypes.pythonapi.PyLong_FromLong))
+        made: Callable[[Any], int] = _new_function(self._skip_method, bytes(packed), (self,))
+        return made
 
     def call(
         self,
@@ -106,10 +118,7 @@ class Runtime:
         packed = bytes(launch) + np.asarray(sizes, np.int64).tobytes()
         if self._layout is None:
             return self._plain(packed, arrays, needs, code, fallback)
-        new = api.PyCFunction_NewEx
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-        # The last argument is the function's module; here, what must live as long as the function.
-        made: Call = new(ctypes.addressof(self._method), packed, (self, code, fallback))
+        made: Call = _new_function(self._method, packed, (self, code, fallback))
         return made
 
     def _plain(self, packed: bytes, arrays: int, needs: int, code: Code, fallback: Callable[..., Any]) -> Call:
@@ -124,6 +133,13 @@ class Runtime:
                 fallback(*given)
 
         return call
+
+
+def _new_function(method: _Method, packed: bytes, needed: tuple[Any, ...]) -> Any:
+    """A Python function; what is `needed` lives as long as it does, in the place of its module."""
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    return new(ctypes.addressof(method), packed, needed)
 
 
 def _address(function: Any) -> int:

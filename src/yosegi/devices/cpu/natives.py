@@ -103,6 +103,7 @@ class Natives:
             if self.reason is None:
                 runtime = Runtime(Compiler(machine))
                 runtime.prepare()
+                self._results.skip = runtime.skip
                 self._runtime = runtime
         except Exception as error:  # a broken installation raises whatever it likes
             self.reason = f"LLVM does not work: {type(error).__name__}: {error}"

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from ...codegen.llvm.blocking import Cut, Sizes, cut
 from ...codegen.llvm.fused import finish_source, lines_source
 from ...codegen.llvm.nest import Target
@@ -21,6 +19,7 @@ from .caches import caches
 from .compiler import Code, Part
 from .matrices import Arrays, Laid, laid
 from .native import ALIGNED, Call, Runtime
+from .results import lined_up
 
 _LETS_GO: Final = 1 << 17
 """Products of elements from which other Python threads may run meanwhile."""
@@ -148,7 +147,7 @@ class Products:
             "b_n": sizes.b_n,
             "panel": panel["panel"],
         }
-        to = np.empty(-(-n // shape.lanes) * shape.lanes * k, right.dtype)
+        to = lined_up(-(-n // shape.lanes) * shape.lanes * k * right.dtype.itemsize).view(right.dtype)
         pack = Code({"kernel": order["pack"]}, (order, panel))
         words = [plan.get(name, 0) for name in PLAN]
         self._runtime.call(pack, 2, words, count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned)(right, to)

@@ -1,8 +1,11 @@
-"""Memory for large results, kept for reuse.
+"""Memory for results.
 
 The pages of a fresh array cost more than writing its elements does: each is cleared and mapped by the system at its
 first touch. Large results take their memory from a pool, to which it returns when the last array on it is gone. What
 a block held before is still in it; kernels write all of a result.
+
+NumPy's arrays begin anywhere in a cache line, and vectors that are written across two of them take up to three times as
+long, as long as they stay in the caches. Results of some size begin with a line.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,15 +26,20 @@ from ...node import Shape
 
 LARGE: Final = 1 << 20
 """Bytes from which a result's memory is pooled."""
+LINED_UP: Final = 1 << 15
+"""Bytes from which a result begins with a cache line: with less, asking where it begins takes as long as that saves."""
+LINE: Final = 64
 _HUGE_PAGE: Final = 1 << 21
 _SHARE: Final = 8
 """One in so many bytes of the machine's memory is kept for reuse, at most."""
 
 
 class Results:
-    """Arrays for large results."""
+    """Arrays for results."""
 
     def __init__(self) -> None:
+        self.skip: Callable[[Any], int] | None = None
+        """How many bytes an array has before its first whole cache line: from native code, which asks fast enough."""
         self.pool = Pool(_allocate, lambda memory: None, most_kept=_physical() // _SHARE)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.pool.reset)
@@ -38,14 +47,25 @@ class Results:
     def any(self, shape: Shape, dtype: Any) -> Any:
         """An array of any size whose elements are yet to be written. Raises `OutOfMemory`."""
         nbytes = prod(shape) * dtype.itemsize
-        return self.new(shape, dtype, nbytes) if nbytes >= LARGE else np.empty(shape, dtype)
+        if nbytes >= LARGE:
+            return self.new(shape, dtype, nbytes)
+        if self.skip is None or nbytes < LINED_UP:
+            return np.empty(shape, dtype)
+        raw = np.empty(nbytes + LINE, np.uint8)
+        return np.ndarray(shape, dtype, raw, self.skip(raw))
 
     def new(self, shape: Shape, dtype: Any, nbytes: int) -> Any:
         """A large one."""
         block = self.pool.take(nbytes)
-        raw: Any = (ctypes.c_char * nbytes).from_address(block.memory.ctypes.data)
+        raw: Any = (ctypes.c_char * nbytes).from_address(block.memory.address)
         raw.block = block  # an array's base keeps the block from going back
         return np.ndarray(shape, dtype, buffer=raw)
+
+
+def lined_up(size: int) -> Any:
+    """So many bytes, from a whole cache line on. Anything may be in them."""
+    raw = np.empty(size + LINE, np.uint8)
+    return raw[-raw.ctypes.data % LINE :][:size]
 
 
 def _physical() -> int:
@@ -54,18 +74,26 @@ def _physical() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _allocate(nbytes: int, alignment: int) -> Any:
+class _Pages(NamedTuple):
+    """Memory, and where it begins: asking NumPy for that takes longer than all else that is done for a result."""
+
+    raw: Any
+    address: int
+
+    @classmethod
+    def of(cls, raw: Any, edge: int) -> _Pages:
+        """From the first multiple of `edge` on."""
+        return cls(raw, raw.ctypes.data + -raw.ctypes.data % edge)
+
+
+def _allocate(nbytes: int, alignment: int) -> _Pages:
     """Fresh memory, in huge pages where the system gives them to those who ask."""
     if not hasattr(mmap, "MAP_PRIVATE"):
-        raw = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
-        first = -raw.ctypes.data % mmap.PAGESIZE
-        return raw[first : first + nbytes]
+        return _Pages.of(np.empty(nbytes + mmap.PAGESIZE, np.uint8), mmap.PAGESIZE)
     try:
         pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError) as error:
         raise OutOfMemory(f"the system has no {nbytes} bytes left: {error}") from error
     with suppress(OSError, AttributeError):
         pages.madvise(mmap.MADV_HUGEPAGE)
-    raw = np.frombuffer(pages, np.uint8)
-    first = -raw.ctypes.data % _HUGE_PAGE
-    return raw[first : first + nbytes]
+    return _Pages.of(np.frombuffer(pages, np.uint8), _HUGE_PAGE)

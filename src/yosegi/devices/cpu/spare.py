@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
+from .results import lined_up
 
-_LINE: Final = 64
 _MOST: Final = 4
 
 
@@ -21,15 +20,10 @@ class Spare:
         try:
             block = self._blocks.pop()
         except IndexError:
-            return _aligned(size)
-        return block if block.nbytes >= size else _aligned(size)
+            return lined_up(size)
+        return block if block.nbytes >= size else lined_up(size)
 
     def give_back(self, block: Any) -> None:
         """Memory that is no longer needed."""
         if len(self._blocks) < _MOST:
             self._blocks.append(block)
-
-
-def _aligned(size: int) -> Any:
-    raw = np.empty(size + _LINE, np.uint8)
-    return raw[-raw.ctypes.data % _LINE :][:size]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
-import numpy as np
-
 from ...codegen.llvm.tiles import LINE
 from ...codegen.llvm.winograd import (
     CONVOLVE_SIZES,
@@ -23,7 +21,7 @@ from ...dtype import as_dtype
 from ...ops.windows import Windows
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime
-from .results import Results
+from .results import Results, lined_up
 from .spare import Spare
 
 _LETS_GO: Final = 1 << 17
@@ -91,7 +89,7 @@ class Winograd:
         self._convolve = call("convolve", 4, CONVOLVE_SIZES, blocks)
         self._kept: Any = None
         if kept:
-            self._kept = np.empty(kernels, np.uint8)
+            self._kept = lined_up(kernels)
             self._transform(w, self._kept)
 
     def __call__(self, x: Any, w: Any) -> Any:
