@@ -581,7 +581,7 @@ def test_the_memory_of_a_result_is_used_again() -> None:
 
 def test_old_values_never_show() -> None:
     device = Cpu()
-    device.results.pool.on_take = lambda memory, nbytes: memory.fill(0xAB)
+    device.results.pool.on_take = lambda memory, nbytes: memory.raw.fill(0xAB)
     x = np.random.default_rng(0).normal(size=(1001, 1003)).astype(np.float32)
     t = ys.asarray(x)
     results = program(t), softmax(t), ys.cumulative_sum(t, axis=1), t > 0
