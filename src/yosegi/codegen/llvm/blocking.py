@@ -23,7 +23,7 @@ _COPIED: Final = 16
 """With how many rows a column can be multiplied in the time that it takes to copy it."""
 _READ: Final = 4
 """With how many columns a row can be multiplied in the time that it takes to read it from farther away."""
-_LATE: Final = 0.5
+_LATE: Final = 0.1
 """The share of a unit that threads wait for one another in the end."""
 _MOST_UNITS: Final = 12
 """Units for each thread."""
@@ -135,8 +135,10 @@ def _units(panels: int, right: int, widest: int, shape: TileShape, threads: int,
 
     def cost(cut: tuple[int, int]) -> float:
         down, across = cut
-        unit = (_parts(panels, down) * shape.rows + more) * (_parts(right, across) * shape.columns + _READ)
-        return unit * (_parts(down * across, threads) + _LATE)
+        high, wide = _parts(panels, down) * shape.rows + more, _parts(right, across) * shape.columns + _READ
+        if down % threads == 0:  # each thread gets as many units of every width as the others
+            return down // threads * high * (right * shape.columns + across * _READ) + _LATE * high * wide
+        return high * wide * (_parts(down * across, threads) + _LATE)
 
     cuts = [(down, across) for across in range(least, min(right, max(least, most)) + 1)
             for down in range(1, min(panels, max(1, most // across)) + 1)]  # fmt: skip
