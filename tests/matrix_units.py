@@ -4,7 +4,7 @@
 
 All kernels are compared with float64 first, with the real instructions. Then products are timed on two threads, beside
 NumPy's in the same rounds; and what users call, in turns with other libraries' in processes of their own. `--sweep`
-times other ways of cutting the work instead. It takes less than four minutes.
+times other ways of cutting the work instead. It takes some minutes, more where there is no such unit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TURNS = 9
 WARM = 12
 """Calls of a jitted function after which it has chosen its way."""
 NAMES = {1: "bf16", 2: "bf16x2", 3: "bf16x3"}
-SETTLE = 0.5
+SETTLE = 0.15  # seconds in which the threads of every library stop looking for work
 """Seconds before a turn: NumPy's threads spin for a while."""
 SETTINGS = ("YOSEGI_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 DEPTHS = (8, 12, 16, 24, 32, 64)

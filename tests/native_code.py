@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,3 +118,21 @@ def both(
     plain = numpy_function(region)
     expected: tuple[Any, ...] = plain(*given)
     return list(zip(made, expected, strict=True))
+
+
+def program(x: ys.Tensor) -> ys.Tensor:
+    """A loop."""
+    return ys.sqrt(x * x + 1.0) - ys.abs(x)
+
+
+def expected(x: Any) -> Any:
+    """What it gives."""
+    return np.sqrt(x * x + np.float32(1)) - np.abs(x)
+
+
+def process(code: str, folder: Path, **environment: str) -> str:
+    """What another process prints."""
+    settings = os.environ | {"YOSEGI_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

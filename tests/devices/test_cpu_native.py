@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +18,18 @@ import pytest
 
 import yosegi as ys
 from forks import holds_in_a_fork
-from native_code import NATIVES, RESULTS, always_native, both, groups_of, needs_llvm, region_of
+from native_code import (
+    NATIVES,
+    RESULTS,
+    always_native,
+    both,
+    expected,
+    groups_of,
+    needs_llvm,
+    process,
+    program,
+    region_of,
+)  # fmt: skip
 from samples import SAMPLES, calls
 from yosegi import store
 from yosegi.devices.cpu.compiler import Compiler, Machine, Part
@@ -41,25 +50,9 @@ pytestmark = needs_llvm
 N = 300_000
 
 
-def program(x: ys.Tensor) -> ys.Tensor:
-    return ys.sqrt(x * x + 1.0) - ys.abs(x)
-
-
-def expected(x: Any) -> Any:
-    return np.sqrt(x * x + np.float32(1)) - np.abs(x)
-
-
 def compiled(natives: Natives, *tensors: ys.Tensor) -> Any:
     with always_native():
         return native_function(region_of(*tensors)[0], Ways(natives, RESULTS))
-
-
-def process(code: str, folder: Path, **environment: str) -> str:
-    """What another process prints."""
-    settings = os.environ | {"YOSEGI_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
-    done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 # What it is
@@ -523,96 +516,3 @@ def test_a_variance_alone_becomes_native() -> None:
     kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
     np.testing.assert_allclose(kernel(*given)[0], np.var(x.astype(np.float64), axis=0), rtol=1e-5)
     assert "xn0" in kernel.__globals__
-
-
-# Memory
-
-
-def large(seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=1_000_000).astype(np.float32)
-
-
-def test_results_begin_with_a_cache_line() -> None:
-    """Across two lines, vectors are written at half the speed while they stay in the caches."""
-    x = ys.asarray(np.arange(30_000, dtype=np.float32).reshape(100, 300))
-    with ys.options(device="cpu"):
-        f = ys.jit(lambda x: (x + 1, x > 7))
-        for _ in range(9):
-            more, larger = (t.numpy() for t in f(x))
-            assert more.ctypes.data % 64 == 0
-            np.testing.assert_array_equal(more, x.numpy() + 1)
-            np.testing.assert_array_equal(larger, x.numpy() > 7)
-            assert more.flags.writeable == larger.flags.writeable
-
-
-def test_where_arrays_begin_is_told_right() -> None:
-    skip = Runtime(Compiler(Machine.host())).skip
-    assert skip is not None
-    for size in range(0, 3000, 7):
-        array = np.empty(size, np.uint8)
-        assert (array.ctypes.data + skip(array)) % 64 == 0
-        assert 0 <= skip(array) < 64
-
-
-def test_the_memory_of_a_result_is_used_again() -> None:
-    device = Cpu()
-    region, given = region_of(program(ys.asarray(large())))
-    kernel = native_function(region, Ways(NATIVES, device.results))
-    (first,) = kernel(*given)
-    where = first.ctypes.data
-    assert where % 64 == 0
-    assert device.statistics()["in_use"] >= first.nbytes
-    part = first[10:20].copy(), first[10:20]
-    del first
-    gc.collect()
-    (second,) = kernel(*given)
-    assert second.ctypes.data != where, "a view still uses that memory"
-    np.testing.assert_array_equal(*part)
-    del part
-    gc.collect()
-    (third,) = kernel(*given)
-    assert third.ctypes.data == where
-    del second, third
-    gc.collect()
-    assert device.statistics()["in_use"] == 0
-    assert device.trim() > 0
-    assert device.statistics()["cached"] == 0
-
-
-def test_old_values_never_show() -> None:
-    device = Cpu()
-    device.results.pool.on_take = lambda memory, nbytes: memory.raw.fill(0xAB)
-    x = np.random.default_rng(0).normal(size=(1001, 1003)).astype(np.float32)
-    t = ys.asarray(x)
-    results = program(t), softmax(t), ys.cumulative_sum(t, axis=1), t > 0
-    region, given = region_of(*results)
-    with always_native():
-        made = native_function(region, Ways(NATIVES, device.results))(*given)
-    np.testing.assert_array_equal(made[0], expected(x))
-    np.testing.assert_allclose(made[1].sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(made[2], np.cumsum(x, axis=1), rtol=1e-4, atol=1e-3)
-    np.testing.assert_array_equal(made[3], x > 0)
-
-
-LIMITED = """
-import numpy as np, yosegi as ys
-from yosegi.device import host_device
-x = ys.asarray(np.ones(1_000_000, np.float32))
-f = ys.jit(lambda x: ys.sqrt(x * x + 1.0))
-kept = [f(x), f(x)]
-del kept
-kept = f(x)
-del kept
-print(host_device().statistics()["in_use"] + host_device().statistics()["cached"] <= 10_000_000)
-kept = []
-try:
-    for _ in range(5):
-        kept.append(f(x))
-except Exception as error:
-    print(len(kept), type(error).__name__)
-"""
-
-
-def test_a_limit_holds_for_what_is_kept_too(tmp_path: Path) -> None:
-    said = process(LIMITED, tmp_path, YOSEGI_MEMORY_LIMIT="cpu=10MB", YOSEGI_DEVICE="cpu")
-    assert said == "True\n2 OutOfMemory"
