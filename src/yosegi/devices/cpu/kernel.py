@@ -22,10 +22,11 @@ import numpy as np
 from ...errors import OutOfMemory
 from ...fuse import Region, is_constant
 from ...interchange import settled
+from ...memory.pool import ALIGNMENT
 from ...node import Call, Shape
 from ...reference import ERROR_STATE, bind
 from .natives import Native
-from .results import LARGE, LINE, LINED_UP, Results
+from .results import LARGE, Results
 
 Step = int | Native
 """An entry by its body, or a group by native code."""
@@ -153,12 +154,13 @@ class _Writer:
     def _new(self, label: str, shape: Shape, dtype: Any, nbytes: int) -> str:
         """The text of a new array."""
         what = f"{self._named(f's{label}', shape)}, {self._named(f'd{label}', dtype)}"
-        if self.results is None or nbytes < LINED_UP or (nbytes < LARGE and self.results.skip is None):
-            return f"empty({what})"
-        if nbytes >= LARGE:
+        if self.results is not None and nbytes >= LARGE:
             return f"{self._named('large', self.results.new)}({what}, {nbytes})"
-        skip = self._named("skip", self.results.skip)  # a call of `results.any` would take longer than all of this
-        return f"ndarray({what}, (raw := empty({nbytes + LINE}, byte)), {skip}(raw))"
+        skip = None if self.results is None else self.results.skip_for(nbytes)
+        if skip is None:
+            return f"empty({what})"
+        # What `results.any` does, which to call would take longer than all of this.
+        return f"ndarray({what}, (raw := empty({nbytes + ALIGNMENT}, byte)), {self._named('skip', skip)}(raw))"
 
     # NumPy calls
 

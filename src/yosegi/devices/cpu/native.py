@@ -84,9 +84,9 @@ class Runtime:
         objects is not known."""
         if self._layout is None:
             return None
-        self._skip_method = _Method(b"skip", self.code["skip"], _ONE, None)
+        method = _Method(b"skip", self.code["skip"], _ONE, None)
         packed = ctypes.c_void_p(_address(ctypes.pythonapi.PyLong_FromLong))
-        made: Callable[[Any], int] = _new_function(self._skip_method, bytes(packed), (self,))
+        made: Callable[[Any], int] = _new_function(method, bytes(packed), (self, method))
         return made
 
     def call(

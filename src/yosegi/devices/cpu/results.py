@@ -21,14 +21,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ...errors import OutOfMemory
-from ...memory.pool import Pool
+from ...memory.pool import ALIGNMENT, Pool
 from ...node import Shape
 
 LARGE: Final = 1 << 20
 """Bytes from which a result's memory is pooled."""
-LINED_UP: Final = 1 << 15
+_LINED_UP: Final = 1 << 15
 """Bytes from which a result begins with a cache line: with less, asking where it begins takes as long as that saves."""
-LINE: Final = 64
 _HUGE_PAGE: Final = 1 << 21
 _SHARE: Final = 8
 """One in so many bytes of the machine's memory is kept for reuse, at most."""
@@ -49,10 +48,15 @@ class Results:
         nbytes = prod(shape) * dtype.itemsize
         if nbytes >= LARGE:
             return self.new(shape, dtype, nbytes)
-        if self.skip is None or nbytes < LINED_UP:
+        skip = self.skip_for(nbytes)
+        if skip is None:
             return np.empty(shape, dtype)
-        raw = np.empty(nbytes + LINE, np.uint8)
-        return np.ndarray(shape, dtype, raw, self.skip(raw))
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        return np.ndarray(shape, dtype, raw, skip(raw))
+
+    def skip_for(self, nbytes: int) -> Callable[[Any], int] | None:
+        """`skip`, if results of so many bytes begin with a cache line."""
+        return self.skip if nbytes >= _LINED_UP else None
 
     def new(self, shape: Shape, dtype: Any, nbytes: int) -> Any:
         """A large one."""
@@ -64,8 +68,8 @@ class Results:
 
 def lined_up(size: int) -> Any:
     """So many bytes, from a whole cache line on. Anything may be in them."""
-    raw = np.empty(size + LINE, np.uint8)
-    return raw[-raw.ctypes.data % LINE :][:size]
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    return raw[-raw.ctypes.data % ALIGNMENT :][:size]
 
 
 def _physical() -> int:
