@@ -55,11 +55,12 @@ def convolutions_beside_torch(
             attempted(f"{name} {dtype}", work)
 
 
-def odd_convolutions(ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None]) -> None:
+def odd_convolutions(
+    ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None], dtype: str
+) -> None:
     """Check every way to compute those of odd shapes."""
-    for dtype in ERRORS:
-        for name, (image, kernel, attrs) in ODD.items():
-            attempted(f"{name} {dtype}", partial(_right_ways, ours, told, name, dtype, image, kernel, attrs))
+    for name, (image, kernel, attrs) in ODD.items():
+        attempted(f"{name} {dtype}", partial(_right_ways, ours, told, name, dtype, image, kernel, attrs))
 
 
 def _right_ways(
