@@ -1,4 +1,5 @@
-"""The seven fused patterns in float16 under `jit`, beside PyTorch as it is, compiled, and captured into a graph.
+"""The seven fused patterns in float16 under `jit`, beside PyTorch as it is, compiled, and captured into a graph; and
+programs in a user's own words.
 
 A part of `gpu_run`. Every result is compared with float64 before it is timed.
 """
@@ -11,8 +12,6 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-
-from gpu_kernels import softmax
 
 SIZES = (128, 512, 2048)
 _ERROR = 6e-3
@@ -42,28 +41,38 @@ def patterns(ys: Any, torch: Any) -> Iterator[Case]:
            lambda x, w: torch.softmax(x @ w.T / sqrt(x.shape[-1]), -1), ("x", "w"))  # fmt: skip
 
 
-def _expected(name: str, arrays: dict[str, Any], torch: Any) -> Any:
-    """A pattern in float64; nothing for one whose random numbers are its own."""
-    x, w, r, b, c, v = (torch.from_numpy(arrays[k].astype(np.float64)).cuda() for k in "xwrbcv")
-    labels = torch.from_numpy(arrays["labels"]).cuda()
+def written(ys: Any, torch: Any) -> Iterator[Case]:
+    """Layers as people write them, without the patterns' names, and a step of training."""
     F = torch.nn.functional
-    linear = F.linear(x, w, b)
-    values = {
-        "linear+residual+relu": lambda: torch.relu(linear + r),
-        "gelu+linear": lambda: F.linear(F.gelu(x), w, b),
-        "linear+batchnorm+relu": lambda: torch.relu(F.batch_norm(linear, b, v, c, b)),
-        "layernorm+linear": lambda: F.linear(F.layer_norm(x, (x.shape[-1],), c, b), w, b),
-        "softmax+cross-entropy": lambda: F.cross_entropy(x, labels),
-        "attention scores": lambda: torch.from_numpy(softmax((x @ w.T).cpu().numpy() / sqrt(x.shape[-1]))),
-    }
-    return values[name]().cpu().numpy() if name in values else None
+    yield (
+        "relu(x @ w + b)",
+        lambda x, w, b: ys.nn.relu(x @ w + b),
+        lambda x, w, b: torch.relu(x @ w + b),
+        ("x", "w", "b"),
+    )
+    yield ("gelu(x @ w.T + b) + r", lambda x, w, b, r: ys.nn.gelu(x @ w.T + b) + r,
+           lambda x, w, b, r: F.gelu(x @ w.T + b) + r, ("x", "w", "b", "r"))  # fmt: skip
+    yield ("tanh(x) @ w", lambda x, w: ys.tanh(x) @ w, lambda x, w: torch.tanh(x) @ w, ("x", "w"))
+    yield ("two layers", lambda x, w, b, r: ys.nn.relu(x @ w + b) @ r, lambda x, w, b, r: torch.relu(x @ w + b) @ r,
+           ("x", "w", "b", "w"))  # fmt: skip
+    yield ("convolution+bias+relu", lambda i, k, e: ys.nn.relu(ys.nn.conv2d(i, k, padding=1) + e),
+           lambda i, k, e: torch.relu(F.conv2d(i, k, padding=1) + e), ("image", "kernel", "each"))  # fmt: skip
+
+    def loss(w: Any, b: Any, x: Any, r: Any) -> Any:
+        return ys.sum((ys.nn.relu(x @ w + b) @ w) * r)
+
+    def loss_of_torch(w: Any, b: Any, x: Any, r: Any) -> Any:
+        return torch.sum((torch.relu(x @ w + b) @ w) * r)
+
+    yield ("a step of training", ys.grad(loss, argnums=(0, 1)), torch.func.grad(loss_of_torch, argnums=(0, 1)),
+           ("w", "b", "x", "r"))  # fmt: skip
 
 
 def all_patterns(
     ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None],
-    clocks: tuple[Callable[..., float], Callable[..., float]],
+    clocks: tuple[Callable[..., float], Callable[..., float]], cases: Callable[[Any, Any], Iterator[Case]] = patterns,
 ) -> None:  # fmt: skip
-    """Time every pattern, ours and PyTorch's; `clocks` are those of PyTorch's device and of the host."""
+    """Time every case, ours and PyTorch's; `clocks` are those of PyTorch's device and of the host."""
     import torch
 
     rng = np.random.default_rng(4)
@@ -72,44 +81,52 @@ def all_patterns(
         arrays["w"] = arrays["w"] / np.float16(sqrt(n))
         arrays |= {k: rng.normal(size=n).astype(np.float16) for k in "bc"}
         arrays |= {"v": rng.uniform(0.5, 1.5, n).astype(np.float16), "labels": rng.integers(0, n, n)}
-        for case in patterns(ours.ys, torch):
+        channels, side = n // 8, 28
+        shapes = {"image": (8, channels, side, side), "kernel": (channels, channels, 3, 3), "each": (channels, 1, 1)}
+        arrays |= {k: (rng.normal(size=s) / sqrt(9 * channels)).astype(np.float16) for k, s in shapes.items()}
+        for case in cases(ours.ys, torch):
             attempted(f"{case[0]} {n}", partial(_ours, ours, told, torch, n, case, arrays))
-            attempted(f"{case[0]} {n} torch", partial(_torchs, told, torch, n, case, arrays, clocks))
+            for by in ("torch", "torch.compile", "torch captured"):
+                attempted(f"{case[0]} {n} {by}", partial(_torchs, told, torch, n, case, arrays, by, clocks))
 
 
 def _ours(ours: Any, told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any]) -> None:
-    name, program, _, wanted = case
+    name, program, peer, wanted = case
     with ours.ys.options(device=ours.device.name, on_fallback="error"):
         given = [ours.put(arrays[k]) for k in wanted]
         function = ours.ys.jit(program)
         for _ in range(4):
-            result = function(*given)
-        expected = _expected(name, arrays, torch)
-        got = result.numpy().astype(np.float64)
-        if expected is not None:
-            error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
-            assert error <= _ERROR, f"{name} is off by {error:.1e}"
-        assert np.all(np.isfinite(got)), name
+            results = function(*given)
+        exact = [torch.from_numpy(arrays[k]).cuda() for k in wanted]
+        expected = peer(*[t.double() if t.is_floating_point() else t for t in exact])
+        for result, right in zip(_all(results), _all(expected), strict=True):
+            got, right = result.numpy().astype(np.float64), right.cpu().numpy()
+            assert np.all(np.isfinite(got)), name
+            if "dropout" not in name:  # whose random numbers are each library's own
+                error = float(np.linalg.norm(got - right) / np.linalg.norm(right))
+                assert error <= _ERROR, f"{name} is off by {error:.1e}"
         (plan,) = function.plans
         told(case=name, n=n, by="yosegi", device_us=ours.device_us(lambda: function(*given)),
              host_us=ours.host_us(lambda: function(*given)), steps=len(plan.steps))  # fmt: skip
 
 
+def _all(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
 def _torchs(
-    told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any],
+    told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any], by: str,
     clocks: tuple[Callable[..., float], Callable[..., float]],
 ) -> None:  # fmt: skip
     name, _, program, wanted = case
     device_us, host_us = clocks
     given = [torch.from_numpy(arrays[k]).cuda() for k in wanted]
-    eager = partial(program, *given)
-    compiled = partial(torch.compile(program, dynamic=False), *given)
+    run = partial(torch.compile(program, dynamic=False) if by == "torch.compile" else program, *given)
     for _ in range(3):
-        eager()
-        compiled()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        eager()
-    for by, run in (("torch", eager), ("torch.compile", compiled), ("torch captured", graph.replay)):
-        told(case=name, n=n, by=by, device_us=device_us(torch, run),
-             host_us=host_us(run, torch.cuda.synchronize))  # fmt: skip
+        run()
+    if by == "torch captured":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        run = graph.replay
+    told(case=name, n=n, by=by, device_us=device_us(torch, run), host_us=host_us(run, torch.cuda.synchronize))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -28,12 +29,14 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
-    "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 200, "patterns": 150, "kernels": 150,
-    "convolutions": 150, "branches": 60, "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120,
+    "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 200, "patterns": 150, "written": 150,
+    "kernels": 150, "convolutions": 150, "branches": 60, "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120,
     "memcheck": 300, "racecheck": 300,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
 
+_SHARES = 4
+"""Processes for the odd shapes of a dtype, under a sanitizer."""
 PRODUCTS = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 
 Row = dict[str, Any]
@@ -290,6 +293,7 @@ def matmul() -> None:
                 host = ours.host_us(lambda: kernel(x, y), turns, 5) if n <= 1024 else 0.0
                 s, t = (torch.from_numpy(m).cuda().to(getattr(torch, name)) for m in (a, b))
                 torch.backends.cuda.matmul.allow_tf32 = precision is Precision.TF32
+                called = host_us(lambda: s @ t, torch.cuda.synchronize, turns, 5) if n <= 1024 else 0.0
                 pairs = []
                 for _ in range(9):  # in turns: large products make the GPU hot, and slow
                     own = ours.device_us(lambda: kernel(x, y), turns, 1)
@@ -297,8 +301,8 @@ def matmul() -> None:
                 us, other = (statistics.median(column) for column in zip(*pairs, strict=True))
                 ratios = sorted(theirs / own for own, theirs in pairs)
                 told(case="matmul", n=n, kind=f"{name} {precision.value}", us=us, tflops=2 * n**3 / us / 1e6,
-                     host_us=host, torch_us=other, torch_tflops=2 * n**3 / other / 1e6, ratio=ratios[4],
-                     from_=ratios[2], to=ratios[6])  # fmt: skip
+                     host_us=host, torch_host_us=called, torch_us=other, torch_tflops=2 * n**3 / other / 1e6,
+                     ratio=ratios[4], from_=ratios[2], to=ratios[6])  # fmt: skip
 
             attempted(f"matmul {n} {name} {precision.value}", work)
 
@@ -329,6 +333,13 @@ def patterns() -> None:
     from gpu_patterns import all_patterns
 
     all_patterns(Ours(), told, attempted, (torch_device_us, host_us))
+
+
+def written() -> None:
+    """Programs in a user's own words beside PyTorch's."""
+    from gpu_patterns import all_patterns, written
+
+    all_patterns(Ours(), told, attempted, (torch_device_us, host_us), written)
 
 
 def transfer() -> None:
@@ -424,15 +435,21 @@ def full() -> None:
     told(case="full", times_out_of_memory=len(failures), first=failures[0], ran=str(trace.steps()))
 
 
-def odd(*dtypes: str) -> None:
-    """Every way of every case of odd shapes: what the sanitizer looks at."""
+def odd(dtype: str = "", share: str = "0/1") -> None:
+    """Every way of every case of odd shapes: what the sanitizer looks at. `share`: of so many processes, the cases of
+    one."""
     from gpu_convolutions import odd_convolutions
     from gpu_kernels import ERRORS, odd_ways
 
-    ours = Ours()
-    for dtype in dtypes or ERRORS:
-        odd_convolutions(ours, told, attempted, dtype)
-        odd_ways(ours, told, attempted, dtype)
+    ours, (number, of), seen = Ours(), map(int, share.split("/")), count()
+
+    def attempted_in_turn(name: str, work: Callable[[], Any]) -> None:
+        if next(seen) % of == number:
+            attempted(name, work)
+
+    for each in (dtype,) if dtype else ERRORS:
+        odd_convolutions(ours, told, attempted_in_turn, each)
+        odd_ways(ours, told, attempted_in_turn, each)
 
 
 def memcheck() -> None:
@@ -446,14 +463,16 @@ def racecheck() -> None:
 
 
 def _sanitized(tool: str) -> None:
-    """All dtypes at once, each in a process of its own: the tool makes the host wait, more than the GPU."""
+    """In several processes: the tool keeps the host busy, more than the GPU."""
     from gpu_kernels import ERRORS
 
     command = [which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer", "--tool", tool,
                "--error-exitcode", "9", sys.executable, __file__, "--child", "odd"]  # fmt: skip
-    running = {dtype: subprocess.Popen([*command, dtype]) for dtype in ERRORS}
-    for dtype, process in running.items():
-        told(case=tool, dtype=dtype, status=process.wait())
+    own = [(dtype, f"{n}/{_SHARES}") for dtype in ERRORS for n in range(_SHARES)]
+    aside = os.environ | {"YOSEGI_DEVICE": "cpu"}  # where references and inputs come from: nothing is calibrated
+    running = [subprocess.Popen([*command, *at], env=aside) for at in own]
+    for (dtype, share), process in zip(own, running, strict=True):
+        told(case=tool, dtype=dtype, share=share, status=process.wait())
 
 
 def chaos() -> None:

@@ -39,7 +39,7 @@ LAYERS = (
     "codegen.llvm.half_packing", "codegen.llvm.epilogues", "codegen.llvm.half_words", "codegen.llvm.half_blocking",
     "codegen.llvm.half_jobs", "codegen.llvm.half_products", "codegen.llvm", "codegen", "device", "health",
     "trace", "candidates", "ledger", "costs", "calibration", "partition", "forecast", "mincut", "labels", "table",
-    "explain", "planfile", "plan", "place", "expand", "fused", "run", "learn", "evaluate", "jit", "info",
+    "explain", "planfile", "plan", "place", "expand", "clusters", "fused", "run", "learn", "evaluate", "jit", "info",
     "devices.cpu.compiler", "devices.cpu.threads", "devices.cpu.native", "devices.cpu.probe", "devices.cpu.results",
     "devices.cpu.caches", "devices.cpu.matrices", "devices.cpu.products", "devices.cpu.blas", "devices.cpu.library",
     "devices.cpu.spare", "devices.cpu.winograd", "devices.cpu.convolutions", "devices.cpu.halves",

@@ -1,4 +1,5 @@
-"""Products and composites on a kernel device: in several ways, of which the fastest that is right is kept.
+"""Products and composites on a kernel device, with neighbours that they have taken (`clusters`) or without: in several
+ways, of which the fastest that is right is kept.
 
 A region is cut into few kernels (`codegen.pieces`), with each way to compute its product; or it is computed in parts,
 each a kernel of its own, its products perhaps by a library. It begins in the way that is expected to be best. Once it
@@ -33,6 +34,7 @@ from .expand import in_parts
 from .fuse import Region, RegionKind, fuse, is_constant, multiplies
 from .graph import Graph
 from .node import Call, Shape
+from .precision import Precision
 from .reference import bind
 from .trace import trace
 
@@ -152,6 +154,19 @@ class Fused:
             return f"no {lacking[0].name} in its language"
         return None
 
+    def joins(self, region: Region, base: Region) -> bool:
+        """Whether a region, which is another and neighbours of it, takes no kernel more than that one."""
+        if base.precision is not Precision.FULL or self._attentions(base):
+            return False  # what is generated is of full precision, and attention as a whole takes nothing with it
+        try:
+            alone, together = _Work.of(base), _Work.of(region)
+        except Unsupported:
+            return False
+        reaches_back = not set(base.inputs) <= set(region.inputs)
+        if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
+            return False  # what is before would be computed again in every pass over a row
+        return len(together.pieces) <= len(alone.pieces) and self.refusal(region) is None
+
     def _refusal_of(self, cut: Sequence[Piece]) -> str | None:
         """Why some region that is no kernel of its own yet cannot be one."""
         regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
@@ -177,25 +192,37 @@ class Fused:
         for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if name == NAIVE and work.size > _HOPELESS:
                 continue
-            ways[name] = lambda name=name: _steps(work.graph, work.pieces, self._machine, name)  # type: ignore[misc]
-        apart = _apart(work.graph)
-        if is_whole(region) and all(self._machine.refusal(part) is None for part in apart.regions):
-            ways[_SEPARATE] = lambda: _steps(work.graph, [apart], self._machine, "")
-        if not is_whole(region):
-            ways |= self._machine.by_library(region)
-        by_library = library_pieces(work.graph, self._machine.takes) if products else None
+            ways[name] = partial(_steps, work.graph, work.pieces, machine, name)
+        if region.kind is RegionKind.CONTRACTION:
+            ways |= machine.by_library(region)
+        elif not is_sliding(region):
+            ways |= self._separately(work)
+        by_library = library_pieces(work.graph, machine.takes) if products else None
         if by_library is not None and self._refusal_of(by_library) is None:
             for rank in range(_ALGORITHMS):
                 cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
                 name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
-                ways[name] = partial(_steps, work.graph, cut, self._machine, "")
-        if is_whole(region):
-            ways |= self._attentions(region)
+                ways[name] = partial(_steps, work.graph, cut, machine, "")
+        return ways | self._attentions(region)
+
+    def _separately(self, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        """Each part by itself; with one product, that in each of the vendor's ways."""
+        machine, apart = self._machine, _apart(work.graph)
+        if any(machine.refusal(part) is not None for part in apart.regions):
+            return {}
+        products = [part for part in apart.regions if part.kind is RegionKind.CONTRACTION]
+        others = machine.by_library(products[0]) if len(products) == 1 else {}
+        ways: dict[str, Callable[[], Kernel]] = {_SEPARATE: partial(_steps, work.graph, [apart], machine, "")}
+        for name, make in others.items():
+            if name != LIBRARY:  # which is the product that the parts have anyway
+                ways[name.replace(LIBRARY, _SEPARATE)] = partial(_steps, work.graph, [apart], machine, "", make)
         return ways
 
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
         machine, call = self._machine, region.calls[-1]
+        if not is_whole(region):
+            return {}
         kernels: dict[str, Callable[[], Generated]] = {}
         if unit_refusal(call, machine.dialect) is None:
             for name, shape in unit_shapes(call).items():
@@ -231,7 +258,7 @@ class _Work:
     def of(cls, region: Region) -> _Work:
         """A region's. Raises `Unsupported`."""
         own = in_parts(region)
-        if is_whole(region):
+        if is_whole(region) or region.kind is RegionKind.SEQUENCE:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
             return cls(own.graph, tuple(pieces(own.graph)))
@@ -255,15 +282,20 @@ def _apart(graph: Graph) -> Rest:
     return Rest(tuple(fuse(graph)), tuple(range(len(graph.calls))))
 
 
-def _steps(graph: Graph, cut: Sequence[Piece], machine: Machine, way: str) -> Kernel:
-    """Pieces, one after the other."""
+def _steps(
+    graph: Graph, cut: Sequence[Piece], machine: Machine, way: str, product: Callable[[], Kernel] | None = None
+) -> Kernel:
+    """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
     fixed: dict[int, Any] = {}
     for piece in cut:
         if isinstance(piece, Rest):
             for region in piece.regions:
                 reads, writes = (tuple(piece.entries[e] for e in own) for own in (region.inputs, region.outputs))
-                steps.append((machine.compile(region), reads, writes))
+                if product is not None and region.kind is RegionKind.CONTRACTION:
+                    steps.append((product(), reads, writes))
+                else:
+                    steps.append((machine.compile(region), reads, writes))
             continue
         if isinstance(piece, Library):
             reads, launch = machine.multiplier(piece.product, piece.rank)
@@ -343,7 +375,8 @@ class _Measured:
         self._ways, self._expected = ways, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
-        self._kind = f"{region} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
+        names = "+".join(call.op.name for call in region.calls)
+        self._kind = f"{names} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
         known = choices.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
@@ -403,13 +436,17 @@ class _Measured:
         if self._work.size > _HOST_WORK:
             simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
             return lambda *data: [machine.to_host(d) for d in simplest(*data)]
-        call = region.calls[-1]
-        args = region.graph.args[region.nodes[-1]]
-        constants = {a: np.asarray(bind(region.graph.calls[a])()) for a in args if is_constant(region.graph, a)}
+        graph = region.graph
+        read = {a for n in region.nodes for a in graph.args[n]}
+        constants = {a: np.asarray(bind(graph.calls[a])()) for a in read if is_constant(graph, a)}
 
         def reference(*data: Any) -> Sequence[Any]:
-            given = constants | {e: machine.to_host(d) for e, d in zip(region.inputs, data, strict=True)}
+            values = constants | {e: machine.to_host(d) for e, d in zip(region.inputs, data, strict=True)}
             with np.errstate(all="ignore"):
-                return [np.asarray(bind(call)(*[given[a] for a in args])).astype(call.spec.dtype.numpy)]
+                for node in region.nodes:
+                    call = graph.calls[node]
+                    made = bind(call)(*[values[a] for a in graph.args[node]])
+                    values[node] = np.asarray(made).astype(call.spec.dtype.numpy)
+            return [values[o] for o in region.outputs]
 
         return reference

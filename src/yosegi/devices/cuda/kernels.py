@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ...clusters import clustered
 from ...codegen.copies import copy_kernel
 from ...codegen.kernels import Inputs
 from ...codegen.loops import loop
@@ -79,9 +80,11 @@ def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused
 
 
 def _sequence(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
-    """The parts, one after the other. What no later part reads is let go of, so that its memory serves again."""
-    parts = parts_of(region)
-    kernels = [compile_region(part, queue, products, fused) for part in parts]
+    """The parts, with what products take of their neighbours, one after the other. What no later part reads is let go
+    of, so that its memory serves again."""
+    parts = clustered(parts_of(region), region.outputs, fused.joins)
+    kernels = [fused.compiled(part) if part.kind is RegionKind.SEQUENCE
+               else compile_region(part, queue, products, fused) for part in parts]  # fmt: skip
     last = {e: n for n, part in enumerate(parts) for e in part.inputs}
     kept = set(region.outputs)
     drops = [[e for e in (*p.inputs, *p.outputs) if last.get(e, n) == n and e not in kept] for n, p in enumerate(parts)]

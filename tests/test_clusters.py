@@ -1,0 +1,168 @@
+"""Products that take what is around them: which neighbours, and what comes out, on a device that is emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emulation
+import yosegi as ys
+from kernel_code import Emulated
+from values import Array
+from yosegi import fused as module
+from yosegi.clusters import clustered
+from yosegi.device import host_device
+from yosegi.expand import expand
+from yosegi.fuse import Region, RegionKind, fuse
+from yosegi.fused import PATTERNS, Fused
+from yosegi.graph import capture, graph_of
+from yosegi.precision import Precision
+from yosegi.simplify import simplify
+
+pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
+RNG = np.random.default_rng(14)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> ys.Tensor:
+    return ys.asarray(RNG.normal(size=shape).astype(dtype))
+
+
+X, W, V, B, R = normal(20, 30), normal(30, 10), normal(10, 30), normal(10), normal(20, 10)
+STACK, Q, EMPTY = normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
+C = ys.asarray(np.eye(4) * 1j)
+IMAGE, KERNEL, BIAS = normal(2, 3, 9, 8), normal(4, 3, 3, 3), normal(4, 1, 1)
+
+
+class WithPatterns(Emulated):
+    """A machine, and the device that has it, which takes composites whole; loops and parts are the host's."""
+
+    space = "emulated"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("cuda", folder)
+        self.limits = replace(host_device().limits, natives=PATTERNS)
+
+    def supports(self, region: Region) -> str | None:
+        return None
+
+    def refusal(self, region: Region) -> str | None:
+        return host_device().supports(region)
+
+    def compile(self, region: Region) -> Any:
+        return host_device().compile(region)
+
+
+class Program:
+    """Tensors as the regions that a device would run."""
+
+    def __init__(self, tensors: Any, folder: Path, *, precision: Precision = Precision.FULL) -> None:
+        self.machine = WithPatterns(folder)
+        self.tensors: list[ys.Tensor] = tensors if isinstance(tensors, list) else [tensors]
+        key, leaves, _ = capture([t._node for t in self.tensors])
+        self.graph = simplify(expand(graph_of(key), [self.machine]))  # type: ignore[list-item]
+        self.given = {e: n.buffer.data for e, n in zip(self.graph.inputs, leaves, strict=True) if n.buffer is not None}
+        self.fused = Fused(self.machine, "a machine")
+        parts = [replace(part, precision=precision) for part in fuse(self.graph)]
+        self.regions = clustered(parts, self.graph.outputs, self.fused.joins)
+
+    @property
+    def names(self) -> list[str]:
+        """The regions, clusters in brackets."""
+        return [f"[{r}]" if r.kind is RegionKind.SEQUENCE else str(r) for r in self.regions]
+
+    def run(self, way: str = "") -> list[Array]:
+        """The values, clusters in one way."""
+        values: dict[int, Any] = dict(self.given)
+        for region in self.regions:
+            data = [values[e] for e in region.inputs]
+            if region.kind is RegionKind.SEQUENCE:
+                made = self.fused.ways(region)[way]() if way else self.fused.compiled(replace(region, repeats=True))
+                made = [np.asarray(m) for m in made(*[self.machine.from_host(d) for d in data])]
+            else:
+                made = host_device().compile(region)(*data)
+            values.update(zip(region.outputs, made, strict=True))
+        return [values[o] for o in self.graph.outputs]
+
+
+def also(h: ys.Tensor, *others: Any) -> list[ys.Tensor]:
+    """A function of a product, and others of the same product."""
+    return [ys.nn.relu(h + B), *[other(h) for other in others]]
+
+
+CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "a bias and a function": (lambda: ys.nn.relu(X @ W + B), ["[matmul+add+relu]"]),
+    "a transpose": (lambda: ys.nn.relu(X @ V.T + B + R), ["[permute_dims+matmul+add+add+relu]"]),
+    "both transposed": (lambda: W.T @ X.T, ["[permute_dims+permute_dims+matmul]"]),
+    "a layer and a function": (lambda: ys.nn.relu(ys.nn.linear(X, V, B)) * 2, ["[linear+relu+multiply]"]),
+    "a function before": (lambda: ys.nn.relu(X) @ W, ["[relu+matmul]"]),
+    "two layers": (lambda: ys.nn.relu(ys.nn.relu(X @ W + B) @ V), ["[matmul+add+relu]", "[matmul+relu]"]),
+    "the product itself too": (lambda: also(X @ W, lambda h: h), ["[matmul+add+relu]"]),
+    "others read it": (lambda: also(X @ W, lambda h: ys.sum(ys.exp(h))), ["[matmul+add+relu]", "exp+sum"]),
+    "others are first": (lambda: also(X @ W, lambda h: ys.nn.relu(h / ys.sum(h)) @ V),
+                         ["[matmul+add+relu]", "sum", "[divide+relu+matmul]"]),
+    "it needs others": (lambda: (lambda h: ys.exp(h) / ys.sum(h))(X @ W), ["matmul", "sum", "exp+divide"]),
+    "two products in one loop": (lambda: X @ W + X @ (W * 2), ["matmul", "[multiply+matmul+add]"]),
+    "a view that others read": (lambda: [X @ V.T, ys.exp(V.T)], ["permute_dims", "exp", "[permute_dims+matmul]"]),
+    "a truth": (lambda: X @ W + B > 0, ["[matmul+add+greater]"]),
+    "rows": (lambda: ys.nn.softmax(R) * 2, ["[softmax+multiply]"]),
+    "rows of a loop": (lambda: ys.nn.softmax(ys.exp(R)), ["exp", "softmax"]),
+    "a convolution": (lambda: ys.nn.relu(ys.nn.conv2d(IMAGE, KERNEL, padding=1) + BIAS), ["[conv+add+relu]"]),
+    "stacks": (lambda: ys.tanh(STACK @ W + B), ["[matmul+add+tanh]"]),
+    "labels": (lambda: ys.einsum("ij,kj->ik", X, V) + B, ["[einsum+add]"]),
+    "nothing around": (lambda: X @ W, ["matmul"]),
+    "nothing in it": (lambda: ys.nn.relu(EMPTY @ W), ["matmul", "relu"]),
+    "complex": (lambda: ys.exp(C @ C), ["matmul", "exp"]),
+    "attention as a whole": (lambda: ys.nn.scaled_dot_product_attention(Q, Q, Q) * 2,
+                             ["scaled_dot_product_attention", "multiply"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_product_takes(name: str, tmp_path: Path) -> None:
+    tensors, expected = CASES[name]
+    assert Program(tensors(), tmp_path).names == expected
+
+
+def test_nothing_at_another_precision(tmp_path: Path) -> None:
+    """Generated kernels are of full precision."""
+    assert Program(ys.nn.relu(X @ W), tmp_path, precision=Precision.TF32).names == ["matmul", "relu"]
+
+
+def right(program: Program, way: str = "") -> None:
+    for got, tensor in zip(program.run(way), program.tensors, strict=True):
+        with ys.options(device="cpu"):
+            expected = tensor.numpy()
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, expected) in CASES.items() if any("[" in e for e in expected)])
+def test_every_way_is_right(name: str, tmp_path: Path) -> None:
+    program = Program(CASES[name][0](), tmp_path)
+    ways = [set(program.fused.ways(r)) for r in program.regions if r.kind is RegionKind.SEQUENCE]
+    common = set.intersection(*ways)
+    assert "separate" in common
+    for way in sorted(common):
+        right(program, way)
+
+
+def test_they_are_measured_against_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "_WORTH", {True: 0, False: 0})
+    right(Program(CASES["others read it"][0](), tmp_path))
+
+
+def test_a_step_of_training(tmp_path: Path) -> None:
+    """Neither direction copies a matrix to transpose it."""
+
+    def loss(w: ys.Tensor, b: ys.Tensor) -> ys.Tensor:
+        return ys.mean((ys.nn.relu(ys.nn.relu(X @ w + b) @ V) - X) ** 2)
+
+    program = Program(list(ys.grad(loss, argnums=(0, 1))(W, B)), tmp_path)
+    assert not {"permute_dims", "matmul"} & set(program.names)
+    right(program, "16")
