@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DEVICE = "cuda:0"
 LIMITS = {
     "devices": 40, "attention": 90, "chain": 60, "memory": 50, "matmul": 200, "patterns": 150, "written": 150,
-    "kernels": 150, "convolutions": 150, "branches": 60, "transfer": 30, "full": 60, "chaos": 60, "tests": 200, "odd": 120,
-    "memcheck": 300, "racecheck": 300,
+    "kernels": 150, "convolutions": 150, "branches": 60, "transfer": 30, "full": 60, "chaos": 60, "tests": 200,
+    "odd": 120, "memcheck": 300, "racecheck": 300,
 }  # fmt: skip
 """The parts in order, and the seconds each may take: first what is short and says most."""
 

@@ -115,14 +115,16 @@ class _Growing:
         return call.op.name in _CLOSING and call.inputs[0].shape == self.shape
 
 
-def fuse(graph: Graph) -> list[Region]:
-    """The regions of a graph, in an order in which they can run."""
+def fuse(graph: Graph, within: Region | None = None) -> list[Region]:
+    """The regions of a graph, or of a part of it, in an order in which they can run."""
+    entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
     growing: list[_Growing] = []
     home: dict[int, int] = {}
     needs: list[set[int]] = []
     is_in_order = True
-    outputs = set(graph.outputs)
-    for entry, call in enumerate(graph.calls):
+    outputs = set(graph.outputs if within is None else within.outputs)
+    for entry in entries:
+        call = graph.calls[entry]
         if call.op is leaf or (is_constant(graph, entry) and entry not in outputs):
             continue
         feeding = {home[a] for a in graph.args[entry] if a in home}

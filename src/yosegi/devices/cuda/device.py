@@ -12,6 +12,7 @@ from ...fuse import Region
 from ...fused import PATTERNS, Fused
 from ...op import OpKind
 from ...precision import Precision
+from ...sequences import parts_of
 from .cache import Programs
 from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
@@ -68,8 +69,9 @@ class CUDADevice:
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
         reason = refusal(region, self._products, self._fused)
-        if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > _PARAMETERS:
-            return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
+        arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
+        if reason is None and 8 * (arrays + _SIZES) > _PARAMETERS:
+            return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 
     def compile(self, region: Region) -> Kernel:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from ...clusters import clustered
 from ...codegen.copies import copy_kernel
 from ...codegen.kernels import Inputs
 from ...codegen.loops import loop
@@ -15,26 +13,17 @@ from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
-from ...fuse import Region, RegionKind, fuse, is_constant
+from ...fuse import Region, RegionKind, is_constant
 from ...fused import Fused, is_sliding, is_whole
 from ...precision import Precision
 from ...reference import bind, of_nothing
+from ...sequences import parts_of, sequence
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
 from .products import Products
 
 _FREE: Final = frozenset({"reshape", "constant", "embedded"})
-
-
-def parts_of(region: Region) -> list[Region]:
-    """The regions that a sequence was joined from, in its order."""
-    if region.kind is not RegionKind.SEQUENCE:
-        return [region]
-    place = {entry: n for n, entry in enumerate(region.nodes)}
-    own = [replace(r, repeats=region.repeats, precision=region.precision)
-           for r in fuse(region.graph) if r.nodes[0] in place]  # fmt: skip
-    return sorted(own, key=lambda r: place[r.nodes[0]])
 
 
 def refusal(region: Region, products: Products, fused: Fused) -> str | None:
@@ -59,7 +48,7 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
 def compile_region(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.SEQUENCE:
-        return _sequence(region, queue, products, fused)
+        return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
     is_product = region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL
     if is_whole(region) or (is_product and fused.refusal(region) is None):
         return fused.compiled(region)
@@ -77,27 +66,6 @@ def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused
     if is_sliding(region):
         return fused.compiled(region)
     return _movement(region, queue)
-
-
-def _sequence(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
-    """The parts, with what products take of their neighbours, one after the other. What no later part reads is let go
-    of, so that its memory serves again."""
-    parts = clustered(parts_of(region), region.outputs, fused.joins)
-    kernels = [fused.compiled(part) if part.kind is RegionKind.SEQUENCE
-               else compile_region(part, queue, products, fused) for part in parts]  # fmt: skip
-    last = {e: n for n, part in enumerate(parts) for e in part.inputs}
-    kept = set(region.outputs)
-    drops = [[e for e in (*p.inputs, *p.outputs) if last.get(e, n) == n and e not in kept] for n, p in enumerate(parts)]
-
-    def kernel(*data: Data) -> tuple[Data, ...]:
-        values = dict(zip(region.inputs, data, strict=True))
-        for part, run, dropped in zip(parts, kernels, drops, strict=True):
-            values.update(zip(part.outputs, run(*[values[i] for i in part.inputs]), strict=True))
-            for entry in dropped:
-                values.pop(entry, None)
-        return tuple([values[o] for o in region.outputs])
-
-    return kernel
 
 
 def _loop(region: Region, queue: Queue) -> Kernel:

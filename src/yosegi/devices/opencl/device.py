@@ -11,6 +11,7 @@ from ...dtype import ALL, complex128, float64
 from ...fuse import Region
 from ...fused import PATTERNS, Fused
 from ...op import OpKind
+from ...sequences import parts_of
 from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue
@@ -29,7 +30,7 @@ class OpenCL:
     """One device of an OpenCL platform, with a queue of its own."""
 
     rank = 300
-    coalesces = False
+    coalesces = True
 
     def __init__(self, cl: Any, device: Any, number: int) -> None:
         self.name = self.space = f"opencl:{number}"
@@ -60,8 +61,9 @@ class OpenCL:
         if lacking is not None:
             return f"no {lacking.name} on this device"
         reason = refusal(region, self._fused)
-        if reason is None and 8 * (len(region.inputs) + len(region.outputs) + _SIZES) > self._parameters:
-            return f"{len(region.inputs)} inputs are more than a kernel of this device takes"
+        arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
+        if reason is None and 8 * (arrays + _SIZES) > self._parameters:
+            return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 
     def compile(self, region: Region) -> Kernel:

@@ -16,6 +16,7 @@ from ...errors import Unsupported
 from ...fuse import Region, RegionKind, is_constant
 from ...fused import Fused, is_sliding, is_whole
 from ...reference import bind, of_nothing
+from ...sequences import parts_of, sequence
 from .dialect import OPENCL
 from .launch import Launch, Queue
 from .memory import Data
@@ -26,27 +27,29 @@ _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
 
 def refusal(region: Region, fused: Fused) -> str | None:
-    """Why no kernel can be generated for a region, or `None`."""
+    """Why no kernels can be generated for a region, or `None`."""
+    return next(filter(None, (_refusal(part, fused) for part in parts_of(region))), None)
+
+
+def _refusal(region: Region, fused: Fused) -> str | None:
     if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
         return None
     if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
         return fused.refusal(region)
     name = region.calls[-1].op.name
-    if region.kind is RegionKind.OPAQUE and (name in _FREE or moves(region.calls[-1]) is not None):
-        return None
-    return f"no OpenCL kernel for {name}"
+    return None if name in _FREE or moves(region.calls[-1]) is not None else f"no OpenCL kernel for {name}"
 
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
+    if region.kind is RegionKind.SEQUENCE:
+        return sequence(region, fused, lambda part: compile_region(part, queue, fused))
     if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
         return fused.compiled(region)
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
         return _reduction(region, queue)
-    if region.kind is not RegionKind.OPAQUE:
-        raise Unsupported(f"no way to run a {region.kind.value} as one kernel")
     return _movement(region, queue)
 
 
