@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from kernel_code import Emulated
 from values import Array
 from yosegi import fused as module
 from yosegi.codegen.kernels import Kernel
+from yosegi.contest import Verdict
 from yosegi.device import host_device
-from yosegi.errors import CompileFailure
+from yosegi.errors import CompileFailure, NoSuchWay
 from yosegi.expand import in_parts
 from yosegi.fuse import Region, fuse
 from yosegi.fused import Fused
@@ -93,6 +95,43 @@ def test_a_way_that_does_not_compile_is_dropped_and_told(tmp_path: Path) -> None
     trace.clear()
     np.testing.assert_allclose(multiplied(machine, repeats=True), A @ B, rtol=1e-5, atol=1e-5)
     assert any("it does not compile" in f.message for record in trace.records for f in record.failures)
+
+
+class Counted(Emulated):
+    """A machine whose library has so many ways, which it knows when they are made."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        super().__init__("cuda", folder)
+        self.count = count
+
+    def by_library(self, region: Region) -> dict[str, Any]:
+        def way(number: int) -> Any:
+            if number >= self.count:
+                raise NoSuchWay(f"there are {self.count}")
+            return lambda a, b: (a @ b,)
+
+        return {name: partial(way, number) for number, name in enumerate(("library", "library, second"))}
+
+    def seconds(self, kernel: Any, data: Sequence[Array], calls: int) -> float:
+        return 1e-6 if getattr(kernel, "__name__", "") == "<lambda>" else 1.0
+
+
+def test_a_way_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
+    trace.clear()
+    np.testing.assert_allclose(multiplied(Counted(tmp_path, 1), repeats=True), A @ B, rtol=1e-5, atol=1e-5)
+    assert [f.message for record in trace.records for f in record.failures] == []
+
+
+def test_a_winner_that_is_not_there_any_more_leaves_what_is_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.Choices, "known", lambda self, kind: Verdict("library, second", {}))
+    monkeypatch.setattr(module, "_LARGE", 1)
+    machine = Counted(tmp_path, 1)
+    trace.clear()
+    np.testing.assert_allclose(multiplied(machine, repeats=True), A @ B, rtol=1e-5, atol=1e-5)
+    assert [f.message for record in trace.records for f in record.failures] == []
+    assert machine.launches == 0  # the library's first
 
 
 def test_the_host_takes_apart_what_was_left_whole_for_another_device() -> None:

@@ -87,6 +87,10 @@ class CompileFailure(DeviceFailure):
     """The device's compiler refused the region."""
 
 
+class NoSuchWay(CompileFailure):
+    """A library has fewer ways to compute the region than it was asked for: nothing has failed."""
+
+
 class LaunchFailure(DeviceFailure):
     """The compiled region failed when it ran."""
 

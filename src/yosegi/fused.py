@@ -29,7 +29,7 @@ from .codegen.unit_attention import unit_attention, unit_refusal, unit_shapes
 from .contest import Trial
 from .device import Kernel
 from .dtype import DType
-from .errors import CompileFailure, Unsupported
+from .errors import CompileFailure, NoSuchWay, Unsupported
 from .expand import in_parts
 from .fuse import Region, RegionKind, fuse, is_constant, multiplies
 from .graph import Graph
@@ -87,7 +87,8 @@ class Machine(Protocol):
 
     def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
         """The vendor's own ways to compute a product as it is; their names begin with `LIBRARY`, which is that of the
-        one that is expected to be best."""
+        one that is expected to be best. How many there are may be known only when they are made: one that is not there
+        raises `NoSuchWay`."""
 
     def takes(self, product: Contraction) -> bool:
         """Whether `multiplier` has a product with what is around it."""
@@ -397,14 +398,15 @@ class _Measured:
         return self._kernel(*data)
 
     def _first(self, name: str) -> Kernel:
-        """The kernel of a way, or of the next that compiles."""
+        """The kernel of a way, or of the next that compiles. What won for other work of the kind need not be there."""
         failed: CompileFailure | None = None
-        for way in dict.fromkeys((name, *self._ways)):
+        for way in dict.fromkeys((name, self._expected, *self._ways)):
             try:
                 return self._ways[way]()
             except CompileFailure as failure:
                 failed = failure
-                trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
+                if not isinstance(failure, NoSuchWay):
+                    trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
         assert failed is not None
         raise failed
 
@@ -426,7 +428,8 @@ class _Measured:
         trial = Trial(lambda: data, self._reference(), turn=turn, tie=_TIE[machine.target.blocked])
         chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
         for name, reason in chosen.verdict.refused.items():
-            trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
+            if not reason.startswith(NoSuchWay.__name__):
+                trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
         if chosen.verdict.winner is not None:
             self._kernel = kept[chosen.verdict.winner].kernel
 

@@ -1,4 +1,4 @@
-"""Convolutions through cuDNN, where it is installed: as its plainest functions, on tensors as they lie.
+"""Convolutions through cuDNN, where it is installed, on tensors as they lie: each of its engines is a way of its own.
 
 Its descriptions have at least two lengths: a convolution along one is one along two, the first of which is 1. What it
 lacks, a spread or padding that differs from side to side, generated kernels have.
@@ -6,78 +6,71 @@ lacks, a spread or padding that differs from side to side, generated kernels hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from ctypes import CDLL, Structure, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
-from functools import cache, cached_property
-from importlib.util import find_spec
-from pathlib import Path
+from ctypes import byref, c_void_p
+from functools import cached_property
 from typing import Any, Final
-from weakref import finalize
 
 import numpy as np
 
+from ...codegen.copies import strides_of
 from ...device import Kernel
 from ...dtype import DType, bfloat16, float16, float32, float64
-from ...errors import CompileFailure, LaunchFailure
+from ...errors import CompileFailure, LaunchFailure, NoSuchWay
 from ...fuse import Region, is_constant
 from ...node import Call, Shape
 from ...precision import Precision
 from ...reference import bind
-from .blas import loaded
+from .cudnn import (
+    CONVOLUTION_MODE,
+    DATA_TYPE,
+    DESCRIPTORS,
+    DOUBLE,
+    INTEGERS,
+    SINGLE,
+    Attribute,
+    CUDNNError,
+    Descriptor,
+    do,
+    library_refusal,
+)
+from .engines import Engine, Plan, graph_of, usable
 from .errors import translated
-from .launch import WORKSPACE, Queue
+from .launch import Queue
 from .memory import Data
+
+ENGINES: Final = 6
+"""So many are measured: the one that the library expects to be the fastest often is not."""
 
 _DATA_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, bfloat16: 9}
 """cudnnDataType_t."""
 _NOT_TURNED_AROUND: Final = 1
 """cudnnConvolutionMode_t: what deep learning calls a convolution."""
-_CHANNELS_FIRST: Final = 0
-_TENSOR_CORES, _AS_THEY_ARE = 1, 3
-"""cudnnMathType_t: for float, the first rounds to TF32."""
-ALGORITHMS: Final = {"implicit product": 0, "precomputed product": 1, "product": 2}
-"""cudnnConvolutionFwdAlgo_t: products of matrices, in which a result depends on its own window alone. Not those by
-Fourier transforms or Winograd's, whose error is a share of the largest number around."""
+_WINDOWS, _FORWARD, _TENSOR = 1, 10, 17
+"""cudnnBackendDescriptorType_t."""
+
+_WINDOWS_SUMS: Final = Attribute(100, DATA_TYPE)
+_WINDOWS_MODE: Final = Attribute(101, CONVOLUTION_MODE)
+_WINDOWS_DILATIONS: Final = Attribute(102, INTEGERS)
+_WINDOWS_STRIDES: Final = Attribute(103, INTEGERS)
+_WINDOWS_PADS_AFTER: Final = Attribute(104, INTEGERS)
+_WINDOWS_PADS_BEFORE: Final = Attribute(105, INTEGERS)
+_WINDOWS_LENGTHS: Final = Attribute(106, INTEGERS)
+_FORWARD_SCALE, _FORWARD_ONTO = 700, 701
+_FORWARD_WINDOWS: Final = Attribute(702, DESCRIPTORS)
+_FORWARD_WEIGHTS: Final = Attribute(703, DESCRIPTORS)
+_FORWARD_INPUT: Final = Attribute(704, DESCRIPTORS)
+_FORWARD_RESULT: Final = Attribute(705, DESCRIPTORS)
+_TENSOR_ALIGNMENT: Final = Attribute(900, INTEGERS)
+_TENSOR_DTYPE: Final = Attribute(901, DATA_TYPE)
+_TENSOR_SHAPE: Final = Attribute(902, INTEGERS)
+_TENSOR_STRIDES: Final = Attribute(903, INTEGERS)
+_TENSOR_NUMBER: Final = Attribute(906, INTEGERS)
+
+_ALIGNMENT: Final = 16
+"""Bytes: what engines load at a time. The pool's blocks are aligned to more."""
+_TENSORS: Final = (1, 2, 3)
+"""The numbers of the input, the weights and the result in a graph."""
 _LARGEST: Final = 2**31 - 1
-_LEAST_VERSION: Final = 8000
-_MOST_FOUND: Final = 8
-
-
-class _Performance(Structure):
-    """cudnnConvolutionFwdAlgoPerf_t."""
-
-    _fields_ = (
-        ("algorithm", c_int), ("status", c_int), ("time", c_float), ("memory", c_size_t), ("determinism", c_int),
-        ("math", c_int), ("reserved", c_int * 3),
-    )  # fmt: skip
-
-
-class CUDNNError(RuntimeError):
-    """A status of the library's that is not success."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
-@cache
-def _library() -> CDLL | None:
-    """The library, if it is there: loaded already, where the system looks, or as a package."""
-    places = [loaded("libcudnn.so"), "libcudnn.so.9", "libcudnn.so.8"]
-    package = find_spec("nvidia.cudnn") if find_spec("nvidia") is not None else None
-    for folder in (package.submodule_search_locations or ()) if package is not None else ():
-        places += [str(p) for p in sorted(Path(folder, "lib").glob("libcudnn.so.*"))]
-    for place in places:
-        try:
-            found = CDLL(place)
-        except OSError:
-            continue
-        found.cudnnGetVersion.restype = c_size_t
-        if found.cudnnGetVersion() >= _LEAST_VERSION:
-            found.cudnnGetErrorString.restype = c_char_p
-            return found
-    return None
 
 
 class Convolutions:
@@ -86,34 +79,39 @@ class Convolutions:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._stream = -1
+        self._known: tuple[Call, bool, list[Engine], list[str]] | None = None
 
     def refusal(self, call: Call) -> str | None:
         """Why there is none for a call, or `None`."""
-        if _library() is None:
-            return "cuDNN is not installed"
+        reason = library_refusal()
+        if reason is not None:
+            return reason
         if call.spec.dtype not in _DATA_TYPES:
             return f"cuDNN has no convolution of {call.spec.dtype.name}"
         if any(s > 1 for s in call.attrs["spread"]):
             return "cuDNN has no convolution of elements that stand apart"
         if any(low != high or low < 0 for low, high in call.attrs["padding"]):
-            return "cuDNN pads both sides alike"
+            return "cuDNN need not have an engine that pads one side more than the other"
         sizes = [s.size for s in (*call.inputs, call.spec)]
         if max(sizes) > _LARGEST:
             return "more elements than cuDNN counts"
         return None if all(sizes) else "there is nothing to compute"
 
-    def compiled(self, region: Region, algorithm: int | None = None) -> Kernel:
-        """The convolution of a region, at its precision: by an algorithm, or that which the library expects to be the
-        fastest of those that sum plainly. Raises `CompileFailure` if it has none."""
+    def compiled(self, region: Region, rank: int | None = None) -> Kernel:
+        """The convolution of a region, at its precision: by the engine for which `rank` others are expected to be
+        faster, or the first that can be made. Raises `CompileFailure` if there is none, `NoSuchWay` if there are, but
+        fewer."""
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
-        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
         doing = f"[{self._queue.name}] preparing a convolution"
         try:
-            with translated(doing):
-                launch = _Convolution(self, call, algorithm, rounds=region.precision is Precision.TF32)
+            with translated(doing), self._queue.lock:
+                self._queue.runtime.setDevice(self._queue.number)
+                plan = self._plan(call, rank, rounds=region.precision is Precision.TF32)
         except LaunchFailure as failure:
             raise CompileFailure(str(failure)) from failure
+        launch = _Convolution(self, plan)
+        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -122,6 +120,10 @@ class Convolutions:
             return (made,)
 
         return kernel
+
+    def graph(self, call: Call) -> Descriptor:
+        """A convolution as engines see it. Raises `CUDNNError`."""
+        return graph_of(_forward(call), self.handle)
 
     @property
     def queue(self) -> Queue:
@@ -141,44 +143,45 @@ class Convolutions:
             do("cudnnSetStream", self.handle, c_void_p(self._queue.pointer))
             self._stream = self._queue.pointer
 
+    def _plan(self, call: Call, rank: int | None, *, rounds: bool) -> Plan:
+        engines, objections = self._engines(call, rounds=rounds)
+        if rank is not None:
+            if rank >= len(engines):
+                raise NoSuchWay(f"cuDNN has {len(engines)} engines that may compute it")
+            return Plan(engines[rank], self.handle)
+        reasons = "; ".join(objections) or "it knows of none"
+        refused: Exception = CompileFailure(f"cuDNN has no engine that may compute it: {reasons}")
+        for engine in engines:
+            made = self._attempt(engine)
+            if isinstance(made, Plan):
+                return made
+            refused = made
+        raise refused
 
-def do(name: str, *arguments: Any) -> None:
-    """Call a function of the library; raises `CUDNNError`."""
-    library = _library()
-    assert library is not None
-    status = getattr(library, name)(*arguments)
-    if status:
-        raise CUDNNError(status, f"{name}: {library.cudnnGetErrorString(status).decode()}")
+    def _attempt(self, engine: Engine) -> Plan | Exception:
+        """An engine may find out only now that it cannot. In a function of its own, so that what was made until then
+        goes at once, and not when garbage is collected, in the midst of whatever happens then."""
+        try:
+            return Plan(engine, self.handle)
+        except (CUDNNError, CompileFailure) as error:
+            return error
+
+    def _engines(self, call: Call, *, rounds: bool) -> tuple[list[Engine], list[str]]:
+        """Those for a call, and why it is not others. The ways of one convolution are made one after the other: the
+        library is asked once."""
+        known = self._known
+        if known is None or known[:2] != (call, rounds):
+            found = usable(self.graph(call), call.spec.dtype, rounds=rounds, most=ENGINES)
+            known = self._known = call, rounds, *found
+        return known[2:]
 
 
 class _Convolution:
     """One that can be launched, again and again, as a generated kernel can."""
 
-    def __init__(self, owner: Convolutions, call: Call, algorithm: int | None, *, rounds: bool) -> None:
-        """`rounds`: to TF32."""
+    def __init__(self, owner: Convolutions, plan: Plan) -> None:
         self._owner = owner
-        x, w = call.inputs
-        dtype, attrs = call.spec.dtype, call.attrs
-        queue = owner.queue
-        with queue.lock:
-            queue.runtime.setDevice(queue.number)
-            kind = _DATA_TYPES[dtype]
-            shapes = [_widened(s) for s in (x.shape, w.shape, call.spec.shape)]
-            self._x, self._y = (self._tensor(kind, shapes[n]) for n in (0, 2))
-            self._w = self._made("Filter")
-            do("cudnnSetFilterNdDescriptor", self._w, kind, _CHANNELS_FIRST, *_list(shapes[1]))
-            pads = [low for low, _ in attrs["padding"]]
-            one = [1] * (len(shapes[0]) - x.ndim)
-            self._windows = self._made("Convolution")
-            do("cudnnSetConvolutionNdDescriptor", self._windows, len(shapes[0]) - 2, _ints([0] * len(one) + pads),
-               _ints([*one, *attrs["stride"]]), _ints([*one, *attrs["dilation"]]), _NOT_TURNED_AROUND,
-               _DATA_TYPES[float64 if dtype is float64 else float32])  # fmt: skip
-            do("cudnnSetConvolutionGroupCount", self._windows, attrs["groups"])
-            uses_units = dtype in (float16, bfloat16) or rounds
-            do("cudnnSetConvolutionMathType", self._windows, _TENSOR_CORES if uses_units else _AS_THEY_ARE)
-            self._algorithm, self._workspace = self._chosen(algorithm)
-        number = c_double if dtype is float64 else c_float
-        self._one, self._nothing = number(1), number(0)
+        self._plan = plan
 
     def __call__(self, *data: Data) -> None:
         """Put it into the stream: for the input, the weights and the result."""
@@ -190,55 +193,55 @@ class _Convolution:
 
     def at(self, pointers: list[int]) -> None:
         """The same by addresses, with the library's own errors, on the device that is current."""
-        owner = self._owner
+        owner, plan = self._owner, self._plan
         owner.follow()
-        x, w, into = map(c_void_p, pointers)
-        do(
-            "cudnnConvolutionForward", owner.handle, byref(self._one), self._x, x, self._w, w, self._windows,
-            self._algorithm, c_void_p(owner.queue.workspace if self._workspace else None), c_size_t(self._workspace),
-            byref(self._nothing), self._y, into,
-        )  # fmt: skip
+        plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)
 
-    def _chosen(self, algorithm: int | None) -> tuple[int, int]:
-        """The algorithm, and the bytes that it needs on the way."""
-        given = self._owner.handle, self._x, self._w, self._windows, self._y
-        needed = c_size_t()
-        for one in self._expected(given) if algorithm is None else [algorithm]:
-            with suppress(CUDNNError):
-                do("cudnnGetConvolutionForwardWorkspaceSize", *given, one, byref(needed))
-                if needed.value <= WORKSPACE:
-                    return one, needed.value
-        raise LaunchFailure(f"[{self._owner.queue.name}] cuDNN has no such algorithm for it in the memory there is")
 
-    def _expected(self, given: tuple[c_void_p, ...]) -> list[int]:
-        """The algorithms that sum plainly, the one that the library expects to be the fastest first."""
-        found, count = (_Performance * _MOST_FOUND)(), c_int()
-        do("cudnnGetConvolutionForwardAlgorithm_v7", *given, len(found), byref(count), byref(found))
-        usable = [one.algorithm for one in found[: count.value] if not one.status]
-        return [algorithm for algorithm in usable if algorithm in ALGORITHMS.values()]
+def _forward(call: Call) -> Descriptor:
+    """A convolution in the library's words. How many groups there are, it sees from the channels of the weights."""
+    dtype, attrs = call.spec.dtype, call.attrs
+    specs = (*call.inputs, call.spec)
+    x, w, y = (_tensor(number, spec.shape, dtype) for number, spec in zip(_TENSORS, specs, strict=True))
+    one = [1] * (len(_widened(call.spec.shape)) - call.spec.ndim)
+    before, after = ([0] * len(one) + [pad[side] for pad in attrs["padding"]] for side in (0, 1))
+    windows = (
+        Descriptor(_WINDOWS)
+        .set(_WINDOWS_SUMS, _DATA_TYPES[float64 if dtype is float64 else float32])
+        .set(_WINDOWS_MODE, _NOT_TURNED_AROUND)
+        .set(_WINDOWS_LENGTHS, len(before))
+        .set(_WINDOWS_PADS_BEFORE, *before)
+        .set(_WINDOWS_PADS_AFTER, *after)
+        .set(_WINDOWS_STRIDES, *one, *attrs["stride"])
+        .set(_WINDOWS_DILATIONS, *one, *attrs["dilation"])
+        .finished()
+    )
+    number: tuple[int, Any] = DOUBLE if dtype is float64 else SINGLE
+    return (
+        Descriptor(_FORWARD)
+        .set(_FORWARD_INPUT, x)
+        .set(_FORWARD_WEIGHTS, w)
+        .set(_FORWARD_RESULT, y)
+        .set(_FORWARD_WINDOWS, windows)
+        .set(Attribute(_FORWARD_SCALE, number), 1)
+        .set(Attribute(_FORWARD_ONTO, number), 0)
+        .finished()
+    )
 
-    def _tensor(self, kind: int, shape: Shape) -> c_void_p:
-        made = self._made("Tensor")
-        strides = [int(np.prod(shape[n + 1 :])) for n in range(len(shape))]
-        do("cudnnSetTensorNdDescriptor", made, kind, *_list(shape), _ints(strides))
-        return made
 
-    def _made(self, kind: str) -> c_void_p:
-        """A description, for as long as this object lives."""
-        made = c_void_p()
-        do(f"cudnnCreate{kind}Descriptor", byref(made))
-        finalize(self, do, f"cudnnDestroy{kind}Descriptor", made)
-        return made
+def _tensor(number: int, shape: Shape, dtype: DType) -> Descriptor:
+    wide = _widened(shape)
+    return (
+        Descriptor(_TENSOR)
+        .set(_TENSOR_DTYPE, _DATA_TYPES[dtype])
+        .set(_TENSOR_SHAPE, *wide)
+        .set(_TENSOR_STRIDES, *strides_of(wide))
+        .set(_TENSOR_NUMBER, number)
+        .set(_TENSOR_ALIGNMENT, _ALIGNMENT)
+        .finished()
+    )
 
 
 def _widened(shape: Shape) -> Shape:
     """A shape with at least two lengths."""
     return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
-
-
-def _ints(numbers: Sequence[int]) -> Any:
-    return (c_int * len(numbers))(*numbers)
-
-
-def _list(numbers: Sequence[int]) -> tuple[int, Any]:
-    return len(numbers), _ints(numbers)

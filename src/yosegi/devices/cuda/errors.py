@@ -17,7 +17,7 @@ _LOST: Final = {
     700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999,  # what a kernel did: all work of the process is refused then
 }  # fmt: skip
 _LIBRARY_NO_MEMORY: Final = {3}  # of cuBLAS
-_CONVOLUTIONS_NO_MEMORY: Final = {2, 4003, 4004}  # of cuDNN: before version 9, and since
+_CONVOLUTIONS_NO_MEMORY: Final = {4003, 4004}  # of cuDNN
 _COMPILER_NO_MEMORY: Final = {1}  # of NVRTC
 
 

@@ -13,7 +13,7 @@ from ...dtype import DType
 from ...fuse import Region
 from ...fused import LIBRARY, Launcher
 from ...node import Call, Shape
-from .convolutions import ALGORITHMS
+from .convolutions import ENGINES
 from .dialect import CUDA
 from .errors import translated
 from .launch import Launch, Queue
@@ -64,15 +64,14 @@ class Machine:
         return self._products.refusal(call) is None
 
     def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
-        """A product by cuBLAS, or by each algorithm of cuDNN's."""
+        """A product by cuBLAS, or by each of the first engines of cuDNN's."""
         call = region.calls[-1]
         if not self.has_library(call):
             return {}
         convolutions = self._products.convolutions
-        others = ALGORITHMS if call.op.name == "conv" else {}
+        others = range(1, ENGINES) if call.op.name == "conv" else ()
         return {LIBRARY: partial(self.compile, region)} | {
-            f"{LIBRARY}, {name}": partial(convolutions.compiled, region, algorithm)
-            for name, algorithm in others.items()
+            f"{LIBRARY}, engine {rank + 1}": partial(convolutions.compiled, region, rank) for rank in others
         }
 
     def new(self, shape: Shape, dtype: DType) -> Data:
