@@ -61,7 +61,7 @@ class CUDADevice:
         self._memory = Memory(cuda.runtime, stream.ptr, number, self.name)
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
-        self.queue = Queue(cupy, stream, Programs(cupy, capability, self.name), self._memory, number, target)
+        self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
         self._products = Products(self.queue)
         self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports), self.description)
 

@@ -27,7 +27,7 @@ _DEVICE_TO_HOST: Final = 2
 _PORTABLE: Final = 1
 """Pinned for every device."""
 _MOST_PINNED: Final = 8
-"""The share of the host's memory that may be pinned: one eighth."""
+"""The share of the host's memory that may be pinned: one eighth, for all GPUs together."""
 _ALIGNMENT: Final = 256
 
 
@@ -80,7 +80,8 @@ class Memory:
         self.total = int(runtime.memGetInfo()[1])
         self.pool = Pool(self._allocate, self._free, memory_limit(name))
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 8 << 30
-        self._pinned = Pool(self._allocate_pinned, self._free_pinned, pages // _MOST_PINNED)
+        most = pages // _MOST_PINNED // int(runtime.getDeviceCount())
+        self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
         self._thread = _Thread()
 
@@ -90,9 +91,9 @@ class Memory:
         whole = np.asarray(array, order="C")
         if not whole.size:
             return Data(whole.shape, dtype, None)
-        self._runtime.setDevice(self._number)
-        data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
         with translated(f"[{self.name}] taking {whole.nbytes} bytes from the host"):
+            self._runtime.setDevice(self._number)
+            data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
             self._staging.upload(whole.reshape(-1).view(np.uint8), data.pointer)
         return data
 
@@ -102,16 +103,15 @@ class Memory:
         if not nbytes:
             return np.empty(data.shape, data.dtype.numpy)
         runtime = self._runtime
-        runtime.setDevice(self._number)
-        try:
-            block = self._pinned.take(nbytes)
-        except OutOfMemory:  # no more may be pinned: through pieces that are
-            flat = np.empty(nbytes, np.uint8)
-            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+        with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+            runtime.setDevice(self._number)
+            try:
+                block = self._pinned.take(nbytes)
+            except OutOfMemory:  # no more may be pinned: through pieces that are
+                flat = np.empty(nbytes, np.uint8)
                 self._staging.download(data.pointer, flat)
-        else:
-            flat = np.asarray(_Exposed(block))[:nbytes]
-            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+            else:
+                flat = np.asarray(_Exposed(block))[:nbytes]
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 runtime.streamSynchronize(self._stream)
         return flat.view(data.dtype.numpy).reshape(data.shape)
@@ -147,8 +147,8 @@ class Memory:
 
     def wait(self) -> None:
         """Until all work is done."""
-        self._runtime.setDevice(self._number)
         with translated(f"[{self.name}] waiting"):
+            self._runtime.setDevice(self._number)
             self._runtime.streamSynchronize(self._stream)
 
     def statistics(self) -> PoolStatistics:
@@ -157,7 +157,11 @@ class Memory:
 
     def fill_with_garbage(self) -> None:
         """From now on every block is handed out full of ones: tests show so that kernels write all they show."""
-        self.pool.on_take = lambda pointer, nbytes: self._runtime.memsetAsync(pointer, 255, nbytes, self._stream)
+        self.pool.on_take = self._fill
+
+    def _fill(self, pointer: int, nbytes: int) -> None:
+        self._runtime.setDevice(self._number)
+        self._runtime.memsetAsync(pointer, 255, nbytes, self._stream)
 
     def trim(self) -> int:
         """Give back what the pools keep."""
@@ -173,6 +177,7 @@ class Memory:
 
     def _free(self, pointer: int) -> None:
         with suppress(RuntimeError):  # the memory of a device that is lost is gone
+            self._runtime.setDevice(self._number)
             self._runtime.freeAsync(pointer, self._stream)
 
     def _allocate_pinned(self, nbytes: int, alignment: int) -> int:
