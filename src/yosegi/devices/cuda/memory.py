@@ -2,7 +2,8 @@
 
 Device memory is stream-ordered: one stream does all work, so that a block that nobody holds can be handed out at once,
 while kernels that use it are still waiting. What comes to the host lands in pinned memory from a pool, which NumPy sees
-as it is; the block goes back when the last array on it is gone.
+as it is; the block goes back when the last array on it is gone. What comes from another GPU is copied in the order of
+both streams, for which no host waits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .errors import translated
 from .staging import Staging
 
 _DEVICE_TO_HOST: Final = 2
+_WITHOUT_TIMING: Final = 2
 _PORTABLE: Final = 1
 """Pinned for every device."""
 _MOST_PINNED: Final = 8
@@ -115,6 +117,38 @@ class Memory:
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 runtime.streamSynchronize(self._stream)
         return flat.view(data.dtype.numpy).reshape(data.shape)
+
+    def from_peer(self, peer: Memory, data: Data) -> Data:
+        """Another GPU's data as data of this one, of which the stream copies it when it has been made.
+
+        The other GPU's stream goes on after the copy: whoever lets go of the data may have its memory written to at
+        once, in that stream. No lock is held, because none is needed: a stream that waits for an event waits for what
+        was in the other before, so that streams never wait for each other, and work that another thread puts in
+        between makes them wait longer, at most.
+        """
+        nbytes, runtime = data.nbytes, self._runtime
+        if not nbytes:
+            return Data(data.shape, data.dtype, None)
+        with translated(f"[{self.name}] taking {nbytes} bytes from {peer.name}"):
+            made = Data(data.shape, data.dtype, self.pool.take(nbytes, _ALIGNMENT))
+            peer._goes_before(self)
+            runtime.memcpyPeerAsync(made.pointer, self._number, data.pointer, peer._number, nbytes, self._stream)
+            self._goes_before(peer)
+            runtime.setDevice(self._number)
+        return made
+
+    def _goes_before(self, other: Memory) -> None:
+        """Let all that is put into another GPU's stream from now on wait for what is in this one's. That GPU is current
+        then. With CuPy's own errors."""
+        runtime = self._runtime
+        runtime.setDevice(self._number)  # an event belongs to the GPU that is current when it is made
+        event = runtime.eventCreateWithFlags(_WITHOUT_TIMING)
+        try:
+            runtime.eventRecord(event, self._stream)
+            runtime.setDevice(other._number)
+            runtime.streamWaitEvent(other._stream, event)
+        finally:
+            runtime.eventDestroy(event)  # who waits for it still does
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for elements that a kernel will write, all of them."""
