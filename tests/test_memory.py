@@ -5,9 +5,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import yosegi as ys
-from fakes import FakeDevice, installed
+from fakes import CompilerFails, FakeDevice, Linked, installed
+from yosegi.errors import DeviceLost, LaunchFailure, OutOfMemory, ValuesLost
+from yosegi.forecast import _moved
+from yosegi.graph import capture, graph_of
 from yosegi.memory import HOST, Buffer, Method
 from yosegi.run import transfers
 
@@ -83,3 +87,130 @@ def test_ways_are_kept():
         for _ in range(3):
             transfers.method(HOST, a.space)
         assert transfers.method.cache_info().hits == 2
+
+
+# From device to device
+
+
+class LacksTanh(Linked):
+    """Leaves something to its peer."""
+
+    def supports(self, region):
+        lacking = any(call.op.name == "tanh" for call in region.calls)
+        return "it has no tanh" if lacking else super().supports(region)
+
+
+def made_on(device, values):
+    return Buffer(device.from_host(np.asarray(values)), device.space)
+
+
+def counted(method):
+    return transfers.traffic.count[method], transfers.traffic.nbytes[method]
+
+
+def test_a_device_takes_what_its_peer_has_and_the_host_sees_nothing_of_it():
+    a, b, stranger = Linked(), Linked(), FakeDevice()
+    with installed(a, b, stranger):
+        assert transfers.method(a.space, b.space) is Method.PEER
+        assert transfers.method(a.space, stranger.space) is transfers.method(stranger.space, b.space) is Method.STAGED
+        buffer, (count, nbytes) = made_on(a, np.arange(10.0)), counted(Method.PEER)
+        data, moved = transfers.fetch(buffer, b.space, 80)
+        assert (moved, buffer.spaces(), data.owner) == (80, (a.space, b.space), b)
+        assert counted(Method.PEER) == (count + 1, nbytes + 80)
+        assert ys.memory_stats()["transfers"]["device to device"]["count"] == count + 1
+        transfers.fetch(buffer, stranger.space, 80)
+        assert buffer.spaces() == (a.space, b.space, HOST, stranger.space)
+        assert (b.to_host(data) == np.arange(10.0)).all()
+
+
+def test_what_the_host_has_comes_from_there():
+    a, b = Linked(), Linked()
+    with installed(a, b):
+        buffer = made_on(a, np.arange(10.0))
+        transfers.fetch(buffer, HOST, 80)
+        transfers.fetch(buffer, b.space, 80)
+        assert b.taken == 0
+
+
+@pytest.mark.parametrize("make", [Linked, FakeDevice])
+def test_a_chain_of_two(make):
+    first = LacksTanh() if make is Linked else CompilerFails("tanh")
+    second = make()
+    x = np.random.default_rng(0).normal(size=(30, 30)).astype(np.float32)
+    with installed(first, second) as chain, ys.options(device=chain):
+        y = ys.tanh(ys.asarray(x) @ ys.asarray(x)) @ ys.asarray(x)
+        np.testing.assert_allclose(y.numpy(), np.tanh(x @ x) @ x, rtol=1e-5)
+    assert first.runs
+    assert second.runs
+    if make is Linked:
+        assert (second.taken, first.taken) == (1, 1)
+
+
+def test_a_link_that_is_down_costs_a_detour():
+    a, b = Linked(), Linked(fails=LaunchFailure)
+    with installed(a, b):
+        buffer, (count, _) = made_on(a, np.arange(10.0)), counted(Method.STAGED)
+        data, _ = transfers.fetch(buffer, b.space, 80)
+        assert (b.to_host(data) == np.arange(10.0)).all()
+        assert (buffer.on(HOST) == np.arange(10.0)).all()
+        assert counted(Method.STAGED)[0] == count + 1
+
+
+def test_no_room_is_the_targets_failure_and_moves_nothing():
+    a, b = Linked(), Linked(fails=OutOfMemory)
+    with installed(a, b):
+        buffer = made_on(a, np.arange(10.0))
+        with pytest.raises(OutOfMemory):
+            transfers.fetch(buffer, b.space, 80)
+        assert buffer.spaces() == (a.space,)
+
+
+def test_a_source_that_is_gone_is_told_as_the_source():
+    class Gone(Linked):
+        def to_host(self, data):
+            raise DeviceLost("it fell off the bus")
+
+    a, b = Gone(), Linked(fails=DeviceLost)
+    with installed(a, b):
+        name, buffer = a.space, made_on(a, np.arange(10.0))
+        with pytest.raises(ValuesLost, match=name):
+            transfers.fetch(buffer, b.space, 80)
+        assert (a.space == name, b.space == b.name) == (False, True)
+        with pytest.raises(ValuesLost):  # by now nobody has a memory of that name
+            transfers.fetch(buffer, b.space, 80)
+
+
+def test_a_tensor_that_both_have_lost_is_made_again():
+    a, b = Linked(), Linked()
+    with installed(a, b):
+        with ys.options(device=a.name):
+            x = ys.asarray(np.arange(10.0)) * 2
+            ys.eval(x)
+        y = x.to_device(b.name)
+        assert y._node.buffer.spaces() == (b.space, a.space)
+        a.space, b.space = f"{a.name}/1", f"{b.name}/1"
+        assert (y.numpy() == 2 * np.arange(10.0)).all()
+
+
+def test_values_that_go_to_and_fro_have_no_endless_history():
+    a, b = Linked(), Linked()
+    with installed(a, b):
+        x = ys.asarray(np.zeros(4), device=a.name)
+        for n in range(400):
+            x = (x + 1).to_device((b, a)[n % 2].name)
+        assert a.taken + b.taken > 300
+        steps, node = 0, x._node
+        while node.inputs:
+            steps, node = steps + 1, node.inputs[0]
+        assert steps < 100
+        assert (x.numpy() == 400).all()
+
+
+@pytest.mark.parametrize(("make", "homes"), [(Linked, 2), (FakeDevice, 3)])
+def test_a_forecast_knows_what_has_come_by_the_host(make, homes):
+    a, b = make(), make()
+    with installed(a, b):
+        graph = graph_of(capture([(ys.asarray(np.arange(10.0)) * 2)._node])[0])
+        spaces = [a.space]
+        assert _moved(graph, graph.inputs[0], spaces, b.space) > 0
+        assert (len(spaces), HOST in spaces) == (homes, make is FakeDevice)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 from .candidates import Candidate
-from .device import Device, devices, host_device
+from .device import Device, host_device, owner_of
 from .fuse import Region
 from .ledger import SAMPLES, Ledger, Page, read
 from .memory import HOST
@@ -101,14 +101,15 @@ class Costs:
         return None if seconds is None else min(seconds)
 
     def way(self, source: str, target: str) -> Way:
-        """Moving values from one memory to another, through the host."""
+        """Moving values from one memory to another, through the host. Pairs are not measured: where a device takes
+        another's data directly, this is the most that it takes."""
         down = Way() if source in (HOST, target) else self._speed_of_space(source).download
         up = Way() if target in (HOST, source) else self._speed_of_space(target).upload
         per_byte = 1 / down.bandwidth + 1 / up.bandwidth
         return Way(down.latency + up.latency, 1 / per_byte if per_byte else float("inf"))
 
     def _speed_of_space(self, space: str) -> Speed:
-        owner = next((d for d in devices() if d.space == space), None)
+        owner = owner_of(space)
         return DEVICE_PRIOR if owner is None else self.speed(owner)
 
     def observe(

@@ -30,6 +30,12 @@ Kernel = Callable[..., tuple[Any, ...]]
 It may return before the work is done; `Device.to_host` and `Device.synchronize` wait for it.
 """
 
+Link = Callable[[Any], Any]
+"""Takes the data of another device, and gives the same in a device's own space.
+
+It may return before the data is there, and before the work that makes it is done: both devices keep the order.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -90,6 +96,9 @@ class Device(Protocol):
 
     def to_host(self, data: Any) -> Any:
         """Data in the device's space as a host array, when it is there; the same memory if it can be."""
+
+    def link_from(self, source: Device) -> Link | None:
+        """How it takes data directly out of another device's memory; `None` where that goes through the host."""
 
     def synchronize(self) -> None:
         """Wait until all work given to it is done."""
@@ -156,6 +165,17 @@ def devices() -> tuple[Device, ...]:
     'cpu'
     """
     return tuple(d for d in discovered() if not isinstance(d, Absent))
+
+
+def owner_of(space: str) -> Device | None:
+    """The device that works in a memory; `None` if that is gone."""
+    return next((d for d in devices() if d.space == space), None)
+
+
+def is_linked(source: str, target: str) -> bool:
+    """Whether what is in one memory gets to another without the host."""
+    giver, taker = owner_of(source), owner_of(target)
+    return giver is not None and taker is not None and taker.link_from(giver) is not None
 
 
 def host_device() -> Device:

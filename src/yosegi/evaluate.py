@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from .background import background
 from .costs import costs, is_measuring
-from .device import Device, chain_named, device_named, devices, host_device
+from .device import Device, chain_named, device_named, devices, host_device, owner_of
 from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
 from .expand import expand, is_whole_in_vain
 from .explain import Explanation
@@ -221,7 +221,7 @@ def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
 def _history_limit(space: str, nbytes: int) -> int:
     """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
     than an eighth of the device's memory."""
-    device = next((d for d in devices() if d.space == space), None)
+    device = owner_of(space)
     if device is None or not device.is_volatile:
         return _SHORT_HISTORY
     return max(2, min(_LONG_HISTORY, device.memory()[1] // 8 // max(1, nbytes)))

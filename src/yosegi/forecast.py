@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from .candidates import Candidate
 from .costs import costs
+from .device import is_linked
 from .fuse import Region
 from .graph import Graph
 from .memory import HOST
@@ -61,7 +62,7 @@ def forecast_of(graph: Graph, units: Iterable[Compiled], steady: Set[int] = froz
     """What these units take one after the other. `steady` inputs are the same in every run: they have been moved."""
     compute = conversion = transfer = 0.0
     is_measured = True
-    homes: dict[int, set[str]] = {i: {space_of(graph, i)} for i in graph.inputs}
+    homes = {i: [space_of(graph, i)] for i in graph.inputs}
     for unit in units:
         space = unit.candidate.device.space
         cost = costs.predict(unit.region, unit.works, unit.candidate)
@@ -72,16 +73,18 @@ def forecast_of(graph: Graph, units: Iterable[Compiled], steady: Set[int] = froz
             if entry not in steady:
                 transfer += _moved(graph, entry, homes[entry], space)
         for entry in unit.region.outputs:
-            homes[entry] = {space}
+            homes[entry] = [space]
     if comes_from_host(graph):
         transfer += sum(_moved(graph, o, homes[o], HOST) for o in set(graph.outputs) if o in homes)
     return Forecast(compute, conversion, transfer, is_measured)
 
 
-def _moved(graph: Graph, entry: int, homes: set[str], target: str) -> float:
-    """What bringing a value to a memory takes; it is there, and on its way on the host, from then on."""
+def _moved(graph: Graph, entry: int, homes: list[str], target: str) -> float:
+    """What bringing a value to a memory takes; it is there from then on, and where its way led over the host, there."""
     if target in homes:
         return 0.0
-    source = HOST if HOST in homes else next(iter(homes))
-    homes.update((target, HOST))
+    source = HOST if HOST in homes else homes[0]
+    homes.append(target)
+    if HOST not in homes and not is_linked(source, target):
+        homes.append(HOST)
     return costs.way(source, target).seconds(graph.calls[entry].spec.nbytes)

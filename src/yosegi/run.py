@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from .candidates import Candidate
-from .device import Device, devices
+from .device import Device, devices, owner_of
 from .errors import (
     DeviceFailure,
     DeviceLost,
@@ -36,10 +36,10 @@ from .trace import Failure, Record, log, trace
 
 
 def _device_of_space(space: str) -> Device:
-    for device in devices():
-        if device.space == space:
-            return device
-    raise DeviceLost(f"the memory {space} is gone")
+    device = owner_of(space)
+    if device is None:
+        raise DeviceLost(f"the memory {space} is gone")
+    return device
 
 
 transfers: Final = Transfers(_device_of_space, lambda space, failure: lost(space, failure))
@@ -252,6 +252,8 @@ def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
     for other in buffer.spaces():
         if other != space:
             moved.add(other, buffer.on(other))
+    if moved.on(HOST) is None:
+        moved.depth = buffer.depth + 1  # it came directly: if both devices are lost, it has to be made again
     return moved
 
 

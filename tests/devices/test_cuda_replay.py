@@ -34,6 +34,7 @@ class Runtime:
     def __init__(self) -> None:
         self._blocks: dict[int, Any] = {}
         self.memGetInfo = lambda: (1 << 30, 1 << 30)
+        self.getDeviceCount = lambda: 1
         self.setDevice = lambda number: None
 
     def mallocAsync(self, nbytes: int, stream: int) -> int:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from threading import Event
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import yosegi.device as registry
-from yosegi.device import Kernel, Limits
+from yosegi.device import Kernel, Limits, Link
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.dtype import ALL, DType
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
@@ -99,6 +100,9 @@ class FakeDevice:
         assert data.owner is self
         return data.array.copy()
 
+    def link_from(self, source: Any) -> Link | None:
+        return None
+
     def synchronize(self) -> None: ...
 
     def memory(self) -> tuple[int, int]:
@@ -112,6 +116,25 @@ class FakeDevice:
 
     def __str__(self) -> str:
         return self.name
+
+
+class Linked(FakeDevice):
+    """Takes the data of others of its kind directly, or fails to."""
+
+    def __init__(self, *, fails: type[DeviceFailure] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fails = fails
+        self.taken = 0
+
+    def link_from(self, source: Any) -> Link | None:
+        return partial(self._take, source) if isinstance(source, Linked) else None
+
+    def _take(self, source: Linked, data: FakeArray) -> FakeArray:
+        assert data.owner is source
+        if self.fails is not None:
+            raise self.fails("the link is down")
+        self.taken += 1
+        return self.allocated(data.array.copy())
 
 
 class WithoutFloat64(FakeDevice):
@@ -221,8 +244,8 @@ class ModelCompiler(FakeDevice):
         return super().supports(region) if lacking is None else f"it has no {lacking}"
 
 
-class FailsAtRandom(FakeDevice):
-    """Any step may fail in any way, with a probability."""
+class FailsAtRandom(Linked):
+    """Any step, and any copy from another of its kind, may fail in any way, with a probability."""
 
     def __init__(self, rng: np.random.Generator, probability: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -247,6 +270,10 @@ class FailsAtRandom(FakeDevice):
     def to_host(self, data: FakeArray) -> Any:
         self._maybe(DeviceLost)
         return super().to_host(data)
+
+    def _take(self, source: Linked, data: FakeArray) -> FakeArray:
+        self._maybe(LaunchFailure, OutOfMemory, DeviceLost)
+        return super()._take(source, data)
 
 
 class Garbage(FakeDevice):

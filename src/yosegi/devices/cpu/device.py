@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device import Kernel, Limits
+from ...device import Device, Kernel, Limits
 from ...dtype import ALL
 from ...fuse import Region
 from ...memory import HOST
@@ -69,6 +69,9 @@ class Cpu:
     def to_host(self, data: Any) -> Any:
         """The same array."""
         return data
+
+    def link_from(self, source: Device) -> None:
+        """Nothing comes directly: it works in the host's memory."""
 
     def synchronize(self) -> None:
         """Nothing to wait for: its kernels return when they are done."""

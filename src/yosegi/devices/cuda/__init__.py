@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
+from typing import Any
 
 from ...device import Absent, Device
 from .device import CUDADevice
@@ -21,16 +23,21 @@ def discover() -> Iterable[Device | Absent]:
     try:
         import cupy
 
-        count = cupy.cuda.runtime.getDeviceCount()
+        runtime = cupy.cuda.runtime
+        count, current = runtime.getDeviceCount(), runtime.getDevice()
     except Exception as error:  # a broken installation raises more than ImportError
         return (Absent("cuda:0", f"CuPy finds no GPU ({error})"),)
-    found: list[Device | Absent] = []
-    for number in range(count):
-        try:
-            found.append(CUDADevice(cupy, number))
-        except Exception as error:
-            found.append(Absent(f"cuda:{number}", f"it does not work ({error})"))
+    found = [_device(cupy, number) for number in range(count)]
+    with suppress(RuntimeError):  # of a GPU that does not work
+        runtime.setDevice(current)  # which the user's own code may rely on
     return found or (Absent("cuda:0", "there is no NVIDIA GPU"),)
+
+
+def _device(cupy: Any, number: int) -> Device | Absent:
+    try:
+        return CUDADevice(cupy, number)
+    except Exception as error:
+        return Absent(f"cuda:{number}", f"it does not work ({error})")
 
 
 def _installed() -> str:

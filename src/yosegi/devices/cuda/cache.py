@@ -17,8 +17,10 @@ _OPTIONS: Final = ("--std=c++17", "--fmad=false", "-w")
 class Programs(ProgramCache):
     """The kernels of one device."""
 
-    def __init__(self, cupy: Any, capability: str, name: str) -> None:
+    def __init__(self, cupy: Any, capability: str, number: int, name: str) -> None:
         cuda = cupy.cuda
+        self._runtime = cuda.runtime
+        self._number = number
         self._nvrtc = cuda.nvrtc
         self._module = cuda.function.Module
         self._name = name
@@ -59,6 +61,7 @@ class Programs(ProgramCache):
             return self._function(code), code
 
     def _function(self, code: bytes) -> Any:
+        self._runtime.setDevice(self._number)  # which the program is loaded for: whoever compiles has used another
         module = self._module()
         module.load(code)
         return module.get_function(NAME)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from ...codegen.dialect import Target
-from ...device import Kernel, Limits
+from ...device import Device, Kernel, Limits, Link
 from ...dtype import ALL
 from ...fuse import Region
 from ...fused import PATTERNS, Fused
@@ -62,7 +63,7 @@ class CUDADevice:
         self._memory = Memory(cuda.runtime, stream.ptr, number, self.name)
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
-        self.queue = Queue(cupy, stream, Programs(cupy, capability, self.name), self._memory, number, target)
+        self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
         self._products = Products(self.queue)
         self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports), self.description)
 
@@ -89,6 +90,10 @@ class CUDADevice:
     def to_host(self, data: Data) -> Any:
         """Data as an array of the host, when it is there."""
         return self._memory.to_host(data)
+
+    def link_from(self, source: Device) -> Link | None:
+        """Data of another GPU of this process comes directly."""
+        return partial(self._memory.from_peer, source._memory) if isinstance(source, CUDADevice) else None
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""

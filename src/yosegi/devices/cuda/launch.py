@@ -76,6 +76,7 @@ class Queue:
         awaited = {n for turn in turns for n in turn.waits}
         events: dict[int, Any] = {}
         with self.lock:
+            self.runtime.setDevice(self.number)
             streams = self._capturing(lanes)
             own = self.pointer
             try:

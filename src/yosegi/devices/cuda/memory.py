@@ -2,7 +2,8 @@
 
 Device memory is stream-ordered: one stream does all work, so that a block that nobody holds can be handed out at once,
 while kernels that use it are still waiting. What comes to the host lands in pinned memory from a pool, which NumPy sees
-as it is; the block goes back when the last array on it is gone.
+as it is; the block goes back when the last array on it is gone. What comes from another GPU is copied in the order of
+both streams, for which no host waits.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from .errors import translated
 from .staging import Staging
 
 _DEVICE_TO_HOST: Final = 2
+_WITHOUT_TIMING: Final = 2
 _PORTABLE: Final = 1
 """Pinned for every device."""
 _MOST_PINNED: Final = 8
-"""The share of the host's memory that may be pinned: one eighth."""
+"""The share of the host's memory that may be pinned: one eighth, for all GPUs together."""
 _ALIGNMENT: Final = 256
 
 
@@ -80,7 +82,8 @@ class Memory:
         self.total = int(runtime.memGetInfo()[1])
         self.pool = Pool(self._allocate, self._free, memory_limit(name))
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 8 << 30
-        self._pinned = Pool(self._allocate_pinned, self._free_pinned, pages // _MOST_PINNED)
+        most = pages // _MOST_PINNED // int(runtime.getDeviceCount())
+        self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
         self._thread = _Thread()
 
@@ -90,9 +93,9 @@ class Memory:
         whole = np.asarray(array, order="C")
         if not whole.size:
             return Data(whole.shape, dtype, None)
-        self._runtime.setDevice(self._number)
-        data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
         with translated(f"[{self.name}] taking {whole.nbytes} bytes from the host"):
+            self._runtime.setDevice(self._number)
+            data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
             self._staging.upload(whole.reshape(-1).view(np.uint8), data.pointer)
         return data
 
@@ -102,19 +105,50 @@ class Memory:
         if not nbytes:
             return np.empty(data.shape, data.dtype.numpy)
         runtime = self._runtime
-        runtime.setDevice(self._number)
-        try:
-            block = self._pinned.take(nbytes)
-        except OutOfMemory:  # no more may be pinned: through pieces that are
-            flat = np.empty(nbytes, np.uint8)
-            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+        with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+            runtime.setDevice(self._number)
+            try:
+                block = self._pinned.take(nbytes)
+            except OutOfMemory:  # no more may be pinned: through pieces that are
+                flat = np.empty(nbytes, np.uint8)
                 self._staging.download(data.pointer, flat)
-        else:
-            flat = np.asarray(_Exposed(block))[:nbytes]
-            with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
+            else:
+                flat = np.asarray(_Exposed(block))[:nbytes]
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 runtime.streamSynchronize(self._stream)
         return flat.view(data.dtype.numpy).reshape(data.shape)
+
+    def from_peer(self, peer: Memory, data: Data) -> Data:
+        """Another GPU's data as data of this one, of which the stream copies it when it has been made.
+
+        The other GPU's stream goes on after the copy: whoever lets go of the data may have its memory written to at
+        once, in that stream. No lock is held, because none is needed: a stream that waits for an event waits for what
+        was in the other before, so that streams never wait for each other, and work that another thread puts in
+        between makes them wait longer, at most.
+        """
+        nbytes, runtime = data.nbytes, self._runtime
+        if not nbytes:
+            return Data(data.shape, data.dtype, None)
+        with translated(f"[{self.name}] taking {nbytes} bytes from {peer.name}"):
+            made = Data(data.shape, data.dtype, self.pool.take(nbytes, _ALIGNMENT))
+            peer._goes_before(self)
+            runtime.memcpyPeerAsync(made.pointer, self._number, data.pointer, peer._number, nbytes, self._stream)
+            self._goes_before(peer)
+            runtime.setDevice(self._number)
+        return made
+
+    def _goes_before(self, other: Memory) -> None:
+        """Let all that is put into another GPU's stream from now on wait for what is in this one's. That GPU is current
+        then. With CuPy's own errors."""
+        runtime = self._runtime
+        runtime.setDevice(self._number)  # an event belongs to the GPU that is current when it is made
+        event = runtime.eventCreateWithFlags(_WITHOUT_TIMING)
+        try:
+            runtime.eventRecord(event, self._stream)
+            runtime.setDevice(other._number)
+            runtime.streamWaitEvent(other._stream, event)
+        finally:
+            runtime.eventDestroy(event)  # who waits for it still does
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for elements that a kernel will write, all of them."""
@@ -147,8 +181,8 @@ class Memory:
 
     def wait(self) -> None:
         """Until all work is done."""
-        self._runtime.setDevice(self._number)
         with translated(f"[{self.name}] waiting"):
+            self._runtime.setDevice(self._number)
             self._runtime.streamSynchronize(self._stream)
 
     def statistics(self) -> PoolStatistics:
@@ -157,7 +191,11 @@ class Memory:
 
     def fill_with_garbage(self) -> None:
         """From now on every block is handed out full of ones: tests show so that kernels write all they show."""
-        self.pool.on_take = lambda pointer, nbytes: self._runtime.memsetAsync(pointer, 255, nbytes, self._stream)
+        self.pool.on_take = self._fill
+
+    def _fill(self, pointer: int, nbytes: int) -> None:
+        self._runtime.setDevice(self._number)
+        self._runtime.memsetAsync(pointer, 255, nbytes, self._stream)
 
     def trim(self) -> int:
         """Give back what the pools keep."""
@@ -173,6 +211,7 @@ class Memory:
 
     def _free(self, pointer: int) -> None:
         with suppress(RuntimeError):  # the memory of a device that is lost is gone
+            self._runtime.setDevice(self._number)
             self._runtime.freeAsync(pointer, self._stream)
 
     def _allocate_pinned(self, nbytes: int, alignment: int) -> int:

@@ -124,11 +124,11 @@ class _Recording:
         """The same again, for other inputs."""
         queue = self._queue
         taken = queue.memory.taken
-        queue.runtime.setDevice(queue.number)
-        made = tuple([taken(*new) for new in self._new])
-        addresses = [d.pointer for d in data]
-        addresses += [d.pointer for d in made]
         try:
+            queue.runtime.setDevice(queue.number)
+            made = tuple([taken(*new) for new in self._new])
+            addresses = [d.pointer for d in data]
+            addresses += [d.pointer for d in made]
             with queue.lock:  # the memory on the way is the recording's own: launches of two threads must not mix
                 if not self._captures or not self._launched_as_graph(addresses):
                     self._launch(addresses)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ...codegen.dialect import Target
-from ...device import Kernel, Limits
+from ...device import Device, Kernel, Limits
 from ...dtype import ALL, complex128, float64
 from ...fuse import Region
 from ...fused import PATTERNS, Fused
@@ -77,6 +77,9 @@ class OpenCL:
     def to_host(self, data: Data) -> Any:
         """Data as an array of the host, when it is there: in place where memory is shared."""
         return self._memory.to_host(data)
+
+    def link_from(self, source: Device) -> None:
+        """Nothing comes directly: each device has a context of its own."""
 
     def synchronize(self) -> None:
         """Wait until the queue is empty."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from ...device import Kernel, Limits, host_device
+from ...device import Device, Kernel, Limits, host_device
 from ...fuse import Region
 from ...memory import HOST
 from ...op import REGISTRY, OpKind
@@ -76,6 +76,9 @@ class OpenVINO:
     def to_host(self, data: Any) -> Any:
         """The same array."""
         return data
+
+    def link_from(self, source: Device) -> None:
+        """Nothing comes directly: it works in the host's memory."""
 
     def synchronize(self) -> None:
         """Nothing to wait for: its models return when they are done."""
