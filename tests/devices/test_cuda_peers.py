@@ -263,7 +263,8 @@ def test_real_streams_keep_the_order(number: int) -> None:
     first, second = CUDADevice(cupy, 0), CUDADevice(cupy, number)
     second.name = second.space = "another"
     a = np.random.default_rng(0).random(1 << 20, dtype=np.float32)
-    (region,) = regions(ys.asarray(a) * ys.asarray(a))
+    same = ys.asarray(a)
+    (region,) = regions(same * same)
     kernel, x, other = first.compile(region), first.from_host(a), first.from_host(-1 - a)
     spin = cupy.RawKernel(SPIN, "spin")
 
