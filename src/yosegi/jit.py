@@ -104,7 +104,7 @@ class _Replay:
             return [source]
         return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
 
-    def on_device(self, space: str, data: Sequence[Any], tensors: Sequence[Any]) -> Any | None:
+    def on_device(self, space: str, data: Sequence[Any], leaves: tuple[Node, ...]) -> Any | None:
         """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
 
         `None` also after a failure: the long way knows what follows.
@@ -119,7 +119,6 @@ class _Replay:
             return None
         try:
             buffers = [Buffer(m, space) for m in kernel(*data)]
-            leaves = tuple([t._node for t in tensors if type(t) is Tensor])  # a number comes with tensors of the host
             nodes = self.remade(leaves)
             settle(nodes, buffers, leaves)
         except (DeviceFailure, ValuesLost):
@@ -160,14 +159,17 @@ class Jitted(Generic[P, R]):
         if not kwargs and not self._static:
             key: list[Any] = [current()]
             data: list[Any] = []
+            leaves: list[Node] = []
             space = HOST
             for a in args:
                 if type(a) is Tensor:
-                    buffer = a._node.buffer
+                    node = a._node
+                    buffer = node.buffer
                     if buffer is None or (buffer.space is not space and data):
                         break
                     space = buffer.space
-                    key.append(a._node.spec)
+                    key.append(node.spec)
+                    leaves.append(node)
                     data.append(buffer.data)
                 elif type(a) is float and space is HOST:
                     key.append(_WEAK[float])
@@ -182,7 +184,7 @@ class Jitted(Generic[P, R]):
                 if watch is not None and not watch.passes():
                     return self._run(replay, args)
                 if space is not HOST or kernel is None:
-                    made = replay.on_device(space, data, args)
+                    made = replay.on_device(space, data, tuple(leaves))
                     return self._run(replay, args) if made is None else made
                 try:
                     made = kernel(*data)

@@ -101,6 +101,16 @@ class Pool:
 
     def take_of(self, key: BlockKey) -> Block:
         """The same for someone who knows the key: who asks again and again computes it once."""
+        try:
+            back, memory = self._returned.popleft()
+        except IndexError:
+            return self._taken(key)
+        if back != key:
+            self._returned.append((back, memory))
+            return self._taken(key)
+        return self._handed_out(memory, key)  # it stays in use, as in every loop: no lock, and no sum that changes
+
+    def _taken(self, key: BlockKey) -> Block:
         with self._lock:
             if self._returned:
                 self._collect()
@@ -113,6 +123,9 @@ class Pool:
             self._in_use += key[0]
             if self._in_use > self._peak:
                 self._peak = self._in_use
+        return self._handed_out(memory, key)
+
+    def _handed_out(self, memory: Any, key: BlockKey) -> Block:
         block = Block(memory, key, self._returned)
         if self.on_take is not None:
             self.on_take(memory, key[0])

@@ -127,42 +127,38 @@ class _Recording:
         try:
             queue.runtime.setDevice(queue.number)
             made = tuple([taken(*new) for new in self._new])
-            addresses = [d.pointer for d in data]
-            addresses += [d.pointer for d in made]
+            addresses = tuple([d.pointer for d in (*data, *made)])
             with queue.lock:  # the memory on the way is the recording's own: launches of two threads must not mix
-                if not self._captures or not self._launched_as_graph(addresses):
-                    self._launch(addresses)
+                graph = self._graphs.get(addresses) or self._graph(addresses)
+                if graph is not None:
+                    graph.launch(queue.stream)
+                else:
+                    for launch in self._bound(addresses):
+                        launch()
         except RuntimeError as error:
             with translated(f"[{queue.name}] launching a kernel"):
                 raise error
         return made
 
-    def _launch(self, addresses: list[int]) -> None:
-        for launch in self._bound(addresses):
-            launch()
-
-    def _bound(self, addresses: list[int]) -> list[Callable[[], None]]:
+    def _bound(self, addresses: tuple[int, ...]) -> list[Callable[[], None]]:
         """The launches, for inputs and outputs at these addresses."""
         of = [*addresses, *self._fixed]
         return [partial(launch.at, [of[n] for n in places]) for launch, places in self._launches]
 
-    def _launched_as_graph(self, addresses: list[int]) -> bool:
-        key = tuple(addresses)
-        graph = self._graphs.get(key)
-        if graph is None:
-            if key not in self._graphs:
-                if len(self._graphs) >= _MOST_GRAPHS:
-                    self._graphs.pop(next(iter(self._graphs)))
-                self._graphs[key] = None
-                return False
+    def _graph(self, addresses: tuple[int, ...]) -> Any | None:
+        """The graph for addresses that there is none for yet: if they have been seen before, and it can be captured."""
+        if not self._captures:
+            return None
+        if addresses in self._graphs:
             graph = self._captured(addresses)
-            if graph is None:
-                return False
-            self._graphs[key] = graph
-        graph.launch(self._queue.stream)
-        return True
+        else:
+            graph = None
+            if len(self._graphs) >= _MOST_GRAPHS:
+                self._graphs.pop(next(iter(self._graphs)))
+        self._graphs[addresses] = graph
+        return graph
 
-    def _captured(self, addresses: list[int]) -> Any | None:
+    def _captured(self, addresses: tuple[int, ...]) -> Any | None:
         """The launches as one graph; `None`, and the reason in the trace, if that cannot be."""
         try:
             return self._queue.captured(self._bound(addresses), self._turns)
