@@ -59,10 +59,10 @@ def written(ys: Any, torch: Any) -> Iterator[Case]:
            lambda i, k, e: torch.relu(F.conv2d(i, k, padding=1) + e), ("image", "kernel", "each"))  # fmt: skip
 
     def loss(w: Any, b: Any, x: Any, r: Any) -> Any:
-        return ys.sum((ys.nn.relu(x @ w + b) @ w) * r)
+        return ys.sum((ys.tanh(x @ w + b) @ w) * r)
 
     def loss_of_torch(w: Any, b: Any, x: Any, r: Any) -> Any:
-        return torch.sum((torch.relu(x @ w + b) @ w) * r)
+        return torch.sum((torch.tanh(x @ w + b) @ w) * r)
 
     yield ("a step of training", ys.grad(loss, argnums=(0, 1)), torch.func.grad(loss_of_torch, argnums=(0, 1)),
            ("w", "b", "x", "r"))  # fmt: skip

@@ -114,8 +114,8 @@ class CBuilder(Primitives):
         return self.number(dtype, self.dialect.reinterpret.format(type=self.ctype(dtype), x=x.text))
 
     def function(self, name: str, *operands: Value) -> Value:
-        if name == "tanh" and self.bits(operands[0].dtype) == 32:
-            return formulas.tanh(self, *operands)
+        if name in self.dialect.written_out and self.bits(operands[0].dtype) == 32:
+            return formulas.WRITTEN_OUT[name](self, *operands)
         dtype, texts = operands[0].dtype, [o.text for o in operands]
         scalar = self.dialect.types[dtype]
         called = self.dialect.function(name, scalar)

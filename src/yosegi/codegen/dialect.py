@@ -96,6 +96,8 @@ class Dialect:
     """The same for all its turns."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
+    written_out: frozenset[str] = frozenset({"tanh"})
+    """Functions of floats that are computed by formulas of ours, because the language's own take longer."""
     size_parameter: str = "const {type} {name}"
     """A parameter that is a number: {type}, {name}."""
     parameter_place: str = ""

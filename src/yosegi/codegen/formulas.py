@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..dtype import DType, int32, int64
@@ -101,3 +102,7 @@ def truncated(k: Primitives, x: Value, dtype: DType) -> Value:
     half = k.const(2.0**63, x)
     upper = k.converted(k.converted(k.sub(x, half), int64), dtype)
     return k.select(k.lt(x, half), signed, k.add(upper, k.const(1 << 63, upper)))
+
+
+WRITTEN_OUT: Final[dict[str, Callable[..., Value]]] = {"tanh": tanh}
+"""Functions of floats that a dialect may have computed by formulas."""

@@ -87,6 +87,7 @@ CUDA: Final = Dialect(
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",
+    written_out=frozenset(),
     suffixes={"float": "f"},
     rounded={float16: "from_half_bits(half_bits({x}))"},
     matrix_unit=TENSOR_CORES,
