@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -470,9 +471,15 @@ def _sanitized(tool: str) -> None:
                "--error-exitcode", "9", sys.executable, __file__, "--child", "odd"]  # fmt: skip
     own = [(dtype, f"{n}/{_SHARES}") for dtype in ERRORS for n in range(_SHARES)]
     aside = os.environ | {"YOSEGI_DEVICE": "cpu"}  # where references and inputs come from: nothing is calibrated
-    running = [subprocess.Popen([*command, *at], env=aside) for at in own]
-    for (dtype, share), process in zip(own, running, strict=True):
-        told(case=tool, dtype=dtype, share=share, status=process.wait())
+    with ExitStack() as files:
+        logs = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in own]
+        running = [subprocess.Popen([*command, *at], env=aside, stdout=log, stderr=log)
+                   for at, log in zip(own, logs, strict=True)]  # fmt: skip
+        for (dtype, share), process, log in zip(own, running, logs, strict=True):
+            status = process.wait()
+            log.seek(0)
+            print(log.read(), flush=True)
+            told(case=tool, dtype=dtype, share=share, status=status)
 
 
 def chaos() -> None:

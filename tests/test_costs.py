@@ -55,7 +55,7 @@ LOOP = region_of(lambda x: ys.exp(x), np.ones(1000, np.float32))
 
 
 def test_a_line_is_launch_and_bytes_and_operations():
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, SPEED)
     nbytes = 4 * (100 * 200 + 200 * 50 + 100 * 50)
     assert table.predict(*PRODUCT, device).total == pytest.approx(1e-5 + nbytes / 1e10 + 2 * 100 * 200 * 50 / 1e11)
@@ -64,7 +64,7 @@ def test_a_line_is_launch_and_bytes_and_operations():
 
 def test_numbers_of_another_width_take_as_much_longer():
     double = region_of(lambda x, y: x @ y, np.ones((100, 200)), np.ones((200, 50)))
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, replace(SPEED, bandwidth=float("inf"), launch=1e-9))
     ratio = table.predict(*double, device).total / table.predict(*PRODUCT, device).total
     assert ratio == pytest.approx(2, rel=1e-2)
@@ -74,14 +74,14 @@ def test_another_precision_has_its_own_rate_and_a_conversion():
     table, device = Costs(), Known()
     rates = {**SPEED.rates, (Task.PRODUCTS, "bf16"): 1e12}
     table.set_speed(device, replace(SPEED, rates=rates, conversion=1e10))
-    full, reduced = (table.predict(*PRODUCT, Candidate(device, p)) for p in (Precision.FULL, Precision.BF16))
+    full, reduced = (table.predict(*PRODUCT, Candidate.of(device, p)) for p in (Precision.FULL, Precision.BF16))
     assert full.conversion == 0
     assert reduced.conversion == pytest.approx(4 * (100 * 200 + 200 * 50) / 1e10)
     assert reduced.compute < full.compute
 
 
 def test_a_measured_region_comes_before_the_line():
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, SPEED)
     table.observe(*PRODUCT, device, 0.5)
     table.observe(*PRODUCT, device, 0.25)
@@ -91,14 +91,14 @@ def test_a_measured_region_comes_before_the_line():
 
 
 def test_only_the_last_times_count():
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     for seconds in (0.1, 1.0, 1.0, 1.0, 1.0, 1.0):
         table.observe(*PRODUCT, device, seconds)
     assert table.measured(PRODUCT[0], device) == 1.0
 
 
 def test_a_line_that_is_wrong_about_a_class_of_work_is_corrected():
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, SPEED)
     shapes = [(64, 64), (96, 96), (128, 128)]
     for shape in shapes:
@@ -162,11 +162,11 @@ def test_what_is_measured_is_there_for_the_next_process():
     device = Known()
     table = Costs()
     table.set_speed(device, SPEED)
-    table.observe(*PRODUCT, Candidate(device), 0.125)
+    table.observe(*PRODUCT, Candidate.of(device), 0.125)
     table.save()
     later = Costs()
     assert later.load(device) == SPEED
-    assert later.measured(PRODUCT[0], Candidate(device)) == 0.125
+    assert later.measured(PRODUCT[0], Candidate.of(device)) == 0.125
     data = json.loads(path_of(device).read_text())
     assert data["identity"] == device.identity
 
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, cap
     table, device = Costs(), Known()
     for n in range(3):
         table.set_speed(device, SPEED)
-        table.observe(*PRODUCT, Candidate(device), 0.1 + n)
+        table.observe(*PRODUCT, Candidate.of(device), 0.1 + n)
         table.save()
     assert [r.getMessage() for r in caplog.records if "cannot be kept" in r.getMessage()] == [
         r.getMessage() for r in caplog.records
@@ -264,7 +264,7 @@ from test_costs import Candidate, Costs, Known, region_of, np
 table, number = Costs(), int(sys.argv[1])
 device = Known()
 for n in range(20):
-    table.observe(*region_of(lambda x: x * x, np.ones(1000 * number + n + 2, np.float32)), Candidate(device), 0.1)
+    table.observe(*region_of(lambda x: x * x, np.ones(1000 * number + n + 2, np.float32)), Candidate.of(device), 0.1)
     table.save()
 """
 
@@ -292,7 +292,7 @@ def test_only_so_many_regions_are_kept():
 
 
 def test_a_speed_made_from_another_has_its_own_rates():
-    table, device = Costs(), Candidate(Known())
+    table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, SPEED)
     before = table.predict(*PRODUCT, device).total  # looks rates up
     table.set_speed(device.device, replace(SPEED, rates={(Task.PRODUCTS, "float32"): 1e9}))

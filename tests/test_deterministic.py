@@ -80,7 +80,7 @@ def test_precisions_are_taken_in_order_whatever_they_were_measured_to_cost(
 
     with machine(monkeypatch, tmp_path, {device: speed(10)}):
         step = ys.plan(ys.asarray(A) @ ys.asarray(A2)).steps[0]
-        costs.observe(step.region, step.works, Candidate(device), 1e-9)
+        costs.observe(step.region, step.works, Candidate.of(device), 1e-9)
         with ys.deterministic():
             assert planned() is first
         assert device.ran == [first]

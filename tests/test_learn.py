@@ -97,7 +97,7 @@ def test_what_was_learned_holds_for_the_next_plan_and_the_next_process(monkeypat
         called(again, 1)
         assert where(again) == ["cpu"]
         costs.save()
-        host = Candidate(host_device())
+        host = Candidate.of(host_device())
         region = plan_of(again).steps[0].region
         known = costs.measured(region, host)
         assert known == pytest.approx(5e-4, rel=0.1)

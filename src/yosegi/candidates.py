@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from .device import Device
 from .fuse import Region, is_checked, multiplies
@@ -15,18 +16,23 @@ Refusals = tuple[tuple[str, str], ...]
 """Devices that do not get a region, by name, and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # kernels are looked up by it in every call: it is what it is
 class Candidate:
-    """A way to run a region: on a device, in a precision."""
+    """A way to run a region: on a device, in a precision. Made by `of`, one object for each."""
 
     device: Device
-    precision: Precision = Precision.FULL
+    precision: Precision
 
-    def __hash__(self) -> int:
-        return hash(self.device.name)  # kernels are looked up by this in every call; a string keeps its hash
+    @classmethod
+    def of(cls, device: Device, precision: Precision = Precision.FULL) -> Candidate:
+        """The one of a device and a precision."""
+        return _CANDIDATES.setdefault((device, precision), cls(device, precision))
 
     def __str__(self) -> str:
         return self.device.name if self.precision is Precision.FULL else f"{self.device.name} in {self.precision.value}"
+
+
+_CANDIDATES: Final[dict[tuple[Device, Precision], Candidate]] = {}
 
 
 def candidates_for(
@@ -48,10 +54,10 @@ def candidates_for(
         if reason is not None:
             refused.append((device.name, reason))
             continue
-        found += [Candidate(device, precision) for precision in others if _supports(device, region, precision)]
-        found.append(Candidate(device))
+        found += [Candidate.of(device, precision) for precision in others if _supports(device, region, precision)]
+        found.append(Candidate.of(device))
         if wide is not None and refusal(device, wide) is None:
-            found.append(Candidate(device, Precision.F64))
+            found.append(Candidate.of(device, Precision.F64))
     return found, tuple(refused)
 
 

@@ -75,11 +75,8 @@ class _Replay:
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
     history: Call | None
     """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
-        return self.form is not None and not self.feeds
+    is_plain: bool
+    """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -248,7 +245,9 @@ class Jitted(Generic[P, R]):
         specs = tuple(n.spec for n in (*given, *fed))
         outputs = tuple(c.spec for c in calls)
         history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
-        return _Replay(plan, tuple(make for _, make in trace.feeds), calls, results, shape, form, history)
+        feeds = tuple(make for _, make in trace.feeds)
+        is_plain = form is not None and not feeds
+        return _Replay(plan, feeds, calls, results, shape, form, history, is_plain)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

@@ -87,12 +87,12 @@ class _Placing:
     @property
     def takes(self) -> float:
         """Seconds that the host takes for all, by its line."""
-        return costs.line(self.works, Candidate(self.host)).total
+        return costs.line(self.works, Candidate.of(self.host)).total
 
     def worth_asking(self) -> list[Device]:
         """The devices that could make a plan that is worth it; none if the host is clearly best."""
         near = {space_of(self.graph, i) for i in self.graph.inputs} - {HOST}
-        host, total = Candidate(self.host), self.takes
+        host, total = Candidate.of(self.host), self.takes
         alone = [self._region(n, host, total) for n in range(len(self.works))]
         total = max(total, sum(alone))
         return [d for d in self.chain[:-1] if d.space in near or self._is_worth_asking(d, alone, total)]
@@ -100,7 +100,7 @@ class _Placing:
     def _is_worth_asking(self, device: Device, alone: Sequence[float], total: float) -> bool:
         """Whether a device gains more, over regions that it does better than the host, than using it costs; or does
         the whole nearly as well, so that its line may be wrong about it."""
-        candidate, speed = Candidate(device), costs.speed(device)
+        candidate, speed = Candidate.of(device), costs.speed(device)
         once = (speed.launch if device.coalesces else 0.0) + (0.0 if device.space == HOST else speed.download.latency)
         if total <= max(once, speed.launch):
             return False  # as for most small programs: a launch alone takes longer
@@ -133,7 +133,7 @@ class _Placing:
             table = self._table((self.host,))
             choices = table.choices(table.in_order())
         else:
-            host = Candidate(self.host)
+            host = Candidate.of(self.host)
             choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
         steps = self._steps(units_of(self.graph, choices, repeats=self.repeats))
         return Plan(self.graph, steps, is_open=is_open or self._is_open)

@@ -288,7 +288,7 @@ def _kept(step: Step) -> Kept:
 
 
 def _loaded(graph: Graph, kept: Kept, present: Mapping[str, Device]) -> Step:
-    candidate = Candidate(present[kept.device], Precision(kept.precision))
+    candidate = Candidate.of(present[kept.device], Precision(kept.precision))
     kind = RegionKind(kept.kind)
     region = Region(graph, kind, kept.nodes, kept.inputs, kept.outputs, True, candidate.precision)
     return Step(region, candidate, tuple(works_of(graph, [region])), kept.frees, (candidate.device,), is_named=True)

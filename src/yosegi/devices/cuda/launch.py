@@ -36,6 +36,8 @@ class Queue:
         self.programs = programs
         self.memory = memory
         self.number = number
+        self.has_siblings = self.runtime.getDeviceCount() > 1
+        """Whether another GPU may be current in a thread that has not said which one it wants."""
         self.name = memory.name
         self.target = target
         self.lock = RLock()

@@ -152,7 +152,8 @@ class Memory:
 
     def new(self, shape: Shape, dtype: DType) -> Data:
         """Room for elements that a kernel will write, all of them."""
-        made = self.taken(self.key(shape, dtype), shape, dtype)
+        key = self.key(shape, dtype)
+        made = Data(shape, dtype, self.pool.take_of(key) if key is not None else None)
         if self._thread.noted is not None:
             self._thread.noted.add(made.pointer)
         return made
@@ -161,10 +162,6 @@ class Memory:
         """What to ask the pool for, for elements; `None` if there are none."""
         nbytes = prod(shape) * dtype.itemsize
         return block_key(nbytes, _ALIGNMENT) if nbytes else None
-
-    def taken(self, key: BlockKey | None, shape: Shape, dtype: DType) -> Data:
-        """Room for elements whose key is known: nothing is computed."""
-        return Data(shape, dtype, None if key is None else self.pool.take_of(key))
 
     def reserved(self, nbytes: int) -> int:
         """The address of memory that is never given back, and no tensor's."""

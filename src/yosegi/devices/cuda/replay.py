@@ -42,7 +42,7 @@ class Replayed:
     def __call__(self, *data: Data) -> tuple[Data, ...]:
         """Run it."""
         recording = self._recording
-        if recording is not None and recording.serves(data):
+        if recording is not None and (not recording.same or recording.serves(data)):
             return recording(data)
         self._runs += 1
         if self._runs < _FIRST_RECORDED or self._is_hopeless:
@@ -91,7 +91,7 @@ class _Recording:
         held = [a for a in results if a]
         if len(set(held)) != len(held) or set(held) & set(given):
             raise _NotRecorded("two of its outputs are the same memory, or one is an input's")
-        self._same = [(n, given.index(a)) for n, a in enumerate(given) if a and given.index(a) != n]
+        self.same = [(n, given.index(a)) for n, a in enumerate(given) if a and given.index(a) != n]
         """Inputs that were the same memory. Nobody can tell which of them a launch read: they have to be so again."""
         places = {pointer: n for n, pointer in enumerate((*given, *results)) if pointer}
         self._new = [(queue.memory.key(d.shape, d.dtype), d.shape, d.dtype) for d in outputs]
@@ -118,21 +118,25 @@ class _Recording:
 
     def serves(self, data: tuple[Data, ...]) -> bool:
         """Whether it is the recording of a run on such inputs."""
-        return not self._same or all(data[m].pointer == data[n].pointer for m, n in self._same)
+        return all(data[m].pointer == data[n].pointer for m, n in self.same)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
         """The same again, for other inputs."""
         queue = self._queue
-        taken = queue.memory.taken
+        take = queue.memory.pool.take_of
         try:
-            queue.runtime.setDevice(queue.number)
-            made = tuple([taken(*new) for new in self._new])
+            if queue.has_siblings:
+                queue.runtime.setDevice(queue.number)
+            made = tuple(
+                [Data(shape, dtype, take(key) if key is not None else None) for key, shape, dtype in self._new]
+            )
             addresses = tuple([d.pointer for d in (*data, *made)])
             with queue.lock:  # the memory on the way is the recording's own: launches of two threads must not mix
                 graph = self._graphs.get(addresses) or self._graph(addresses)
                 if graph is not None:
                     graph.launch(queue.stream)
                 else:
+                    queue.runtime.setDevice(queue.number)
                     for launch in self._bound(addresses):
                         launch()
         except RuntimeError as error:
