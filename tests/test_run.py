@@ -37,6 +37,17 @@ def test_a_deep_chain_is_differentiated_without_recursion():
     assert ys.grad(lambda x: ys.sum(chain(x, 20_000)))(ys.asarray([1.0, 2.0])).tolist() == [1.0, 1.0]
 
 
+def test_what_a_function_returns_is_evaluated_as_it_is():
+    x = ys.asarray([1.0, 2.0])
+    y, z, w = x + 1, x * 2, x - 1
+    ys.eval((y, {"z": z}), w)
+    assert all(t._node.buffer is not None for t in (y, z, w))
+    assert "multiply" in str(ys.explain([x * 3, x * 4]))
+    for function in (ys.eval, ys.plan, ys.explain):
+        with pytest.raises(ys.errors.ArgumentError, match=r"\[(eval|plan)\] expected tensors, got ndarray"):
+            function(x + 1, [np.ones(2)])
+
+
 def test_a_deep_chain_that_is_never_evaluated_is_freed_without_recursion():
     x = chain(ys.asarray([0.0]), 100_000)
     del x

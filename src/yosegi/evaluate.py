@@ -32,6 +32,7 @@ from .simplify import simplify
 from .tensor import HOOKS, OPERATORS, Tensor
 from .trace import trace
 from .tracing import held, is_tracing
+from .tree import flatten
 
 CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
 """Check every graph at every stage, and every result against its spec. For tests."""
@@ -269,17 +270,36 @@ install_evaluator(evaluate, fetch)
 # What users call
 
 
-def eval(*tensors: Tensor) -> None:
-    """Make these tensors real now, together, and leave them where they are."""
-    for tensor in tensors:
-        if tensor._node.buffer is None:
-            evaluate([t._node for t in tensors])
+def eval(*tensors: Any) -> None:
+    """Make these tensors real now, together, and leave them where they are. They may stand in tuples, lists and dicts.
+
+    >>> import yosegi as ys
+    >>> x = ys.asarray([1.0, 2.0])
+    >>> ys.eval({"doubled": x * 2, "more": [x + 1, x + 2]})
+    """
+    nodes = _nodes("eval", tensors)
+    for node in nodes:
+        if node.buffer is None:
+            evaluate(nodes)
             return
 
 
-def plan(*tensors: Tensor) -> Plan:
-    """The plan by which these tensors will be computed."""
-    return plan_for(capture([t._node for t in tensors if t._node.buffer is None])[0])
+def plan(*tensors: Any) -> Plan:
+    """The plan by which these tensors will be computed. They may stand in tuples, lists and dicts."""
+    return plan_for(capture([node for node in _nodes("plan", tensors) if node.buffer is None])[0])
+
+
+def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
+    try:
+        return [t._node for t in tensors]
+    except AttributeError:  # not tensors alone
+        leaves, _ = flatten(tensors)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise ArgumentError(
+                f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray"
+            ) from None
+    return [t._node for t in leaves]
 
 
 @final
@@ -318,7 +338,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
     return LoadedPlan(Plan.load(path))
 
 
-def explain(*tensors: Tensor) -> Explanation:
+def explain(*tensors: Any) -> Explanation:
     """What runs where for these tensors, and why not elsewhere.
 
     >>> import yosegi as ys
