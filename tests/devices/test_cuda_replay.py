@@ -161,6 +161,16 @@ def test_inputs_and_outputs_may_lie_elsewhere(queue: HostQueue) -> None:
         np.testing.assert_array_equal(seen(made.pointer), wanted)
 
 
+def test_a_loop_finds_its_graph_however_much_memory_has_come_back(queue: HostQueue) -> None:
+    kernel = branches(queue)
+    x, y = put(queue, 5), put(queue, 7)
+    kept = [kernel(x, y) for _ in range(40)]
+    del kept
+    places = {kernel(x, y)[0].pointer for _ in range(40)}
+    assert len(places) == 1
+    assert len(queue.graphs) == 1
+
+
 def test_a_tensor_given_twice_is_replayed_and_two_tensors_after_it_are_right(queue: HostQueue) -> None:
     kernel = branches(queue)
     x, y = put(queue, 5), put(queue, 7)

@@ -102,13 +102,13 @@ class Pool:
     def take_of(self, key: BlockKey) -> Block:
         """The same for someone who knows the key: who asks again and again computes it once."""
         try:
-            back, memory = self._returned.popleft()
+            back, memory = self._returned.pop()  # the last: a loop gets the same again, which replays are made for
         except IndexError:
             return self._taken(key)
         if back != key:
             self._returned.append((back, memory))
             return self._taken(key)
-        return self._handed_out(memory, key)  # it stays in use, as in every loop: no lock, and no sum that changes
+        return self._handed_out(memory, key)  # it stays in use: no lock, and no sum that changes
 
     def _taken(self, key: BlockKey) -> Block:
         with self._lock:
