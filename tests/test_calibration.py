@@ -47,7 +47,7 @@ def test_a_device_is_found_as_fast_as_it_is():
 
 def test_everything_is_measured_on_the_host():
     host = host_device()
-    found = ys.calibrate([host], seconds=2)["cpu"]
+    found = ys.calibrate([host], seconds=4)["cpu"]  # half of which is for compiling, on a machine that does more
     measured = {task for task, _ in found.rates}
     assert measured == set(Task)
     assert found.is_measured
