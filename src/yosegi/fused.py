@@ -427,9 +427,8 @@ class _Measured:
 
         trial = Trial(lambda: data, self._reference(), turn=turn, tie=_TIE[machine.target.blocked])
         chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
-        for name, reason in chosen.verdict.refused.items():
-            if not reason.startswith(NoSuchWay.__name__):
-                trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
+        for name, refusal in chosen.verdict.refused.items():
+            trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:
             self._kernel = kept[chosen.verdict.winner].kernel
 
