@@ -16,7 +16,7 @@ from .fuse import Region, RegionKind, is_constant
 _VIEWS: Final = frozenset({"permute_dims", "broadcast_to", "reshape"})
 
 Joins = Callable[[Region, Region], bool]
-"""Whether a region and neighbours of it, as the first one, take no kernel more than that region alone, the second."""
+"""Whether the first region, which is the second and neighbours of it, takes no kernel more than the second alone."""
 
 
 def clustered(parts: Sequence[Region], outputs: Iterable[int], joins: Joins) -> list[Region]:

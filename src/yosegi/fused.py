@@ -146,7 +146,10 @@ class Fused:
             work = _Work.of(region)
         except Unsupported as failure:
             return str(failure)
-        reason = self._refusal_of(work.pieces)
+        return self._refusal_of(work)
+
+    def _refusal_of(self, work: _Work) -> str | None:
+        reason = self._rest_refusal(work.pieces)
         if reason is not None:
             return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
@@ -166,9 +169,9 @@ class Fused:
         reaches_back = not set(base.inputs) <= set(region.inputs)
         if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
-        return len(together.pieces) <= len(alone.pieces) and self.refusal(region) is None
+        return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
 
-    def _refusal_of(self, cut: Sequence[Piece]) -> str | None:
+    def _rest_refusal(self, cut: Sequence[Piece]) -> str | None:
         """Why some region that is no kernel of its own yet cannot be one."""
         regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
         return next(filter(None, map(self._machine.refusal, regions)), None)
@@ -199,7 +202,7 @@ class Fused:
         elif not is_sliding(region):
             ways |= self._separately(work)
         by_library = library_pieces(work.graph, machine.takes) if products else None
-        if by_library is not None and self._refusal_of(by_library) is None:
+        if by_library is not None and self._rest_refusal(by_library) is None:
             for rank in range(_ALGORITHMS):
                 cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
                 name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
