@@ -294,7 +294,7 @@ def test_errors_are_what_they_mean(used: Any, queue: Queue, status: int, when: s
     ("attrs", "reason"),
     [
         ({"padding": ((1, 0), (0, 0))}, "pads one side more"),
-        ({"padding": ((-1, -1), (0, 0))}, "pads one side more"),
+        ({"padding": ((-1, -1), (0, 0))}, "cuts the sides off"),
         ({"spread": 2}, "stand apart"),
     ],
 )
