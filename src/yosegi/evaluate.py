@@ -296,9 +296,7 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
         leaves, _ = flatten(tensors)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
-            raise ArgumentError(
-                f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray"
-            ) from None
+            raise ArgumentError(f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray")
     return [t._node for t in leaves]
 
 
@@ -339,7 +337,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
 
 
 def explain(*tensors: Any) -> Explanation:
-    """What runs where for these tensors, and why not elsewhere.
+    """What runs where for these tensors, which may stand in tuples, lists and dicts, and why not elsewhere.
 
     >>> import yosegi as ys
     >>> x = ys.asarray([1.0, 2.0])
