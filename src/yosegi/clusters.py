@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .fuse import Region, RegionKind, is_constant
+from .fuse import Region, RegionKind, is_composite, is_constant
 
 _VIEWS: Final = frozenset({"permute_dims", "broadcast_to", "reshape"})
 
@@ -116,8 +116,7 @@ class _Clusters:
 
 
 def _can_grow(part: Region) -> bool:
-    is_composite = part.kind is RegionKind.OPAQUE and part.calls[-1].op.decomposition is not None
-    return (part.kind is RegionKind.CONTRACTION or is_composite) and len(part.outputs) == 1
+    return (part.kind is RegionKind.CONTRACTION or is_composite(part)) and len(part.outputs) == 1
 
 
 def _region(entries: Iterable[int], outputs: tuple[int, ...], like: Region) -> Region:

@@ -31,7 +31,7 @@ from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, NoSuchWay, Unsupported
 from .expand import in_parts
-from .fuse import Region, RegionKind, fuse, is_constant, multiplies
+from .fuse import Region, RegionKind, fuse, is_composite, is_constant, multiplies
 from .graph import Graph
 from .node import Call, Shape
 from .precision import Precision
@@ -120,11 +120,6 @@ class Machine(Protocol):
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
         """What a call takes that is one of many, as in a program that repeats, of so many calls."""
-
-
-def is_whole(region: Region) -> bool:
-    """Whether a region is a composite."""
-    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
 
 
 def is_sliding(region: Region) -> bool:
@@ -225,7 +220,7 @@ class Fused:
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
         machine, call = self._machine, region.calls[-1]
-        if not is_whole(region):
+        if not is_composite(region):
             return {}
         kernels: dict[str, Callable[[], Generated]] = {}
         if unit_refusal(call, machine.dialect) is None:
@@ -262,7 +257,7 @@ class _Work:
     def of(cls, region: Region) -> _Work:
         """A region's. Raises `Unsupported`."""
         own = in_parts(region)
-        if is_whole(region) or region.kind is RegionKind.SEQUENCE:
+        if is_composite(region) or region.kind is RegionKind.SEQUENCE:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
             return cls(own.graph, tuple(pieces(own.graph)))
