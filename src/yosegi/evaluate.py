@@ -286,7 +286,11 @@ def eval(*tensors: Any) -> None:
 
 def plan(*tensors: Any) -> Plan:
     """The plan by which these tensors will be computed. They may stand in tuples, lists and dicts."""
-    return plan_for(capture([node for node in _nodes("plan", tensors) if node.buffer is None])[0])
+    return _plan("plan", tensors)
+
+
+def _plan(op: str, tensors: tuple[Any, ...]) -> Plan:
+    return plan_for(capture([node for node in _nodes(op, tensors) if node.buffer is None])[0])
 
 
 def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
@@ -345,7 +349,7 @@ def explain(*tensors: Any) -> Explanation:
     step 0 on cpu: multiply exp
       float64[2], float64[] → float64[2]...
     """
-    return plan(*tensors).explain()
+    return _plan("explain", tensors).explain()
 
 
 def memory_stats() -> dict[str, Any]:
