@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi.choice import Choices, adopt, decisions, size_class
+from yosegi.choice import Choices, Chosen, adopt, decisions, size_class
 from yosegi.contest import Kernel, Trial, disagreement
+from yosegi.errors import CompileFailure, NoSuchWay, OutOfMemory
 
 X = np.arange(1000, dtype=np.float32)
 
@@ -43,6 +45,10 @@ def slowly(kernel: Kernel, seconds: float = 0.002) -> Callable[[], Kernel]:
 
 
 TRIAL = Trial(lambda: (X,), twice)
+
+
+def reasons(chosen: Chosen) -> dict[str, str]:
+    return {name: refusal.reason for name, refusal in chosen.verdict.refused.items()}
 
 
 def test_the_fastest_is_chosen_and_its_kernel_works() -> None:
@@ -101,13 +107,38 @@ def test_one_that_fails_is_dropped_with_the_reason() -> None:
     candidates = {"no": cannot, "bad": lambda: fails, "tired": lambda: fails_later, "good": lambda: twice}
     chosen = Choices("here").best("twice", candidates, TRIAL)
     assert chosen.verdict.winner == "good"
-    assert chosen.verdict.refused == {
+    assert reasons(chosen) == {
         "no": "MemoryError: too little", "bad": "ValueError: never", "tired": "RuntimeError: tired",
     }  # fmt: skip
     nobody = Choices("here").best("nothing", {"no": cannot, "bad": lambda: fails}, TRIAL)
     assert (nobody.kernel, nobody.verdict.winner, set(nobody.verdict.refused)) == (None, None, {"no", "bad"})
     again = Choices("here").best("nothing", {"no": lambda: twice}, TRIAL)
     assert again.verdict.winner == "no", "that all have failed is not remembered"
+
+
+def test_want_of_memory_is_told_and_not_kept(folder: Path) -> None:
+    class Exhausted(OutOfMemory):
+        """A device's own."""
+
+    failures = {"never": CompileFailure("no"), "full": OutOfMemory("no"), "own": Exhausted("no"), "host": MemoryError()}
+
+    def fails(failure: Exception) -> Kernel:
+        raise failure
+
+    candidates: dict[str, Callable[[], Kernel]] = {name: partial(fails, f) for name, f in failures.items()}
+    chosen = Choices("here").best("twice", candidates | {"good": lambda: twice}, TRIAL)
+    assert list(chosen.verdict.refused) == list(failures)
+    later = Choices("here").known("twice")
+    assert later is not None
+    assert list(later.refused) == ["never"]
+
+
+def test_one_that_is_not_there_is_not_refused() -> None:
+    def absent() -> Kernel:
+        raise NoSuchWay("there are two")
+
+    chosen = Choices("here").best("twice", {"third": absent, "good": lambda: twice}, TRIAL)
+    assert (chosen.verdict.winner, chosen.verdict.refused) == ("good", {})
 
 
 def test_among_equals_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +321,7 @@ def test_a_winner_that_is_gone_or_fails_now_is_chosen_anew() -> None:
     chosen = Choices("here").best("twice", {"slow": slowly(twice), "other": slowly(twice, 0.006)}, TRIAL)
     assert chosen.verdict.winner == "slow"
     chosen = Choices("here").best("twice", {"slow": cannot, "other": slowly(twice)}, TRIAL)
-    assert (chosen.verdict.winner, chosen.verdict.refused) == ("other", {"slow": "OSError: no longer"})
+    assert (chosen.verdict.winner, reasons(chosen)) == ("other", {"slow": "OSError: no longer"})
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"winner": "slow"}', b'{"winner": 1, "seconds": 2}', b"\xff"])

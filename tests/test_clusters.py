@@ -33,7 +33,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> ys.Tensor:
 
 
 X, W, V, B, R = normal(20, 30), normal(30, 10), normal(10, 30), normal(10), normal(20, 10)
-STACK, Q, EMPTY = normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
+S, STACK, Q, EMPTY = normal(12, 12), normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
 C = ys.asarray(np.eye(4) * 1j)
 IMAGE, KERNEL, BIAS = normal(2, 3, 9, 8), normal(4, 3, 3, 3), normal(4, 1, 1)
 
@@ -107,6 +107,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
                          ["[matmul+add+relu]", "sum", "[divide+relu+matmul]"]),
     "it needs others": (lambda: (lambda h: ys.exp(h) / ys.sum(h))(X @ W), ["matmul", "sum", "exp+divide"]),
     "two products in one loop": (lambda: X @ W + X @ (W * 2), ["matmul", "[multiply+matmul+add]"]),
+    "a function of a view before": (lambda: ys.exp(S.T) @ S.T, ["[permute_dims+exp+matmul]"]),
     "a view that others read": (lambda: [X @ V.T, ys.exp(V.T)], ["permute_dims", "exp", "[permute_dims+matmul]"]),
     "a truth": (lambda: X @ W + B > 0, ["[matmul+add+greater]"]),
     "rows": (lambda: ys.nn.softmax(R) * 2, ["[softmax+multiply]"]),

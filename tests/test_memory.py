@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import deque
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from yosegi.errors import DeviceLost, LaunchFailure, OutOfMemory, ValuesLost
 from yosegi.forecast import _moved
 from yosegi.graph import capture, graph_of
 from yosegi.memory import HOST, Buffer, Method
+from yosegi.memory.pool import Pool
 from yosegi.run import transfers
 
 LIMITED = """
@@ -87,6 +89,45 @@ def test_ways_are_kept():
         for _ in range(3):
             transfers.method(HOST, a.space)
         assert transfers.method.cache_info().hits == 2
+
+
+# Pools
+
+
+def pool_of(count):
+    """A pool whose memory is numbers, so many at most."""
+    return Pool(lambda nbytes, alignment, numbers=iter(range(count)): next(numbers), lambda memory: None)
+
+
+def test_a_loop_gets_the_memory_that_came_back_last():
+    pool = pool_of(2)
+    first, second = pool.take(100), pool.take(100)
+    del first, second
+    again = pool.take(100), pool.take(100)
+    assert [block.memory for block in again] == [1, 0]
+    assert pool.statistics().in_use == 224
+
+
+def test_what_came_back_is_not_handed_out_as_another_size():
+    pool = pool_of(3)
+    small = pool.take(100)
+    del small
+    large = pool.take(1000)
+    assert (large.memory, large.nbytes, pool.take(100).memory) == (1, 1024, 0)
+    assert pool.statistics().in_use == 1024
+
+
+def test_what_another_thread_has_just_taken_again_is_not_collected():
+    class Contended(deque):
+        def popleft(self):
+            self.pop()  # by a thread that needs no lock for it
+            return super().popleft()
+
+    pool = pool_of(1)
+    pool._returned = Contended()
+    block = pool.take(100)
+    del block
+    assert pool.statistics().in_use == 112
 
 
 # From device to device

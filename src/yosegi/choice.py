@@ -21,8 +21,8 @@ from math import log2
 from threading import RLock
 from typing import Any, Final
 
-from .contest import Kernel, Trial, Verdict, held, made
-from .errors import OutOfMemory, PlanRefused
+from .contest import Kernel, Refusal, Trial, Verdict, held, made
+from .errors import PlanRefused
 from .options import current
 from .store import Programs
 
@@ -84,7 +84,7 @@ class Choices:
             return chosen
         with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
             known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
-            refused: dict[str, str] = {}
+            refused: dict[str, Refusal] = {}
             if known is not None and known.winner is not None and known.winner in candidates:
                 kernel = made(known.winner, candidates, refused)
                 if kernel is not None:
@@ -144,12 +144,13 @@ class Choices:
                 tuple({str(n): float(s) for n, s in taken.items()} for taken in sitting)
                 for sitting in found["sittings"]
             )
-            return Verdict(str(found["winner"]), {str(n): str(r) for n, r in found["refused"].items()}, sittings)
+            refused = {str(n): Refusal(str(reason)) for n, reason in found["refused"].items()}
+            return Verdict(str(found["winner"]), refused, sittings)
         self._stored.reject(name)
         return None
 
     def _write(self, kind: str, verdict: Verdict) -> None:
-        lasting = {name: why for name, why in verdict.refused.items() if not why.startswith(OutOfMemory.__name__)}
+        lasting = {name: refusal.reason for name, refusal in verdict.refused.items() if refusal.lasts}
         found = {"kind": kind, "winner": verdict.winner, "refused": lasting, "sittings": verdict.sittings}
         self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
 
@@ -182,7 +183,7 @@ def adopt(made: Mapping[str, str]) -> None:
 
 def _first(candidates: Candidates, trial: Trial) -> Chosen:
     """The first candidate that is right, whatever it takes: the same one every time."""
-    refused: dict[str, str] = {}
+    refused: dict[str, Refusal] = {}
     for name, make in candidates.items():
         verdict, kernel = held({name: make}, trial, refused)
         if kernel is not None:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .fuse import Region, RegionKind, is_constant
+from .fuse import Region, RegionKind, is_composite, is_constant
 
 _VIEWS: Final = frozenset({"permute_dims", "broadcast_to", "reshape"})
 
 Joins = Callable[[Region, Region], bool]
-"""Whether a region and neighbours of it, as the first one, take no kernel more than that region alone, the second."""
+"""Whether the first region, which is the second and neighbours of it, takes no kernel more than the second alone."""
 
 
 def clustered(parts: Sequence[Region], outputs: Iterable[int], joins: Joins) -> list[Region]:
@@ -116,11 +116,12 @@ class _Clusters:
 
 
 def _can_grow(part: Region) -> bool:
-    is_composite = part.kind is RegionKind.OPAQUE and part.calls[-1].op.decomposition is not None
-    return (part.kind is RegionKind.CONTRACTION or is_composite) and len(part.outputs) == 1
+    return (part.kind is RegionKind.CONTRACTION or is_composite(part)) and len(part.outputs) == 1
 
 
-def _region(nodes: tuple[int, ...], outputs: tuple[int, ...], like: Region) -> Region:
-    graph, inside = like.graph, set(nodes)
+def _region(entries: Iterable[int], outputs: tuple[int, ...], like: Region) -> Region:
+    """Entries as one region, in the graph's order: what was taken before may be read by what is taken now."""
+    graph, inside = like.graph, set(entries)
+    nodes = tuple(sorted(inside))
     read = (a for n in nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
     return replace(like, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=tuple(dict.fromkeys(read)), outputs=outputs)

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from .errors import NoSuchWay, OutOfMemory
+
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
 Turn = Callable[[Any, Sequence[Any], int], float]
@@ -69,13 +71,27 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate is out: it failed, or its results were wrong."""
+
+    reason: str
+    lasts: bool = True
+    """Whether it would be so again: memory that was short may be there the next time."""
+
+    @classmethod
+    def of(cls, failure: Exception) -> Refusal:
+        """That of one that failed."""
+        return cls(f"{type(failure).__name__}: {failure}", not isinstance(failure, (OutOfMemory, MemoryError)))
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found out about the candidates for work of a kind."""
 
     winner: str | None
     """Nobody, if all have failed."""
-    refused: dict[str, str]
-    """Why others are out: they failed, or their results were wrong."""
+    refused: dict[str, Refusal]
+    """Why others are out."""
     sittings: tuple[Sitting, ...] = ()
     """All that was measured; nothing if there was nobody to be compared with."""
 
@@ -106,7 +122,7 @@ class Verdict:
 
 
 def held(
-    candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, str],
+    candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, Refusal],
     earlier: tuple[Sitting, ...] = (),
 ) -> tuple[Verdict, Kernel | None]:  # fmt: skip
     """A contest: the verdict, by this sitting and earlier ones, and the winner's kernel.
@@ -129,12 +145,14 @@ def held(
     return Verdict(winner, refused, sittings), kernels[winner]
 
 
-def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dict[str, str]) -> Kernel | None:
-    """A candidate's kernel; nothing if it fails, which is noted."""
+def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dict[str, Refusal]) -> Kernel | None:
+    """A candidate's kernel; nothing if it fails, which is noted, or if there is none, which is not."""
     try:
         return candidates[name]()
+    except NoSuchWay:
+        return None
     except Exception as failure:  # whatever it is, the others can do the same work
-        refused[name] = f"{type(failure).__name__}: {failure}"
+        refused[name] = Refusal.of(failure)
         return None
 
 
@@ -144,7 +162,7 @@ def _best(sitting: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: min(taken[name] for taken in sitting if name in taken) for name in names}
 
 
-def _scores(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, str]) -> dict[str, float]:
+def _scores(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, Refusal]) -> dict[str, float]:
     """How many times the best one's time of the same round a candidate took, in the middle round of the middle
     sitting."""
     ratios: dict[str, list[float]] = {}
@@ -159,7 +177,7 @@ def _scores(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[
     return {name: median(found) for name, found in ratios.items()}
 
 
-def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, str]) -> list[str]:
+def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, Refusal]) -> list[str]:
     """Those that are not clearly slower than another, neither in the middle nor at best: where the two disagree, other
     work on the machine has had its say."""
     scores = _scores(sittings, refused)
@@ -168,7 +186,7 @@ def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping
     return [name for name, score in scores.items() if score <= most or best[name] <= longest]
 
 
-def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, str]) -> None:
+def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]) -> None:
     """Drop those that fail, or whose results are wrong.
 
     The reference comes last, and all results live until then: one that writes nothing must not find the right result in
@@ -179,17 +197,19 @@ def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, r
         try:
             results[name] = kernel(*arguments)
         except Exception as failure:
-            refused[name] = f"{type(failure).__name__}: {failure}"
+            refused[name] = Refusal.of(failure)
     expected = trial.reference(*arguments)
     for name, got in results.items():
         reason = disagreement(expected, got, trial.roundings)
         if reason is not None:
-            refused[name] = reason
+            refused[name] = Refusal(reason)
     for name in set(kernels) & set(refused):
         del kernels[name]
 
 
-def _race(kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, str]) -> Sitting:
+def _race(
+    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]
+) -> Sitting:
     """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""
     rounds: list[dict[str, float]] = []
     running = list(kernels)
@@ -206,7 +226,7 @@ def _race(kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial,
             try:
                 rounds[-1][name] = last[name] = _turn(kernels[name], arguments, trial, last.get(name))
             except Exception as failure:
-                refused[name] = f"{type(failure).__name__}: {failure}"
+                refused[name] = Refusal.of(failure)
         running = [name for name in running if name not in refused]
         if number and number + 1 < _LEAST_ROUNDS:  # one slow turn may be the machine's
             best = _best(rounds)

@@ -286,7 +286,11 @@ def eval(*tensors: Any) -> None:
 
 def plan(*tensors: Any) -> Plan:
     """The plan by which these tensors will be computed. They may stand in tuples, lists and dicts."""
-    return plan_for(capture([node for node in _nodes("plan", tensors) if node.buffer is None])[0])
+    return _plan("plan", tensors)
+
+
+def _plan(op: str, tensors: tuple[Any, ...]) -> Plan:
+    return plan_for(capture([node for node in _nodes(op, tensors) if node.buffer is None])[0])
 
 
 def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
@@ -296,9 +300,7 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
         leaves, _ = flatten(tensors)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
-            raise ArgumentError(
-                f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray"
-            ) from None
+            raise ArgumentError(f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray")
     return [t._node for t in leaves]
 
 
@@ -339,7 +341,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
 
 
 def explain(*tensors: Any) -> Explanation:
-    """What runs where for these tensors, and why not elsewhere.
+    """What runs where for these tensors, which may stand in tuples, lists and dicts, and why not elsewhere.
 
     >>> import yosegi as ys
     >>> x = ys.asarray([1.0, 2.0])
@@ -347,7 +349,7 @@ def explain(*tensors: Any) -> Explanation:
     step 0 on cpu: multiply exp
       float64[2], float64[] → float64[2]...
     """
-    return plan(*tensors).explain()
+    return _plan("explain", tensors).explain()
 
 
 def memory_stats() -> dict[str, Any]:

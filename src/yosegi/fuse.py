@@ -85,6 +85,11 @@ def multiplies(call: Call) -> bool:
     return call.op.name in _PRODUCTS
 
 
+def is_composite(region: Region) -> bool:
+    """Whether the region is one composite op, as a whole."""
+    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
+
+
 def is_checked(region: Region) -> bool:
     """Whether a tolerance is about this region: it makes sums of 32-bit floats, of products or of others."""
     return any(

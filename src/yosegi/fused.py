@@ -31,7 +31,7 @@ from .device import Kernel
 from .dtype import DType
 from .errors import CompileFailure, NoSuchWay, Unsupported
 from .expand import in_parts
-from .fuse import Region, RegionKind, fuse, is_constant, multiplies
+from .fuse import Region, RegionKind, fuse, is_composite, is_constant, multiplies
 from .graph import Graph
 from .node import Call, Shape
 from .precision import Precision
@@ -122,11 +122,6 @@ class Machine(Protocol):
         """What a call takes that is one of many, as in a program that repeats, of so many calls."""
 
 
-def is_whole(region: Region) -> bool:
-    """Whether a region is a composite."""
-    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
-
-
 def is_sliding(region: Region) -> bool:
     """Whether a region is an op on windows, without a product."""
     return region.kind is RegionKind.OPAQUE and slides(region.calls[-1])
@@ -146,7 +141,10 @@ class Fused:
             work = _Work.of(region)
         except Unsupported as failure:
             return str(failure)
-        reason = self._refusal_of(work.pieces)
+        return self._refusal_of(work)
+
+    def _refusal_of(self, work: _Work) -> str | None:
+        reason = self._rest_refusal(work.pieces)
         if reason is not None:
             return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
@@ -166,9 +164,9 @@ class Fused:
         reaches_back = not set(base.inputs) <= set(region.inputs)
         if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
-        return len(together.pieces) <= len(alone.pieces) and self.refusal(region) is None
+        return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
 
-    def _refusal_of(self, cut: Sequence[Piece]) -> str | None:
+    def _rest_refusal(self, cut: Sequence[Piece]) -> str | None:
         """Why some region that is no kernel of its own yet cannot be one."""
         regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
         return next(filter(None, map(self._machine.refusal, regions)), None)
@@ -199,7 +197,7 @@ class Fused:
         elif not is_sliding(region):
             ways |= self._separately(work)
         by_library = library_pieces(work.graph, machine.takes) if products else None
-        if by_library is not None and self._refusal_of(by_library) is None:
+        if by_library is not None and self._rest_refusal(by_library) is None:
             for rank in range(_ALGORITHMS):
                 cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
                 name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
@@ -222,7 +220,7 @@ class Fused:
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
         machine, call = self._machine, region.calls[-1]
-        if not is_whole(region):
+        if not is_composite(region):
             return {}
         kernels: dict[str, Callable[[], Generated]] = {}
         if unit_refusal(call, machine.dialect) is None:
@@ -259,7 +257,7 @@ class _Work:
     def of(cls, region: Region) -> _Work:
         """A region's. Raises `Unsupported`."""
         own = in_parts(region)
-        if is_whole(region) or region.kind is RegionKind.SEQUENCE:
+        if is_composite(region) or region.kind is RegionKind.SEQUENCE:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
             return cls(own.graph, tuple(pieces(own.graph)))
@@ -427,9 +425,8 @@ class _Measured:
 
         trial = Trial(lambda: data, self._reference(), turn=turn, tie=_TIE[machine.target.blocked])
         chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
-        for name, reason in chosen.verdict.refused.items():
-            if not reason.startswith(NoSuchWay.__name__):
-                trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {reason}"))
+        for name, refusal in chosen.verdict.refused.items():
+            trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:
             self._kernel = kept[chosen.verdict.winner].kernel
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .composite import decomposed
-from .fuse import Region, RegionKind, is_constant, multiplies
+from .fuse import Region, RegionKind, is_composite, is_constant, multiplies
 from .graph import Graph
 from .node import Call
 from .op import OpKind
@@ -82,7 +82,7 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
             return Work(Task.CONVOLUTIONS, _operations_of_product(call), region.nbytes, dtype, operands)
         task = Task.WEIGHTED if any(fixed[a] for a in graph.args[last]) else Task.PRODUCTS
         return Work(task, _operations_of_product(call), region.nbytes, dtype, operands)
-    if region.kind is RegionKind.OPAQUE and call.op.decomposition is not None:
+    if is_composite(region):
         task, operations = _parts(call)
         return Work(task, operations, region.nbytes, dtype)
     if region.kind is RegionKind.OPAQUE:

@@ -17,7 +17,7 @@ import yosegi as ys
 from fake_cudnn import Library, Offered, Told, Versioned
 from yosegi.devices.cuda import cudnn
 from yosegi.devices.cuda.convolutions import ENGINES, Convolutions
-from yosegi.devices.cuda.engines import NUMERICS
+from yosegi.devices.cuda.engines import BEHAVIOUR, NUMERICS
 from yosegi.devices.cuda.launch import WORKSPACE
 from yosegi.devices.cuda.machine import Machine
 from yosegi.errors import CompileFailure, LaunchFailure, NoSuchWay, OutOfMemory
@@ -157,6 +157,7 @@ def test_one_note_that_is_not_harmless_is_enough(used: Any, queue: Queue) -> Non
             Offered(1, (KEEPS_NANS, TENSOR_CORES, SHORT_SUMS)), Offered(2, (TENSOR_CORES, SHORT_INPUTS)),
             Offered(3, (WINOGRAD, TENSOR_CORES)), Offered(4, (), (COMPILES, REORDERS_WEIGHTS)),
             Offered(5, (), (REORDERS_BIAS,)), Offered(6, (FOURIER,)), Offered(7, (NONDETERMINISTIC,)),
+            Offered(9, (), (COMPILES, max(BEHAVIOUR) + 1)),
             Offered(8, (KEEPS_NANS, TENSOR_CORES), (COMPILES, NATIVE_GRAPH, BY_CUBLAS)),
         ]
     )  # fmt: skip
@@ -293,7 +294,7 @@ def test_errors_are_what_they_mean(used: Any, queue: Queue, status: int, when: s
     ("attrs", "reason"),
     [
         ({"padding": ((1, 0), (0, 0))}, "pads one side more"),
-        ({"padding": ((-1, -1), (0, 0))}, "pads one side more"),
+        ({"padding": ((-1, -1), (0, 0))}, "cuts the sides off"),
         ({"spread": 2}, "stand apart"),
     ],
 )

@@ -150,7 +150,10 @@ class Pool:
 
     def _collect(self) -> None:
         while self._returned:
-            key, memory = self._returned.popleft()
+            try:
+                key, memory = self._returned.popleft()
+            except IndexError:  # `take_of` has taken the last meanwhile: it holds no lock
+                return
             self._in_use -= key[0]
             if self._most_kept is not None and self._kept + key[0] > self._most_kept:
                 self._free(memory)

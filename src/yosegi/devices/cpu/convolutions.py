@@ -180,8 +180,8 @@ class Body:
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
         kind = f"{self._call!r} {self._call.inputs!r} {'kept' if self._kept else 'given'}"
         chosen = owner.choices.best(kind, candidates, trial)
-        for name, reason in chosen.verdict.refused.items():
-            trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {reason}"))
+        for name, refusal in chosen.verdict.refused.items():
+            trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {refusal.reason}"))
         log.info("%s: %s, of %s", self._call, chosen.verdict.winner or "NumPy", chosen.verdict.seconds or "one")
         kernel = chosen.kernel
         return self._reference if kernel is None else chosen.watched(lambda x, w: kernel(x, w)[0])

@@ -98,8 +98,8 @@ class Ways:
         candidates = {n: lambda n=n, s=s: make(n, s) for n, s in found.items()}
         chosen = self._choices.best(kind, candidates, self._trial(cluster, region, parts))
         verdict = chosen.verdict
-        for name, reason in verdict.refused.items():
-            trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(reason))
+        for name, refusal in verdict.refused.items():
+            trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(refusal.reason))
         log.info("%s: %s, of %s", cluster, verdict.winner or "NumPy", verdict.seconds or "one")
         if verdict.winner is None:
             return self.apart(cluster, [cluster.entry])

@@ -90,8 +90,10 @@ class Convolutions:
             return f"cuDNN has no convolution of {call.spec.dtype.name}"
         if any(s > 1 for s in call.attrs["spread"]):
             return "cuDNN has no convolution of elements that stand apart"
-        if any(low != high or low < 0 for low, high in call.attrs["padding"]):
+        if any(low != high for low, high in call.attrs["padding"]):
             return "cuDNN need not have an engine that pads one side more than the other"
+        if any(low < 0 for low, _ in call.attrs["padding"]):
+            return "cuDNN has no convolution that cuts the sides off"
         sizes = [s.size for s in (*call.inputs, call.spec)]
         if max(sizes) > _LARGEST:
             return "more elements than cuDNN counts"
@@ -120,10 +122,6 @@ class Convolutions:
             return (made,)
 
         return kernel
-
-    def graph(self, call: Call) -> Descriptor:
-        """A convolution as engines see it. Raises `CUDNNError`."""
-        return graph_of(_forward(call), self.handle)
 
     @property
     def queue(self) -> Queue:
@@ -171,7 +169,8 @@ class Convolutions:
         library is asked once."""
         known = self._known
         if known is None or known[:2] != (call, rounds):
-            found = usable(self.graph(call), call.spec.dtype, rounds=rounds, most=ENGINES)
+            graph = graph_of(_forward(call), self.handle)
+            found = usable(graph, call.spec.dtype, rounds=rounds, most=ENGINES)
             known = self._known = call, rounds, *found
         return known[2:]
 

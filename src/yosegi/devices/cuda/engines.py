@@ -46,7 +46,7 @@ _ENGINE_NUMBER: Final = Attribute(1301, INTEGERS)
 _ENGINE_NUMERICS: Final = Attribute(1303, NUMERICAL_NOTES)
 _ENGINE_BEHAVIOUR: Final = Attribute(1305, BEHAVIOUR_NOTES)
 
-MODES: Final = {"expected to be fast": 3, "for all else": 2}
+_MODES: Final = {"expected to be fast": 3, "for all else": 2}
 """cudnnBackendHeurMode_t. Another one, 1, thinks ten to a hundred times as long: measuring tells more."""
 
 _TENSOR_CORES, _KEEPS_NANS = 0, 9
@@ -99,8 +99,8 @@ class Engine:
             if note not in harmless:
                 return NUMERICS.get(note, f"numerical note {note}")
         for note in self.behaviour:
-            if note in _REORDERED:
-                return BEHAVIOUR[note]
+            if note in _REORDERED or note not in BEHAVIOUR:
+                return BEHAVIOUR.get(note, f"behaviour note {note}")
         if self.workspace is None:
             return "it cannot be made"
         return _too_much(self.workspace) if self.workspace > WORKSPACE else None
@@ -111,7 +111,7 @@ def graph_of(operation: Descriptor, handle: c_void_p) -> Descriptor:
     return Descriptor(_GRAPH).set(_GRAPH_HANDLE, handle).set(_GRAPH_OPERATIONS, operation).finished()
 
 
-def choices(graph: Descriptor, mode: int) -> list[Descriptor]:
+def _choices(graph: Descriptor, mode: int) -> list[Descriptor]:
     """What the library has for a graph, the best first, as it thinks in one of its modes. Raises `CUDNNError`."""
     asked = Descriptor(_EXPECTATION).set(_EXPECTATION_GRAPH, graph).set(_EXPECTATION_MODE, mode).finished()
     return asked.parts(_EXPECTATION_CHOICES, _CHOICE)
@@ -125,7 +125,7 @@ def usable(graph: Descriptor, dtype: DType, *, rounds: bool, most: int) -> tuple
     """
     found: list[Engine] = []
     objections: dict[str, None] = {}  # in their order
-    for mode in MODES.values():
+    for mode in _MODES.values():
         before = {engine.number for engine in found}
         for engine in _described(graph, mode, objections):
             objection = engine.objection(dtype, rounds=rounds)
@@ -142,7 +142,7 @@ def _described(graph: Descriptor, mode: int, objections: dict[str, None]) -> Ite
     """The engines of a mode; what the library refuses to tell is an objection."""
     offered: list[Descriptor] = []
     try:
-        offered = choices(graph, mode)
+        offered = _choices(graph, mode)
     except CUDNNError as error:
         objections[str(error)] = None
     for choice in offered:

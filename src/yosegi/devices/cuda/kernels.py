@@ -13,8 +13,8 @@ from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
-from ...fuse import Region, RegionKind, is_constant
-from ...fused import Fused, is_sliding, is_whole
+from ...fuse import Region, RegionKind, is_composite, is_constant
+from ...fused import Fused, is_sliding
 from ...precision import Precision
 from ...reference import bind, of_nothing
 from ...sequences import parts_of, sequence
@@ -36,7 +36,7 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
             reason = products.refusal(call)
             if reason is not None and part.precision is Precision.FULL:  # as all that is generated is
                 reason = fused.refusal(part)
-        elif is_whole(part) or is_sliding(part):
+        elif is_composite(part) or is_sliding(part):
             reason = fused.refusal(part)
         else:
             reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
@@ -50,7 +50,7 @@ def compile_region(region: Region, queue: Queue, products: Products, fused: Fuse
     if region.kind is RegionKind.SEQUENCE:
         return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
     is_product = region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL
-    if is_whole(region) or (is_product and fused.refusal(region) is None):
+    if is_composite(region) or (is_product and fused.refusal(region) is None):
         return fused.compiled(region)
     return compile_plain(region, queue, products, fused)
 

@@ -13,8 +13,8 @@ from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
-from ...fuse import Region, RegionKind, is_constant
-from ...fused import Fused, is_sliding, is_whole
+from ...fuse import Region, RegionKind, is_composite, is_constant
+from ...fused import Fused, is_sliding
 from ...reference import bind, of_nothing
 from ...sequences import parts_of, sequence
 from .dialect import OPENCL
@@ -34,7 +34,7 @@ def refusal(region: Region, fused: Fused) -> str | None:
 def _refusal(region: Region, fused: Fused) -> str | None:
     if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
         return None
-    if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
+    if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.refusal(region)
     name = region.calls[-1].op.name
     return None if name in _FREE or moves(region.calls[-1]) is not None else f"no OpenCL kernel for {name}"
@@ -44,7 +44,7 @@ def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.SEQUENCE:
         return sequence(region, fused, lambda part: compile_region(part, queue, fused))
-    if region.kind is RegionKind.CONTRACTION or is_whole(region) or is_sliding(region):
+    if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.compiled(region)
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
