@@ -35,6 +35,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> ys.Tensor:
 X, W, V, B, R = normal(20, 30), normal(30, 10), normal(10, 30), normal(10), normal(20, 10)
 STACK, Q, EMPTY = normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
 C = ys.asarray(np.eye(4) * 1j)
+COLUMN = normal(30, 1)
 IMAGE, KERNEL, BIAS = normal(2, 3, 9, 8), normal(4, 3, 3, 3), normal(4, 1, 1)
 
 
@@ -108,6 +109,9 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "it needs others": (lambda: (lambda h: ys.exp(h) / ys.sum(h))(X @ W), ["matmul", "sum", "exp+divide"]),
     "two products in one loop": (lambda: X @ W + X @ (W * 2), ["matmul", "[multiply+matmul+add]"]),
     "a view that others read": (lambda: [X @ V.T, ys.exp(V.T)], ["permute_dims", "exp", "[permute_dims+matmul]"]),
+    "a view of a view": (lambda: ys.broadcast_to(COLUMN.T, (20, 30)) @ W, ["[permute_dims+broadcast_to+matmul]"]),
+    "a view, and a view of it": (lambda: (lambda v: ys.einsum("ij,kij->ik", v, ys.expand_dims(v, axis=0)))(V.T),
+                                 ["[permute_dims+reshape+einsum]"]),
     "a truth": (lambda: X @ W + B > 0, ["[matmul+add+greater]"]),
     "rows": (lambda: ys.nn.softmax(R) * 2, ["[softmax+multiply]"]),
     "rows of a loop": (lambda: ys.nn.softmax(ys.exp(R)), ["exp", "softmax"]),

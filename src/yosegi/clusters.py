@@ -120,7 +120,9 @@ def _can_grow(part: Region) -> bool:
     return (part.kind is RegionKind.CONTRACTION or is_composite) and len(part.outputs) == 1
 
 
-def _region(nodes: tuple[int, ...], outputs: tuple[int, ...], like: Region) -> Region:
-    graph, inside = like.graph, set(nodes)
+def _region(entries: Iterable[int], outputs: tuple[int, ...], like: Region) -> Region:
+    """Some entries, which may come several times: an operand may be a view of another, and a view may be a loop."""
+    graph, inside = like.graph, set(entries)
+    nodes = tuple(sorted(inside))
     read = (a for n in nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
     return replace(like, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=tuple(dict.fromkeys(read)), outputs=outputs)
