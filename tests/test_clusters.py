@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,16 @@ def test_what_a_product_takes(name: str, tmp_path: Path) -> None:
 def test_nothing_at_another_precision(tmp_path: Path) -> None:
     """Generated kernels are of full precision."""
     assert Program(ys.nn.relu(X @ W), tmp_path, precision=Precision.TF32).names == ["matmul", "relu"]
+
+
+def test_no_more_arrays_than_a_kernel_takes(tmp_path: Path) -> None:
+    """Two of these loops have more than it takes, so that the product takes one of them."""
+
+    def many(*shape: int) -> ys.Tensor:
+        return reduce(add, [normal(*shape) for _ in range(50)])
+
+    program = Program(many(20, 30) @ many(30, 10) + many(20, 10), tmp_path)
+    assert [len(region.inputs) for region in program.regions] == [50, 51, 51]
 
 
 def right(program: Program, way: str = "") -> None:
