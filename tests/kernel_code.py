@@ -77,6 +77,7 @@ class Emulated:
         self.name = language
         self.dialect = LANGUAGES[language].HOSTED
         self.target = TARGET
+        self.arrays = 100
         self.launches = 0
         self._language, self._folder = LANGUAGES[language], folder
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> ys.Tensor:
 X, W, V, B, R = normal(20, 30), normal(30, 10), normal(10, 30), normal(10), normal(20, 10)
 S, STACK, Q, EMPTY = normal(12, 12), normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
 C = ys.asarray(np.eye(4) * 1j)
+COLUMN = normal(30, 1)
 IMAGE, KERNEL, BIAS = normal(2, 3, 9, 8), normal(4, 3, 3, 3), normal(4, 1, 1)
 
 
@@ -109,10 +112,17 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "two products in one loop": (lambda: X @ W + X @ (W * 2), ["matmul", "[multiply+matmul+add]"]),
     "a function of a view before": (lambda: ys.exp(S.T) @ S.T, ["[permute_dims+exp+matmul]"]),
     "a view that others read": (lambda: [X @ V.T, ys.exp(V.T)], ["permute_dims", "exp", "[permute_dims+matmul]"]),
+    "a view of a view": (lambda: ys.broadcast_to(COLUMN.T, (20, 30)) @ W, ["[permute_dims+broadcast_to+matmul]"]),
+    "a view, and a view of it": (lambda: (lambda v: ys.einsum("ij,kij->ik", v, ys.expand_dims(v, axis=0)))(V.T),
+                                 ["[permute_dims+reshape+einsum]"]),
     "a truth": (lambda: X @ W + B > 0, ["[matmul+add+greater]"]),
     "rows": (lambda: ys.nn.softmax(R) * 2, ["[softmax+multiply]"]),
     "rows of a loop": (lambda: ys.nn.softmax(ys.exp(R)), ["exp", "softmax"]),
     "a convolution": (lambda: ys.nn.relu(ys.nn.conv2d(IMAGE, KERNEL, padding=1) + BIAS), ["[conv+add+relu]"]),
+    "windows of a repeated row": (lambda: ys.nn.conv2d(ys.broadcast_to(V[0, :8], (1, 3, 9, 8)), KERNEL, padding=1),
+                                  ["broadcast_to", "conv"]),
+    "windows of repeated places": (lambda: ys.nn.conv2d(ys.broadcast_to(BIAS[:3], (2, 3, 9, 8)), KERNEL, padding=1),
+                                   ["[broadcast_to+conv]"]),
     "stacks": (lambda: ys.tanh(STACK @ W + B), ["[matmul+add+tanh]"]),
     "labels": (lambda: ys.einsum("ij,kj->ik", X, V) + B, ["[einsum+add]"]),
     "nothing around": (lambda: X @ W, ["matmul"]),
@@ -132,6 +142,16 @@ def test_what_a_product_takes(name: str, tmp_path: Path) -> None:
 def test_nothing_at_another_precision(tmp_path: Path) -> None:
     """Generated kernels are of full precision."""
     assert Program(ys.nn.relu(X @ W), tmp_path, precision=Precision.TF32).names == ["matmul", "relu"]
+
+
+def test_no_more_arrays_than_a_kernel_takes(tmp_path: Path) -> None:
+    """Two of these loops have more than it takes, so that the product takes one of them."""
+
+    def many(*shape: int) -> ys.Tensor:
+        return reduce(add, [normal(*shape) for _ in range(50)])
+
+    program = Program(many(20, 30) @ many(30, 10) + many(20, 10), tmp_path)
+    assert [len(region.inputs) for region in program.regions] == [50, 51, 51]
 
 
 def right(program: Program, way: str = "") -> None:

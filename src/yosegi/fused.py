@@ -81,6 +81,8 @@ class Machine(Protocol):
     name: str
     dialect: Dialect
     target: Target
+    arrays: int
+    """How many a kernel takes."""
 
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
@@ -157,6 +159,8 @@ class Fused:
         """Whether a region, which is another and neighbours of it, takes no kernel more than that one."""
         if base.precision is not Precision.FULL or self._attentions(base):
             return False  # what is generated is of full precision, and attention as a whole takes nothing with it
+        if len(region.inputs) + len(region.outputs) > self._machine.arrays:
+            return False
         try:
             alone, together = _Work.of(base), _Work.of(region)
         except Unsupported:

@@ -338,7 +338,7 @@ def test_each_engine_is_a_way(used: Any, queue: Queue) -> None:
     made: Any = SimpleNamespace(convolutions=convolutions(queue))
     made.refusal = made.convolutions.refusal
     target: Any = SimpleNamespace(**vars(queue), name="cuda:0", target=None)
-    machine = Machine(target, made, made.convolutions.compiled, lambda region: None)
+    machine = Machine(target, made, made.convolutions.compiled, lambda region: None, 100)
     ways = machine.by_library(region_of())
     assert list(ways) == ["library", *[f"library, engine {n}" for n in range(2, ENGINES + 1)]]
     assert library.alive == {}  # nothing is asked before a way is wanted

@@ -74,7 +74,7 @@ def test_products_in_each_way(shape: tuple[int, int, int]) -> None:
 
 
 def test_templates_as_a_gpu_gets_them() -> None:
-    machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports)
+    machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports, 100)
     machine.target = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((70, 24), (40, 24)))
     patterns = [ys.nn.layer_norm_linear(x, w), ys.nn.softmax(x), ys.nn.scaled_dot_product_attention(x, w, w)]

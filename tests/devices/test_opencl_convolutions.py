@@ -58,7 +58,7 @@ def test_every_dtype(dtype: Any) -> None:
 @pytest.mark.parametrize("target", ["as found", "a gpu"])
 @pytest.mark.parametrize("number", range(len(SHAPES) - 1))
 def test_every_way(number: int, target: str) -> None:
-    machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports)
+    machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports, 100)
     if target == "a gpu":
         machine.target = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
     image, kernel, attrs = SHAPES[number]

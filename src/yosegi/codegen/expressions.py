@@ -264,7 +264,8 @@ class Walker:
                        if isinstance(axis, Window) and self._is_beyond(axis)]  # fmt: skip
             return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows), self.beyond)
         inner = self._moved(call, view) if call.op.name in ("permute_dims", "broadcast_to") else None
-        if inner is None:
+        if inner is None or sum(map(self._is_beyond, inner)) < sum(map(self._is_beyond, view)):
+            # A repetition may have a dimension under a window that its operand does not have.
             raise Unsupported(f"{call.op.name} under windows that reach beyond it")
         return self.at(args[0], inner)
 

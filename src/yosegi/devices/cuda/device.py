@@ -30,9 +30,8 @@ _KINDS: Final = frozenset({
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
 _FAST: Final = frozenset({Precision.TF32, Precision.F16, *SPLIT_TERMS})
-_PARAMETERS: Final = 4096
-"""The bytes of a kernel's parameters; newer GPUs take more."""
-_SIZES: Final = 32
+_ARRAYS: Final = 4096 // 8 - 32
+"""What fits into the bytes of a kernel's parameters, of which newer GPUs take more, beside sizes."""
 _GROUP: Final = 256
 
 
@@ -65,13 +64,13 @@ class CUDADevice:
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
         self._products = Products(self.queue)
-        self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports), self.description)
+        self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports, _ARRAYS), self.description)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
         reason = refusal(region, self._products, self._fused)
         arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
-        if reason is None and 8 * (arrays + _SIZES) > _PARAMETERS:
+        if reason is None and arrays > _ARRAYS:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 

@@ -34,11 +34,13 @@ class Machine:
         products: Products,
         compile_region: Callable[[Region], Kernel],
         refusal: Callable[[Region], str | None],
+        arrays: int,
     ) -> None:
         self.name = queue.name
         self.target = queue.target
         self.compile = compile_region
         self.refusal = refusal
+        self.arrays = arrays
         self._queue = queue
         self._products = products
         self._memory = queue.memory

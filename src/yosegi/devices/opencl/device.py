@@ -43,7 +43,7 @@ class OpenCL:
         self.limits = Limits(frozenset(ALL) - missing, _KINDS, natives=PATTERNS)
         units = int(device.max_compute_units)
         self.description = f"{device.name.strip()}, {units} units, {device.version.strip()}"
-        self._parameters = int(device.max_parameter_size)
+        self._arrays = int(device.max_parameter_size) // 8 - _SIZES
         self._memory = Memory(cl, context, queue, device, self.name)
         rounded = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         options = ("-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if rounded else []))
@@ -52,7 +52,7 @@ class OpenCL:
         self.identity = f"{programs.identity}\n{units} units"
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
         identity = f"{self.description}\n{device.driver_version}\n{device.platform.version}"
-        self._fused = Fused(Machine(self.queue, self.compile, self.supports), identity)
+        self._fused = Fused(Machine(self.queue, self.compile, self.supports, self._arrays), identity)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
@@ -62,7 +62,7 @@ class OpenCL:
             return f"no {lacking.name} on this device"
         reason = refusal(region, self._fused)
         arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
-        if reason is None and 8 * (arrays + _SIZES) > self._parameters:
+        if reason is None and arrays > self._arrays:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 

@@ -25,12 +25,17 @@ class Machine:
     dialect = OPENCL
 
     def __init__(
-        self, queue: Queue, compile_region: Callable[[Region], Kernel], refusal: Callable[[Region], str | None]
+        self,
+        queue: Queue,
+        compile_region: Callable[[Region], Kernel],
+        refusal: Callable[[Region], str | None],
+        arrays: int,
     ) -> None:
         self.name = queue.name
         self.target = queue.target
         self.compile = compile_region
         self.refusal = refusal
+        self.arrays = arrays
         self._queue = queue
         self._memory = queue.memory
 
