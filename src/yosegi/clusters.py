@@ -120,8 +120,8 @@ def _can_grow(part: Region) -> bool:
 
 
 def _region(entries: Iterable[int], outputs: tuple[int, ...], like: Region) -> Region:
-    """Entries as one region, each once, in the graph's order: a view may be shared by operands, or be a loop that is taken,
-    too, and what was taken before may be read by what is taken now."""
+    """Entries as one region, each once, in the graph's order: operands may share a view, which may be a loop that is
+    taken, too, and what was taken before may be read by what is taken now."""
     graph, inside = like.graph, set(entries)
     nodes = tuple(sorted(inside))
     read = (a for n in nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
