@@ -157,8 +157,9 @@ class _Recording:
             graph = self._captured(addresses)
         else:
             graph = None
-            if len(self._graphs) >= _MOST_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
+            if len(self._graphs) >= _MOST_GRAPHS:  # addresses that did not come again go first
+                once = (seen for seen, captured in self._graphs.items() if captured is None)
+                self._graphs.pop(next(once, next(iter(self._graphs))))
         self._graphs[addresses] = graph
         return graph
 
