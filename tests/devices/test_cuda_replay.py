@@ -174,9 +174,9 @@ def test_a_loop_finds_its_graph_however_much_memory_has_come_back(queue: HostQue
 def test_inputs_that_come_once_cost_no_graph(queue: HostQueue) -> None:
     kernel = branches(queue)
     x, y = put(queue, 5), put(queue, 7)
+    others = [put(queue, n) for n in range(20)]
     for _ in range(4):
         kernel(x, y)
-    others = [put(queue, n) for n in range(20)]
     for n, other in enumerate(others):
         np.testing.assert_array_equal(seen(kernel(other, y)[0].pointer), expected(n, 7))
         np.testing.assert_array_equal(seen(kernel(x, y)[0].pointer), expected(5, 7))
