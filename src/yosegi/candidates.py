@@ -26,13 +26,14 @@ class Candidate:
     @classmethod
     def of(cls, device: Device, precision: Precision = Precision.FULL) -> Candidate:
         """The one of a device and a precision."""
-        return _CANDIDATES.setdefault((device, precision), cls(device, precision))
+        return _CANDIDATES.setdefault((id(device), precision), cls(device, precision))
 
     def __str__(self) -> str:
         return self.device.name if self.precision is Precision.FULL else f"{self.device.name} in {self.precision.value}"
 
 
-_CANDIDATES: Final[dict[tuple[Device, Precision], Candidate]] = {}
+_CANDIDATES: Final[dict[tuple[int, Precision], Candidate]] = {}
+"""By the identity of devices, which they keep alive: whatever these say of equality and hashes."""
 
 
 def candidates_for(

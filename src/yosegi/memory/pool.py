@@ -101,14 +101,16 @@ class Pool:
 
     def take_of(self, key: BlockKey) -> Block:
         """The same for someone who knows the key: who asks again and again computes it once."""
-        try:
-            back, memory = self._returned.pop()  # the last: a loop gets the same again, which replays are made for
+        returned = self._returned
+        try:  # the last that came back: a loop gets the same again, which replays are made for
+            back = returned.pop() if returned[-1][0] == key else None
         except IndexError:
-            return self._taken(key)
-        if back != key:
-            self._returned.append((back, memory))
-            return self._taken(key)
-        return self._handed_out(memory, key)  # it stays in use: no lock, and no sum that changes
+            back = None
+        if back is not None:
+            if back[0] == key:
+                return self._handed_out(back[1], key)  # it stays in use: no lock, and no sum that changes
+            returned.append(back)  # another thread came in between
+        return self._taken(key)
 
     def _taken(self, key: BlockKey) -> Block:
         with self._lock:
