@@ -104,7 +104,8 @@ class _Replay:
     def on_device(self, space: str, data: Sequence[Any], leaves: tuple[Node, ...]) -> Any | None:
         """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
 
-        `None` also after a failure: the long way knows what follows.
+        `None` also after a failure: the long way knows what follows. Numbers are no leaves: they come with tensors of
+        the host alone, whose results are never lost.
         """
         step = self.plan.sole_step
         if step is None:
