@@ -178,6 +178,23 @@ def test_they_are_measured_against_the_reference(tmp_path: Path, monkeypatch: py
     right(Program(CASES["others read it"][0](), tmp_path))
 
 
+def test_what_is_known_of_one_program_is_not_taken_for_another(tmp_path: Path) -> None:
+    """The same ops on the same sizes, in other orders or with other attributes."""
+    x, w, image, each = normal(16, 16), normal(16, 16), normal(1, 4, 16, 16), normal(4, 1, 3, 3)
+
+    def kind(tensor: ys.Tensor) -> str:
+        program = Program(tensor, tmp_path)
+        (region,) = program.regions
+        made: Any = program.fused.compiled(region)
+        return str(made._kind)
+
+    same = kind(w @ x.T)
+    kinds = [kind(x @ w.T), kind(x.T @ w), kind((x @ w) * x + w), kind((x @ w + x) * w)]
+    kinds += [kind(ys.nn.conv2d(image, each, groups=4, padding=p)) for p in (0, 1)]
+    assert kinds[0] == same
+    assert len(set(kinds)) == len(kinds)
+
+
 def test_a_step_of_training(tmp_path: Path) -> None:
     """Neither direction copies a matrix to transpose it."""
 

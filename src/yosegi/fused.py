@@ -281,6 +281,14 @@ class _Work:
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
 
 
+def _words(region: Region) -> str:
+    """What a region computes but for sizes: ops with their attributes, and what each reads. A way that was right for
+    other words may be wrong for these."""
+    at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
+    reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
+    return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))
+
+
 def _apart(graph: Graph) -> Rest:
     return Rest(tuple(fuse(graph)), tuple(range(len(graph.calls))))
 
@@ -378,8 +386,7 @@ class _Measured:
         self._ways, self._expected = ways, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
-        names = "+".join(call.op.name for call in region.calls)
-        self._kind = f"{names} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
+        self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
         known = choices.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE

@@ -234,7 +234,7 @@ def measured(queue: HostQueue, choices: Choices, number: int, ran: list[str]) ->
         undecided=queue.undecided,
         to_host=lambda d: seen(d.pointer),
     )  # fmt: skip
-    region: Any = SimpleNamespace(calls=(), precision=Precision.FULL, repeats=True, __str__=lambda: f"region {number}")
+    region: Any = SimpleNamespace(calls=(), inputs=(), nodes=(), precision=Precision.FULL, repeats=True)
     work: Any = SimpleNamespace(size=1 << 30 + number, graph=SimpleNamespace(inputs=(), calls=()))
     made = _Measured(machine, choices, region, work, {name: way(name) for name in ("first", "second")}, "first")
     made._reference = lambda: lambda data: [seen(data.pointer) + 1]  # type: ignore[method-assign]
