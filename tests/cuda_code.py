@@ -39,6 +39,11 @@ template <class To, class From> To bits_as(From from) {{
 }}
 static float from_half_bits(unsigned short bits) {{ return (float)bits_as<_Float16>(bits); }}
 static unsigned short half_bits(float x) {{ return bits_as<unsigned short>((_Float16)x); }}
+static unsigned short bfloat_bits(float x) {{
+    const unsigned bits = bits_as<unsigned>(x);
+    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}}
+static float bfloat_rounded(float x) {{ return bits_as<float>((unsigned)bfloat_bits(x) << 16); }}
 """
 
 assert CUDA.matrix_unit is not None

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 SIZES = (128, 512, 2048)
+_OURS, _CAPTURED = "yosegi", "torch captured"
 _ERROR = 6e-3
 """Of a result in float16, as a share of its norm."""
 
 Program = Callable[..., Any]
+Clocks = tuple[Callable[..., float], Callable[..., float], Callable[..., dict[str, float]]]
+"""Of PyTorch's device, of the host, and of both devices in turns."""
 Case = tuple[str, Program, Program, tuple[str, ...]]
 """A name, our program, PyTorch's, and which of the arrays they take."""
 
@@ -70,9 +73,9 @@ def written(ys: Any, torch: Any) -> Iterator[Case]:
 
 def all_patterns(
     ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None],
-    clocks: tuple[Callable[..., float], Callable[..., float]], cases: Callable[[Any, Any], Iterator[Case]] = patterns,
+    clocks: Clocks, cases: Callable[[Any, Any], Iterator[Case]] = patterns,
 ) -> None:  # fmt: skip
-    """Time every case, ours and PyTorch's; `clocks` are those of PyTorch's device and of the host."""
+    """Time every case, ours and PyTorch's; and ours in turns with PyTorch's captured graph, where both ran."""
     import torch
 
     rng = np.random.default_rng(4)
@@ -85,12 +88,24 @@ def all_patterns(
         shapes = {"image": (8, channels, side, side), "kernel": (channels, channels, 3, 3), "each": (channels, 1, 1)}
         arrays |= {k: (rng.normal(size=s) / sqrt(9 * channels)).astype(np.float16) for k, s in shapes.items()}
         for case in cases(ours.ys, torch):
-            attempted(f"{case[0]} {n}", partial(_ours, ours, told, torch, n, case, arrays))
-            for by in ("torch", "torch.compile", "torch captured"):
-                attempted(f"{case[0]} {n} {by}", partial(_torchs, told, torch, n, case, arrays, by, clocks))
+            calls: dict[str, Program] = {}
+            attempted(f"{case[0]} {n}", partial(_ours, ours, told, torch, n, case, arrays, calls))
+            for by in ("torch", "torch.compile", _CAPTURED):
+                attempted(f"{case[0]} {n} {by}", partial(_torchs, told, torch, n, case, arrays, by, clocks, calls))
+            if _OURS in calls and _CAPTURED in calls:
+                both = partial(clocks[2], ours, calls[_OURS], torch, calls[_CAPTURED])
+                attempted(f"{case[0]} {n} in turns", partial(_turns, ours, told, n, case, both))
 
 
-def _ours(ours: Any, told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any]) -> None:
+def _turns(ours: Any, told: Callable[..., None], n: int, case: Case, both: Callable[[], dict[str, float]]) -> None:
+    with ours.ys.options(device=ours.device.name, on_fallback="error"):
+        told(case=case[0], n=n, by="yosegi and torch captured, in turns", **both())
+
+
+def _ours(
+    ours: Any, told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any],
+    calls: dict[str, Program],
+) -> None:  # fmt: skip
     name, program, peer, wanted = case
     with ours.ys.options(device=ours.device.name, on_fallback="error"):
         given = [ours.put(arrays[k]) for k in wanted]
@@ -106,27 +121,34 @@ def _ours(ours: Any, told: Callable[..., None], torch: Any, n: int, case: Case, 
                 error = float(np.linalg.norm(got - right) / np.linalg.norm(right))
                 assert error <= _ERROR, f"{name} is off by {error:.1e}"
         (plan,) = function.plans
-        told(case=name, n=n, by="yosegi", device_us=ours.device_us(lambda: function(*given)),
+        told(case=name, n=n, by=_OURS, device_us=ours.device_us(lambda: function(*given)),
              host_us=ours.host_us(lambda: function(*given)), steps=len(plan.steps))  # fmt: skip
+        calls[_OURS] = lambda: function(*given)
 
 
 def _all(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
+def _replayed(graph: Any, read: list[Any]) -> None:
+    """Replay a graph; what it reads stays in memory as long as it can be."""
+    graph.replay()
+
+
 def _torchs(
     told: Callable[..., None], torch: Any, n: int, case: Case, arrays: dict[str, Any], by: str,
-    clocks: tuple[Callable[..., float], Callable[..., float]],
+    clocks: Clocks, calls: dict[str, Program],
 ) -> None:  # fmt: skip
     name, _, program, wanted = case
-    device_us, host_us = clocks
+    device_us, host_us, _ = clocks
     given = [torch.from_numpy(arrays[k]).cuda() for k in wanted]
     run = partial(torch.compile(program, dynamic=False) if by == "torch.compile" else program, *given)
     for _ in range(3):
         run()
-    if by == "torch captured":
+    if by == _CAPTURED:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()
-        run = graph.replay
+        run = partial(_replayed, graph, given)
+    calls[by] = run
     told(case=name, n=n, by=by, device_us=device_us(torch, run), host_us=host_us(run, torch.cuda.synchronize))

@@ -117,6 +117,15 @@ def torch_device_us(torch: Any, call: Callable[[], Any], turns: int = 200, round
     return statistics.median(times)
 
 
+def in_turns(ours: Ours, own: Callable[[], Any], torch: Any, other: Callable[[], Any], turns: int = 200) -> Row:
+    """Microseconds of the device for our call and for PyTorch's, in turns, because large products make the GPU hot, and
+    slow; and how many times as fast ours is: the median of nine, the third and the seventh."""
+    pairs = [(ours.device_us(own, turns, 1), torch_device_us(torch, other, turns, 1)) for _ in range(9)]
+    us, others = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratios = sorted(theirs / mine for mine, theirs in pairs)
+    return {"us": us, "torch_us": others, "ratio": ratios[4], "from": ratios[2], "to": ratios[6]}
+
+
 def checked(name: str, got: Any, expected: Any, error: float) -> None:
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     assert got.shape == expected.shape, f"{name}: {got.shape} instead of {expected.shape}"
@@ -295,15 +304,10 @@ def matmul() -> None:
                 s, t = (torch.from_numpy(m).cuda().to(getattr(torch, name)) for m in (a, b))
                 torch.backends.cuda.matmul.allow_tf32 = precision is Precision.TF32
                 called = host_us(lambda: s @ t, torch.cuda.synchronize, turns, 5) if n <= 1024 else 0.0
-                pairs = []
-                for _ in range(9):  # in turns: large products make the GPU hot, and slow
-                    own = ours.device_us(lambda: kernel(x, y), turns, 1)
-                    pairs.append((own, torch_device_us(torch, lambda: s @ t, turns, 1)))
-                us, other = (statistics.median(column) for column in zip(*pairs, strict=True))
-                ratios = sorted(theirs / own for own, theirs in pairs)
-                told(case="matmul", n=n, kind=f"{name} {precision.value}", us=us, tflops=2 * n**3 / us / 1e6,
-                     host_us=host, torch_host_us=called, torch_us=other, torch_tflops=2 * n**3 / other / 1e6,
-                     ratio=ratios[4], from_=ratios[2], to=ratios[6])  # fmt: skip
+                both = in_turns(ours, lambda: kernel(x, y), torch, lambda: s @ t, turns)
+                tflops, torchs = (2 * n**3 / both[k] / 1e6 for k in ("us", "torch_us"))
+                told(case="matmul", n=n, kind=f"{name} {precision.value}", host_us=host, torch_host_us=called,
+                     tflops=tflops, torch_tflops=torchs, **both)  # fmt: skip
 
             attempted(f"matmul {n} {name} {precision.value}", work)
 
@@ -333,14 +337,14 @@ def patterns() -> None:
     """The seven patterns beside PyTorch's."""
     from gpu_patterns import all_patterns
 
-    all_patterns(Ours(), told, attempted, (torch_device_us, host_us))
+    all_patterns(Ours(), told, attempted, (torch_device_us, host_us, in_turns))
 
 
 def written() -> None:
     """Programs in a user's own words beside PyTorch's."""
     from gpu_patterns import all_patterns, written
 
-    all_patterns(Ours(), told, attempted, (torch_device_us, host_us), written)
+    all_patterns(Ours(), told, attempted, (torch_device_us, host_us, in_turns), written)
 
 
 def transfer() -> None:

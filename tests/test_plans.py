@@ -121,6 +121,24 @@ def test_other_kernels_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
         ys.load_plan(path)
 
 
+@needs_llvm
+def test_kernels_that_cannot_be_had_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
+    path, decided = tmp_path / "plan.json", dict[str, str]()
+    f = ys.jit(program)
+    with ys.options(device="cpu"):
+        f(*map(ys.asarray, (X, W, B)))
+        f.plans[0].save(path)
+    monkeypatch.setattr("yosegi.choice._adopted", {})
+    monkeypatch.setattr("yosegi.choice._decided", decided)
+    ys.load_plan(path)(X, W, B)
+    assert decided
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"kernels": dict.fromkeys(decided, "one of another machine")}))
+    decided.clear()
+    with pytest.raises(PlanRefused, match=r"'one of another machine', where .*; the plan's own cannot be had"):
+        ys.load_plan(path)(X, W, B)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -27,10 +27,7 @@ static unsigned lane() { return fibers::item % 32; }
 static float low_f16(unsigned word) { return from_half_bits((unsigned short)word); }
 static float low_bf16(unsigned word) { return bits_as<float>(word << 16); }
 static unsigned bits_f16(float x) { return half_bits(x); }
-static unsigned bits_bf16(float x) {
-    const unsigned bits = bits_as<unsigned>(x);
-    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
+static unsigned bits_bf16(float x) { return bfloat_bits(x); }
 static void load(unsigned (&words)[4], Place place, bool turned) {
     own().place = place;
     const Slot* all = of_all();

@@ -172,13 +172,22 @@ def decisions(*, is_fixed: bool = False) -> dict[str, str]:
 
 def adopt(made: Mapping[str, str]) -> None:
     """Choose as was chosen elsewhere. Raises `PlanRefused` where this process has chosen otherwise already."""
+    _agree(made, "load it before such work is done")
+    _adopted.update({name: Verdict(winner, {}) for name, winner in made.items()})
+
+
+def confirm(adopted: Mapping[str, str]) -> None:
+    """Raise `PlanRefused` where what was adopted could not be had, so that another was chosen."""
+    _agree(adopted, "the plan's own cannot be had here")
+
+
+def _agree(made: Mapping[str, str], remark: str) -> None:
     for name, winner in made.items():
         if _decided.get(name, winner) != winner:
             raise PlanRefused(
                 f"[load_plan] the plan was made with the kernel {winner!r}, where this process has chosen "
-                f"{_decided[name]!r}; load it before such work is done"
+                f"{_decided[name]!r}; {remark}"
             )
-    _adopted.update({name: Verdict(winner, {}) for name, winner in made.items()})
 
 
 def _first(candidates: Candidates, trial: Trial) -> Chosen:

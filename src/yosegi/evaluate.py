@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, Final, final
 
 from .background import background
+from .choice import confirm
 from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, devices, host_device, owner_of
 from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
@@ -308,10 +309,10 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
 class LoadedPlan:
     """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
     a jitted function in that of its arguments. Its results come to the host. A device that fails is not replaced: its
-    failure is raised."""
+    failure is raised. So is `PlanRefused` where a kernel could not be had, and another has run in its place."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, kernels: Mapping[str, str]) -> None:
+        self._plan, self._kernels = plan, kernels
         self.inputs = tuple([plan.graph.calls[i].spec for i in plan.inputs])
         """The shapes and dtypes that it takes."""
 
@@ -325,6 +326,7 @@ class LoadedPlan:
         made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
         for node in made:
             fetch(node)
+        confirm(self._kernels)  # some are made when they first run
         return tuple([Tensor(node) for node in made])
 
     def explain(self) -> Explanation:
@@ -337,7 +339,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
 
     Raises `PlanRefused`, which names what has changed, if it would not run as it did.
     """
-    return LoadedPlan(Plan.load(path))
+    return LoadedPlan(*Plan.load(path))
 
 
 def explain(*tensors: Any) -> Explanation:

@@ -259,8 +259,8 @@ class Plan:
         PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, kernels).write(path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Plan:
-        """The plan of a file. Raises `PlanRefused` if it cannot run as it did."""
+    def load(cls, path: str | PathLike[str]) -> tuple[Plan, Mapping[str, str]]:
+        """The plan of a file, and which kernels it is to run by. Raises `PlanRefused` if it cannot run as it did."""
         file = PlanFile.read(path)
         present = {device.name: device for device in devices()}
         file.check(present)
@@ -268,7 +268,7 @@ class Plan:
         plan = cls(file.graph, [_loaded(file.graph, step, present) for step in file.steps])
         for step in plan.steps:
             step.kernel_on(step.candidate)
-        return plan
+        return plan, file.kernels
 
     def __repr__(self) -> str:
         return f"<plan of {len(self.steps)} steps for {len(self.graph.calls)} values>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,16 @@ def test_broadcasting(first: tuple[int, ...], second: tuple[int, ...], dtype: An
     given = dict(zip(region.inputs, (a, b), strict=True))
     (got,) = computed(region, given, folder)
     same(got, np.logical_xor(a, b) if dtype is ys.bool else a + b)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(ys.float16, "half_bits"), (ys.bfloat16, "bfloat_bits")])
+def test_what_is_stored_is_rounded_once(dtype: Any, bits: str) -> None:
+    (region,) = regions(ys.exp(ys.asarray(numbers(dtype, 64, 64))))
+    lines = loop(region, Inputs.of(region), CUDA, H200).source.splitlines()
+    (stored,) = [line for line in lines if line.startswith("q0.lane[lane] =")]
+    (value,) = re.fullmatch(rf"q0\.lane\[lane\] = {bits}\((\w+)\);", stored).groups()  # type: ignore[union-attr]
+    (made,) = [line for line in lines if line.startswith(f"const float {value} =")]
+    assert "exp" in made
 
 
 REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from ..dtype import DType, bool_, float32, int8, int16, int32, int64, real_of, uint32, uint64
+from ..dtype import DType, bool_, float16, int8, int16, int32, int64, real_of, uint32, uint64
 from . import formulas
 from .dialect import Dialect
 from .primitives import Primitives
@@ -32,6 +32,8 @@ class CBuilder(Primitives):
         self.declarations: dict[str, str] = {}
         """Types that the program declares before its kernel, by name."""
         self._known: dict[tuple[str, str], str] = {}
+        self._bits: dict[str, str] = {}
+        """Of variables that are rounded 16-bit floats: their bits, as an expression."""
 
     # Text
 
@@ -90,10 +92,30 @@ class CBuilder(Primitives):
         return 32 if dtype.is_half else real_of(dtype).bits
 
     def rounded(self, x: Value) -> Value:
-        word = None if x.exact else self.dialect.rounded.get(x.dtype)
+        word = None if x.exact or self.width > 1 else self.dialect.rounded.get(x.dtype)
         if word is None:
             return super().rounded(x)
-        return Value(x.dtype, self.let(self.ctype(float32), word.format(x=x.text)))
+        made = self.number(x.dtype, word.format(x=x.text))
+        # What is rounded only to be stored need not become a float again: the compiler drops that.
+        self._bits[made.text] = self.dialect.half_bits[x.dtype].format(x=x.text)
+        return made
+
+    def half_bits(self, x: Value) -> str:
+        """An expression for a 16-bit float as memory has it."""
+        d = self.dialect
+        if x.text in self._bits:
+            return self._bits[x.text]
+        if x.dtype in d.half_bits:
+            return d.half_bits[x.dtype].format(x=x.text)
+        whole = d.reinterpret.format(type=d.types[uint32], x=self.rounded(x).text)
+        return d.convert.format(type=d.packed[x.dtype], x=f"({whole} >> 16)")
+
+    def from_half_bits(self, dtype: DType, bits: str) -> Value:
+        """The 16-bit float that memory has so."""
+        d = self.dialect
+        if dtype is float16:
+            return self.number(dtype, d.from_half_bits.format(x=bits))
+        return self.number(dtype, d.reinterpret.format(type=self.ctype(dtype), x=f"(({d.types[uint32]}){bits} << 16)"))
 
     def number(self, dtype: DType, text: str) -> Value:
         """A value of a real dtype from an expression."""

@@ -86,10 +86,13 @@ class Dialect:
     """A packet from memory that is aligned to it: {name}, {pointer}, {at}."""
     store_packet: str
     """The same, to memory, with {value}."""
-    half_bits: str
-    """A float16 number, as an unsigned integer of 16 bits, from a float: {x}."""
+    half_bits: Mapping[DType, str]
+    """The 16-bit floats that the language has words for, float16 always: a float, rounded, as an unsigned integer of
+    16 bits: {x}."""
+    rounded: Mapping[DType, str]
+    """The same numbers as floats again, of a single float: {x}."""
     from_half_bits: str
-    """The other way round: {x}."""
+    """The other way round, for float16: {x}."""
     unrolled: str
     """What stands before a loop that is to be written out: {n} turns at a time."""
     unrolled_whole: str
@@ -106,8 +109,6 @@ class Dialect:
     """Parameters that every kernel has behind its own, where a language tells items their numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
-    rounded: Mapping[DType, str] = field(default_factory=dict)
-    """The 16-bit floats that the language itself can round a float to and give back as a float: {x}."""
     matrix_unit: MatrixUnit | None = None
     """What the language says to a matrix unit, if it has words for one."""
     bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from ..dtype import DType, bfloat16, bool_, float16, uint32
+from ..dtype import DType, bool_
 from .access import Dimension
 from .c import CBuilder
 from .value import Value
@@ -97,26 +97,17 @@ def element_at(k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
 
 
 def _value(k: CBuilder, dtype: DType, text: str, imag: str = "") -> Value:
-    d = k.dialect
     if dtype is bool_:
         return k.truth(f"({text} ? 1 : 0)", 32)
-    if dtype is float16:
-        return k.number(dtype, d.from_half_bits.format(x=text))
-    if dtype is bfloat16:
-        return k.number(dtype, d.reinterpret.format(type=k.ctype(dtype), x=f"(({d.types[uint32]}){text} << 16)"))
+    if dtype.is_half:
+        return k.from_half_bits(dtype, text)
     ctype = k.ctype(dtype)
     return Value(dtype, k.let(ctype, text), k.let(ctype, imag) if imag else "")
 
 
 def _stored(k: CBuilder, value: Value) -> str:
     """A real value as memory has it."""
-    d = k.dialect
-    if value.dtype is float16:
-        return d.half_bits.format(x=value.text)
-    if value.dtype is bfloat16:
-        bits = d.reinterpret.format(type=d.types[uint32], x=value.text)
-        return d.convert.format(type=d.packed[bfloat16], x=f"({bits} >> 16)")
-    return value.text
+    return k.half_bits(value) if value.dtype.is_half else value.text
 
 
 def set_lane(k: CBuilder, packet: str, value: Value) -> None:

@@ -58,6 +58,25 @@ __device__ __forceinline__ unsigned short half_bits(float x) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     return bits;
 }
+__device__ __forceinline__ unsigned short bfloat_bits(float x) {
+    unsigned short bits;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+    const unsigned whole = bits_as<unsigned>(x);
+    bits = x != x ? 0x7fff : (whole + 0x7fff + (whole >> 16 & 1)) >> 16;
+#endif
+    return bits;
+}
+__device__ __forceinline__ float bfloat_rounded(float x) {
+#if __CUDA_ARCH__ >= 800
+    unsigned whole;  // two of them: the second, zero, is in the low bits
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(whole) : "f"(x), "f"(0.0f));
+#else
+    const unsigned whole = (unsigned)bfloat_bits(x) << 16;
+#endif
+    return bits_as<float>(whole);
+}
 """
 
 CUDA: Final = Dialect(
@@ -83,12 +102,12 @@ CUDA: Final = Dialect(
     packet="struct __align__({align}) {name} {{ {type} lane[{n}]; }};",
     load_packet="*(const {name}*)({pointer} + {at})",
     store_packet="*({name}*)({pointer} + {at}) = {value}",
-    half_bits="half_bits({x})",
+    half_bits={float16: "half_bits({x})", bfloat16: "bfloat_bits({x})"},
+    rounded={float16: "from_half_bits(half_bits({x}))", bfloat16: "bfloat_rounded({x})"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",
     written_out=frozenset(),
     suffixes={"float": "f"},
-    rounded={float16: "from_half_bits(half_bits({x}))"},
     matrix_unit=TENSOR_CORES,
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from ...codegen.dialect import Dialect, Target
 from ...codegen.kernels import NAME, Kernel, Sizes
-from ...dtype import DType, float16
+from ...dtype import DType
 from ...precision import Precision
 
 SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
@@ -17,18 +17,9 @@ SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
 }
 """The products of parts that are summed, least significant first; part 0 has the leading bits."""
 
-_ROUND: Final = """
-__device__ __forceinline__ unsigned short leading_part(float x) {
-    unsigned int bits = bits_as<unsigned int>(x);
-    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7fffu + (bits >> 16 & 1u);
-    return (unsigned short)(bits >> 16);
-}
-"""
-
 
 def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that takes floats apart: each part is the rest before it, rounded to a 16-bit float."""
-    rounded, needed = ("half_bits", "") if dtype is float16 else ("leading_part", _ROUND)
     sizes = Sizes(size, dialect)
     n, ctype = sizes(size), sizes.ctype
     pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
@@ -36,7 +27,7 @@ def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: 
     lines = [f"const {ctype} at = {dialect.global_id};", f"if (at >= {n}) return;", "float rest = a[at];"]
     for i in range(count):
         lines += [
-            f"const unsigned short p{i} = {rounded}(rest);",
+            f"const unsigned short p{i} = {dialect.half_bits[dtype].format(x='rest')};",
             f"b{i}[at] = p{i};",
         ]
         if i + 1 == count:
@@ -46,5 +37,5 @@ def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: 
             f"rest = rest - rest == 0.0f ? rest - bits_as<float>((unsigned int)p{i} << 16) : 0.0f;",
         ]
     head = f"{dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
-    source = "\n".join([dialect.header + needed, head, "{", *lines, "}", ""])
+    source = "\n".join([dialect.header, head, "{", *lines, "}", ""])
     return Kernel(source, tuple(sizes.values.values()), sizes.is_long, size, target.group)

@@ -94,7 +94,8 @@ MSL: Final = Dialect(
     packet="struct alignas({align}) {name} {{ {type} lane[{n}]; }};",
     load_packet="*(device const {name}*)({pointer} + {at})",
     store_packet="*(device {name}*)({pointer} + {at}) = {value}",
-    half_bits="half_bits({x})",
+    half_bits={float16: "half_bits({x})"},
+    rounded={float16: "from_half_bits(half_bits({x}))"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll({n})",
     unrolled_whole="#pragma unroll",
@@ -108,5 +109,4 @@ MSL: Final = Dialect(
         "uint item_in_group [[thread_position_in_threadgroup]]",
         "uint group_number [[threadgroup_position_in_grid]]",
     ),
-    rounded={float16: "from_half_bits(half_bits({x}))"},
 )  # fmt: skip

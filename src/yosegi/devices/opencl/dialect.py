@@ -30,10 +30,12 @@ _INTEGERS: Final[dict[DType, str]] = {
 }  # fmt: skip
 _FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
 
-# Products are not fused with sums: a loop gives what its ops give one by one, to the bit.
+# Products are not fused with sums: a loop gives what its ops give one by one, to the bit. Compilers may take it that a
+# half and a ushort are never the same memory, unless both are in a union.
 _HEADER: Final = """#pragma OPENCL FP_CONTRACT OFF
-float from_half_bits(ushort bits) { return vload_half(0, (const half*)&bits); }
-ushort half_bits(float x) { ushort bits; vstore_half_rte(x, 0, (half*)&bits); return bits; }
+typedef union { ushort bits; uchar memory[2]; } Half;
+float from_half_bits(ushort bits) { Half x; x.bits = bits; return vload_half(0, (const half*)x.memory); }
+ushort half_bits(float x) { Half made; vstore_half_rte(x, 0, (half*)made.memory); return made.bits; }
 """
 DOUBLE: Final = "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#endif\n"
 
@@ -72,7 +74,8 @@ OPENCL: Final = Dialect(
     packet="typedef struct __attribute__((aligned({align}))) {{ {type} lane[{n}]; }} {name};",
     load_packet="*(__global const {name}*)({pointer} + {at})",
     store_packet="*(__global {name}*)({pointer} + {at}) = {value}",
-    half_bits="half_bits({x})",
+    half_bits={float16: "half_bits({x})"},
+    rounded={float16: "from_half_bits(half_bits({x}))"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",
