@@ -165,6 +165,32 @@ def odd_ways(
             attempted(name, partial(_case, ours, told, name, dtype, shape, tensor, expected, 0))
 
 
+def odd_reductions(
+    ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None], dtype: str
+) -> None:
+    """Check sums in one stage and in two, along rows and across them."""
+    rng = np.random.default_rng(12)
+    for shape, axis in (((4001, 44), 0), ((60000, 7), 0), ((129, 2000), 0), ((3, 999, 129), 1), ((70001,), 0),
+                        ((33, 1001), 1)):  # fmt: skip
+        x = ours.ys.asarray(rng.normal(size=shape).astype(np.float32)).astype(getattr(ours.ys, dtype))
+        attempted(f"sum {shape} {axis}", partial(_reduction, ours, told, dtype, x, axis))
+
+
+def _reduction(ours: Any, told: Callable[..., None], dtype: str, x: Any, axis: int) -> None:
+    squares = x.numpy().astype(np.float64) ** 2
+    key, _, _ = capture([ours.ys.sum(ours.ys.asarray(x.numpy()) ** 2, axis=axis)._node])
+    (region,) = fuse(graph_of(key))
+    device = ours.device
+    try:
+        device._memory.fill_with_garbage()
+        got = np.asarray(device.to_host(device.compile(region)(device.from_host(x.numpy()))[0]), np.float64)
+    finally:
+        device._memory.pool.on_take = None
+    error = float(np.max(np.abs(got / np.sum(squares, axis) - 1)))
+    assert error <= ERRORS[dtype], f"wrong by {error}"
+    told(case="sum", dtype=dtype, shape=str(x.shape), axis=axis, checked="right")
+
+
 def _case(
     ours: Any, told: Callable[..., None], name: str, dtype: str, shape: tuple[int, ...], tensor: Any, expected: Any,
     turns: int,

@@ -444,7 +444,7 @@ def odd(dtype: str = "", share: str = "0/1") -> None:
     """Every way of every case of odd shapes: what the sanitizer looks at. `share`: of so many processes, the cases of
     one."""
     from gpu_convolutions import odd_convolutions
-    from gpu_kernels import ERRORS, odd_ways
+    from gpu_kernels import ERRORS, odd_reductions, odd_ways
 
     ours, (number, of), seen = Ours(), map(int, share.split("/")), count()
 
@@ -455,6 +455,7 @@ def odd(dtype: str = "", share: str = "0/1") -> None:
     for each in (dtype,) if dtype else ERRORS:
         odd_convolutions(ours, told, attempted_in_turn, each)
         odd_ways(ours, told, attempted_in_turn, each)
+        odd_reductions(ours, told, attempted_in_turn, each)
 
 
 def memcheck() -> None:

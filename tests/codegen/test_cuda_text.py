@@ -58,7 +58,7 @@ def region_of(read: list[Read], arrays: list[Array], dtype: DType) -> Region:
     return Region(graph, RegionKind.LOOP, nodes, tuple(range(len(leaves))), nodes)
 
 
-def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Array]:
+def computed(region: Region, given: dict[int, Array], folder: Path, target: Target = cuda_code.TARGET) -> list[Array]:
     """A region's outputs, by kernels that run on the host."""
     inputs = Inputs.of(region)
     arrays = [emulation.padded(a) for a in (*[given[e] for e in region.inputs], *inputs.constants)]
@@ -67,14 +67,14 @@ def computed(region: Region, given: dict[int, Array], folder: Path) -> list[Arra
     if region.kind is RegionKind.LOOP:
         cuda_code.run(loop(region, inputs, cuda_code.HOSTED, cuda_code.TARGET), arrays, made, folder)
         return made
-    stages = reduction(region, inputs, cuda_code.HOSTED, cuda_code.TARGET)
+    stages = reduction(region, inputs, cuda_code.HOSTED, target)
     place = region.outputs.index(region.nodes[-1])
     if stages.slices == 1:
         cuda_code.run(stages.first, arrays, made, folder)
         return made
     partials = emulation.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
     cuda_code.run(stages.first, arrays, [*made[:place], partials, *made[place + 1 :]], folder)
-    cuda_code.run(second_stage(stages, cuda_code.HOSTED, cuda_code.TARGET), [partials], [made[place]], folder)
+    cuda_code.run(second_stage(stages, cuda_code.HOSTED, target), [partials], [made[place]], folder)
     return made
 
 
@@ -119,14 +119,17 @@ def test_what_is_stored_is_rounded_once(dtype: Any, bits: str) -> None:
 
 REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [
     ((7,), 0), ((12, 16), 0), ((12, 16), 1), ((4, 3, 50), (0, 2)), ((4, 3, 52), 1), ((3000,), None), ((3, 1001), 1),
-    ((1001, 3), 0), ((6, 100, 20), 1),
+    ((1001, 3), 0), ((6, 100, 20), 1), ((4000, 40), 0), ((700, 44), 0), ((300, 5, 33), (0, 1)), ((3, 2000, 7), 1),
 ]  # fmt: skip
+IN_ROWS = Target(width=4, group=64, cooperating=64, units=8, blocked=False)
+"""Groups that are rows of teams, where the innermost dimension is kept."""
 
 
 @builds
+@pytest.mark.parametrize("target", [cuda_code.TARGET, IN_ROWS], ids=["small", "rows"])
 @pytest.mark.parametrize("dtype", [ys.float32, ys.float16, ys.float64, ys.complex64, ys.int8], ids=lambda d: d.name)
 @pytest.mark.parametrize(("shape", "axis"), REDUCTIONS)
-def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, folder: Path) -> None:
+def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, target: Target, folder: Path) -> None:
     a = numbers(dtype, *shape)
     x = ys.asarray(a)
     squares = x * x
@@ -135,8 +138,8 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, folder: Path)
         (ys.sum(squares, axis=axis, dtype=dtype), True),
     ):
         (region,) = regions(made, *([squares] if shown else []))
-        got = computed(region, {region.inputs[0]: a}, folder)
-        wide = (a * a).astype(np.complex128 if dtype.is_complex else np.float64)
+        got = computed(region, {region.inputs[0]: a}, folder, target)
+        wide = (a * a).astype(np.clongdouble if dtype.is_complex else np.longdouble)
         total = got[region.outputs.index(region.nodes[-1])]
         same(total, np.sum(wide, axis=axis).astype(dtype.numpy), ulps=16)
         if shown:

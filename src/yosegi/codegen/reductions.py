@@ -131,13 +131,13 @@ class _Writer:
         if self.along:
             total, single = self._lanes(k, fold, total)
 
-        def put(total: Value) -> None:
-            store(single, fold.end(single, total) if ends else total, result, where)
+        def put(totals: list[Value]) -> None:
+            store(single, fold.end(single, totals[0]) if ends else totals[0], result, where)
 
         if self.team > 1:
-            prelude = fold_in_team(single, fold, total, self.team, put)
+            prelude = fold_in_team(single, fold, [total], self.team, put)
         else:
-            put(total)
+            put([total])
         source = assembled(k, self.dtypes, outputs, sizes, prelude)
         items = work * self.team
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items,

@@ -1,14 +1,16 @@
 """Reductions for GPUs: teams of items read packets side by side, and fold what each has in a tree.
 
 Each result is folded in slices, so that there is work for the whole device. The items of a team take the packets of a
-slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end; where it is kept, every
-lane is a result of its own, and neighbouring items take neighbouring results. Sums go through short blocks, whose
-totals are summed again. Slices, if there are several, are folded by a second stage.
+slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end, and a group is a team.
+Where it is kept, every lane is a result of its own: neighbouring items take neighbouring results, and a group is a row
+of teams. Sums go through short blocks, whose totals are summed again. Slices, if there are several, are folded by a
+second stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Final
 
@@ -41,8 +43,12 @@ _LEAST: Final = 4
 """Steps of each item of a team, or more, that make another slice worth it."""
 _LEAST_ALONE: Final = 32
 """The same for an item that folds alone."""
+_LEAST_IN_ROWS: Final = 8
+"""The same for one of a row of teams."""
 _WARP: Final = 32
-"""A small team: the items of a group this size run in step on most GPUs."""
+"""A small team: the items of a group this size run in step on most GPUs; and how many side by side read best."""
+_NARROW: Final = 8
+"""So many packets side by side still are a line of the cache, and as many single numbers what memory gives at least."""
 
 Body = Callable[[CBuilder, Callable[[int], Value]], tuple[Value, list[tuple[Value, str]]]]
 """From a builder and a reader of inputs: the value to fold, and values to store, with the pointers to store them by."""
@@ -77,50 +83,79 @@ class TreeWriter:
         self.units = prod(d.size for d in self.kept) * (1 if self.along else self.chunks)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
         self.sizes = Sizes(prod(shape) + self.count, dialect)
-        self.team = self._team_size(whole)
-        # A team's tree is cheap; partial results of items alone are many, and a quarter of all items keeps memory busy.
-        wanted = 2 * target.units if self.team > 1 else target.units * target.group // 4
-        least = _LEAST * self.team if self.team > 1 else _LEAST_ALONE
-        self.slices = 1 if whole else max(1, min(-(-wanted // max(self.units, 1)), self.steps // least))
+        self.across = 1
+        """Teams of a group."""
+        if self.along:
+            self.team, self.slices = self._along(whole)
+        else:
+            self.team, self.slices = self._in_rows(whole)
+            self.across = target.cooperating // self.team if self.team > 1 else 1
 
-    def _team_size(self, whole: bool) -> int:
-        """How many items share a slice. Neighbouring results that lie side by side are best read by items alone."""
-        if not self.along and not (whole and self.units < self.target.units * self.target.group):
-            return 1
-        if self.steps >= self.target.cooperating:
-            return self.target.cooperating
-        return min(_WARP, self.target.cooperating) if self.steps > _UNROLLED else 1
+    def _along(self, whole: bool) -> tuple[int, int]:
+        """How many items share a slice, and how many slices there are, where the innermost dimension is reduced."""
+        most = self.target.cooperating
+        team = most if self.steps >= most else min(_WARP, most) if self.steps > _UNROLLED else 1
+        # A team's tree is cheap; partial results of items alone are many, and a quarter of all items keeps memory busy.
+        wanted = 2 * self.target.units if team > 1 else self.target.units * self.target.group // 4
+        least = _LEAST * team if team > 1 else _LEAST_ALONE
+        return team, 1 if whole else max(1, min(-(-wanted // max(self.units, 1)), self.steps // least))
+
+    def _in_rows(self, whole: bool) -> tuple[int, int]:
+        """The same where it is kept: half of all items keep memory busy, and what a group folds itself is no partial
+        result. A second stage is avoided if narrow groups do without."""
+        most, resident = self.target.cooperating, self.target.units * self.target.group
+        if whole:
+            team = min(2 * most // _NARROW, _power_of_two(self.steps // 2)) if self.units < resident else 1
+            return max(1, team), 1
+        shares = min(-(-resident // (2 * max(self.units, 1))), self.steps // _LEAST_IN_ROWS)
+        narrow = most // _NARROW
+        if shares <= 2 * narrow:
+            return min(narrow, _power_of_two(2 * shares - 1)) if shares > 1 else 1, 1
+        team = most // min(_WARP, _power_of_two(2 * self.units - 1), most)
+        return team, -(-shares // team)
 
     def write(self, fold: Fold, body: Body, outputs: Sequence[DType], result: str, *, ends: bool) -> Kernel:
         """The kernel; `ends` says whether it writes results or partial ones."""
         k, sizes, ctype = CBuilder(self.dialect), self.sizes, self.sizes.ctype
         own = k.let(ctype, self.dialect.group_id if self.team > 1 else self.dialect.global_id)
-        work = self.units * self.slices
+        groups = -(-self.units // self.across)
+        work = groups * self.slices
         if self.team == 1:
             k.lines.append(f"if ({own} >= {sizes(work)}) return;")
         part, unit = "0", own
         if self.slices > 1:
-            n = sizes(self.units)
+            n = sizes(groups)
             part = k.let(ctype, f"{own} / {n}")
             unit = k.let(ctype, f"{own} - {part} * {n}")
+        row, inside = k.let("int", self.dialect.local_id if self.team > 1 else "0"), ""
+        if self.across > 1:
+            unit = k.let(ctype, f"{unit} * {self.across} + {row} % {self.across}")
+            row = k.let("int", f"{row} / {self.across}")
+            inside = k.let("int", f"{unit} < {sizes(self.units)}") if self.units % self.across else ""
         starts, place = self._unit(k, unit)
         extra = {f"b{n}": dtype for n, dtype in enumerate(outputs) if f"b{n}" != result}
-        self._fold_slice(k, fold, body, part, starts, extra)
+        self._fold_slice(k, fold, body, (part, row, inside), starts, extra)
         where = place if self.slices == 1 else k.let(ctype, f"{part} * {sizes(self.results)} + {place}")
         prelude: list[str] = []
 
-        def put(total: Value) -> None:
-            put_element(k, fold.end(k, total) if ends else total, result, where)
+        def put(totals: list[Value]) -> None:
+            if self.along:
+                put_element(k, fold.end(k, totals[0]) if ends else totals[0], result, where)
+                return
+            with k.block(f"if ({inside})") if inside else nullcontext():
+                self._store_lanes(k, fold, totals, outputs[int(result[1:])], result, where, ends)
 
+        totals = [self._lane(fold, "total", str(n)) for n in range(self.count)]
+        if self.along:
+            totals = [_folded(k, fold, totals)]
         if self.team > 1:
-            prelude = fold_in_team(k, fold, self._one(k, fold), self.team, put)
-        elif self.along:
-            put(self._one(k, fold))
+            prelude = fold_in_team(k, fold, totals, self.team, put, self.across)
         else:
-            self._store_lanes(k, fold, outputs[int(result[1:])], result, where, ends)
+            put(totals)
         source = assembled(k, self.dtypes, outputs, sizes, prelude, packed=True)
-        return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * self.team,
-                      self.team if self.team > 1 else self.target.group)  # fmt: skip
+        group = self.team * self.across
+        return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * group,
+                      group if self.team > 1 else self.target.group)  # fmt: skip
 
     def _unit(self, k: CBuilder, unit: str) -> tuple[list[str], str]:
         """Where a unit's elements begin, per input and for the loop's own shape; and where its results go."""
@@ -140,18 +175,23 @@ class TreeWriter:
         return [k.let(ctype, s) for s in starts], place
 
     def _fold_slice(
-        self, k: CBuilder, fold: Fold, body: Body, part: str, starts: list[str], extra: dict[str, DType]
-    ) -> None:
-        """All steps of a slice, or of an item's share in it, folded into `total`, lane by lane."""
+        self, k: CBuilder, fold: Fold, body: Body, item: tuple[str, str, str], starts: list[str],
+        extra: dict[str, DType],
+    ) -> None:  # fmt: skip
+        """All steps of a slice, or of an item's share in it, folded into `total`, lane by lane. `item`: its slice, its
+        place in its team, and whether there is anything for it to do."""
         sizes, ctype = self.sizes, self.sizes.ctype
+        part, row, inside = item
         count = sizes(self.steps)
-        if self.team > 1:
+        if self.along and self.team > 1:
             per_slice = sizes(-(-self.steps // self.slices))
             begin = k.let(ctype, f"{part} * {per_slice}" if self.slices > 1 else "0")
             stop = k.let(ctype, f"min({begin} + {per_slice}, {count})" if self.slices > 1 else count)
-            first, stride = k.let(ctype, f"{begin} + ({ctype}){self.dialect.local_id}"), str(self.team)
+            first, stride = k.let(ctype, f"{begin} + ({ctype}){row}"), str(self.team)
         else:
-            first, stop, stride = part, count, sizes(self.slices)
+            first = k.let(ctype, f"{part} * {self.team} + {row}")
+            stop = k.let(ctype, f"{inside} ? {count} : 0") if inside else count
+            stride = sizes(self.slices * self.team)
         self._variables(k, "total", fold)
         hop = k.let(ctype, f"{_BLOCK} * {stride}")
         with k.block(f"for ({ctype} block = {first}; block < {stop}; block += {hop})"):
@@ -228,14 +268,12 @@ class TreeWriter:
         own = self._lane(fold, name)
         k.assign(own, fold.combine(k, own, element))
 
-    def _one(self, k: CBuilder, fold: Fold) -> Value:
-        """The lanes folded into one."""
-        left = [self._lane(fold, "total", str(n)) for n in range(self.count)]
-        while len(left) > 1:
-            left = [fold.combine(k, a, b) for a, b in zip(left[::2], left[1::2], strict=True)]
-        return left[0]
-
-    def _store_lanes(self, k: CBuilder, fold: Fold, dtype: DType, result: str, where: str, ends: bool) -> None:
+    def _store_lanes(
+        self, k: CBuilder, fold: Fold, totals: list[Value], dtype: DType, result: str, where: str, ends: bool
+    ) -> None:
+        for n, value in enumerate(totals):
+            if self.team > 1:
+                k.assign(self._lane(fold, "total", str(n)), value)
         k.lines.append(f"{packet_type(k, dtype, self.count)} made;")
         with each_lane(k, self.count):
             total = self._lane(fold, "total")
@@ -243,3 +281,15 @@ class TreeWriter:
         with each_lane(k, self.count * (2 if dtype.is_complex else 1)):
             place = where if not dtype.is_complex else f"2 * ({where})"
             k.lines.append(f"{result}[{place} + {LANE}] = made.lane[{LANE}];")
+
+
+def _folded(k: CBuilder, fold: Fold, values: list[Value]) -> Value:
+    """Several as one; their number is a power of two."""
+    while len(values) > 1:
+        values = [fold.combine(k, a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+def _power_of_two(most: int) -> int:
+    """The largest that is not more."""
+    return 1 << max(0, most.bit_length() - 1)
