@@ -19,6 +19,7 @@ from yosegi.codegen.dialect import Dialect, Target
 from yosegi.codegen.frames import inputs_of
 from yosegi.codegen.kernels import Kernel
 from yosegi.codegen.naive import naive_product
+from yosegi.codegen.pieces import Library
 from yosegi.codegen.tiles import tiled_product
 from yosegi.codegen.tilings import ON_GPUS, ON_UNITS
 from yosegi.codegen.unit_tiles import unit_product
@@ -100,7 +101,7 @@ class Emulated:
     def takes(self, product: Contraction) -> bool:
         return False
 
-    def multiplier(self, product: Contraction, rank: int) -> Any:
+    def multiplier(self, wanted: Library) -> Any:
         raise AssertionError("there is no library here")
 
     def refusal(self, region: Region) -> str | None:

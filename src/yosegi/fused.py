@@ -64,6 +64,10 @@ _CALLS: Final = 3
 _TIE: Final = {True: 0.02, False: 0.01}
 """The share that a way has to be faster by; by whether the target is such a one: those are hosts, which keep worse
 time."""
+_ROUNDINGS: Final = 64
+_OF_ROUNDED: Final = 8 << 13
+"""How many spacings of the largest numbers of a result an element may be off; where float32 operands are rounded to 10
+bits, a spacing is 2**13 times as wide."""
 _HOST_WORK: Final = 1 << 31
 """Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
 _LARGE: Final = 256**3
@@ -95,9 +99,9 @@ class Machine(Protocol):
     def takes(self, product: Contraction) -> bool:
         """Whether `multiplier` has a product with what is around it."""
 
-    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
         """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
-        several algorithms, that for which `rank` others are expected to be faster, or the last."""
+        several algorithms, that of the rank that is wanted, or the last."""
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
@@ -122,6 +126,11 @@ class Machine(Protocol):
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
         """What a call takes that is one of many, as in a program that repeats, of so many calls."""
+
+
+def is_rounded(region: Region) -> bool:
+    """Whether a region is a product of operands that its hardware rounds: what is generated has nothing of the kind."""
+    return region.kind is RegionKind.CONTRACTION and region.precision is Precision.TF32
 
 
 def is_sliding(region: Region) -> bool:
@@ -193,7 +202,7 @@ class Fused:
         ways: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
         for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
-            if name == NAIVE and work.size > _HOPELESS:
+            if (name == NAIVE and work.size > _HOPELESS) or is_rounded(region):
                 continue
             ways[name] = partial(_steps, work.graph, work.pieces, machine, name)
         if region.kind is RegionKind.CONTRACTION:
@@ -203,7 +212,8 @@ class Fused:
         by_library = library_pieces(work.graph, machine.takes) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
             for rank in range(_ALGORITHMS):
-                cut = [replace(p, rank=rank) if isinstance(p, Library) else p for p in by_library]
+                cut = [replace(p, rank=rank, precision=region.precision) if isinstance(p, Library) else p
+                       for p in by_library]  # fmt: skip
                 name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
                 ways[name] = partial(_steps, work.graph, cut, machine, "")
         return ways | self._attentions(region)
@@ -240,6 +250,8 @@ class Fused:
             return whole[0]
         if not products:
             return _ONE_KERNEL
+        if ways and all(way.startswith(LIBRARY) for way in ways):
+            return LIBRARY
         calls = [call for call in work.graph.calls if multiplies(call)]
         if work.size >= _LARGE:
             if LIBRARY in ways:
@@ -309,7 +321,7 @@ def _steps(
                     steps.append((machine.compile(region), reads, writes))
             continue
         if isinstance(piece, Library):
-            reads, launch = machine.multiplier(piece.product, piece.rank)
+            reads, launch = machine.multiplier(piece)
             fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
             outputs = tuple(o.entry for o in piece.product.outputs)
             specs = [graph.calls[e].spec for e in outputs]
@@ -434,7 +446,10 @@ class _Measured:
         def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
             return machine.seconds(shown.kernel, given, _CALLS * calls)
 
-        trial = Trial(lambda: data, self._reference(), turn=turn, tie=_TIE[machine.target.blocked])
+        trial = Trial(
+            lambda: data, self._reference(), _OF_ROUNDED if is_rounded(self._region) else _ROUNDINGS, turn=turn,
+            tie=_TIE[machine.target.blocked],
+        )  # fmt: skip
         chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import yosegi as ys
 from kernel_code import Emulated
 from values import Array
 from yosegi.codegen.contractions import Contraction
+from yosegi.codegen.pieces import Library
 from yosegi.device import host_device
 from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
 from yosegi.fuse import Region, fuse
 from yosegi.fused import Fused
 from yosegi.graph import capture, graph_of
+from yosegi.precision import Precision
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(12)
@@ -30,15 +33,17 @@ class WithLibrary(Emulated):
     def __init__(self, folder: Path) -> None:
         super().__init__("cuda", folder)
         self.asked: list[Matrices] = []
+        self.precisions: list[Precision] = []
 
     def takes(self, product: Contraction) -> bool:
         return matrices_of(product) is not None
 
-    def multiplier(self, product: Contraction, rank: int) -> Any:
-        wanted = matrices_of(product)
-        assert wanted is not None
-        self.asked.append(wanted)
-        return wanted.reads, _multiplied(wanted)
+    def multiplier(self, wanted: Library) -> Any:
+        matrices = matrices_of(wanted.product)
+        assert matrices is not None
+        self.asked.append(matrices)
+        self.precisions.append(wanted.precision)
+        return matrices.reads, _multiplied(matrices)
 
     def refusal(self, region: Region) -> str | None:
         return host_device().supports(region)
@@ -143,3 +148,14 @@ def test_a_factor_of_zero_is_not_the_librarys(tmp_path: Path) -> None:
     (q, _), (k, _) = normal(33, 16), normal(20, 16)
     (region,) = fuse(graph_of(capture([ys.nn.attention_scores(q, k, scale=0.0)._node])[0]))
     assert "library" not in Fused(WithLibrary(tmp_path), "a machine").ways(region)
+
+
+def test_a_product_of_rounded_operands_is_the_librarys_alone(tmp_path: Path) -> None:
+    x, w = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (40, 19)))
+    (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
+    machine = WithLibrary(tmp_path)
+    ways = Fused(machine, "a machine").ways(replace(region, precision=Precision.TF32))
+    assert list(ways) == ["library", "library, algorithm 2", "library, algorithm 3"]
+    (made,) = ways["library, algorithm 2"]()(x.numpy(), w.numpy())
+    np.testing.assert_allclose(made, x.numpy() @ w.numpy(), rtol=1e-5, atol=1e-5)
+    assert machine.precisions == [Precision.TF32]

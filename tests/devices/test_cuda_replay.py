@@ -22,6 +22,7 @@ from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data, Memory
 from yosegi.devices.cuda.replay import Replayed
 from yosegi.dtype import float32
+from yosegi.fuse import RegionKind
 from yosegi.fused import _Measured
 from yosegi.precision import Precision
 
@@ -234,7 +235,9 @@ def measured(queue: HostQueue, choices: Choices, number: int, ran: list[str]) ->
         undecided=queue.undecided,
         to_host=lambda d: seen(d.pointer),
     )  # fmt: skip
-    region: Any = SimpleNamespace(calls=(), inputs=(), nodes=(), precision=Precision.FULL, repeats=True)
+    region: Any = SimpleNamespace(
+        kind=RegionKind.CONTRACTION, calls=(), inputs=(), nodes=(), precision=Precision.FULL, repeats=True
+    )
     work: Any = SimpleNamespace(size=1 << 30 + number, graph=SimpleNamespace(inputs=(), calls=()))
     made = _Measured(machine, choices, region, work, {name: way(name) for name in ("first", "second")}, "first")
     made._reference = lambda: lambda data: [seen(data.pointer) + 1]  # type: ignore[method-assign]

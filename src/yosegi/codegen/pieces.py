@@ -14,6 +14,7 @@ from typing import Final
 from ..fuse import Region, fuse, is_constant, multiplies
 from ..graph import Graph
 from ..op import leaf_call
+from ..precision import Precision
 from .contractions import Contraction, contraction
 from .dialect import Dialect, Target
 from .frames import inputs_of
@@ -41,6 +42,7 @@ class Library:
     product: Contraction
     rank: int = 0
     """How many of the library's algorithms for it are expected to be faster."""
+    precision: Precision = Precision.FULL
 
 
 Piece = Contraction | Rows | Slide | Rest | Library

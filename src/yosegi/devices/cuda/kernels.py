@@ -49,7 +49,7 @@ def compile_region(region: Region, queue: Queue, products: Products, fused: Fuse
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.SEQUENCE:
         return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
-    is_product = region.kind is RegionKind.CONTRACTION and region.precision is Precision.FULL
+    is_product = region.kind is RegionKind.CONTRACTION and region.precision in (Precision.FULL, Precision.TF32)
     if is_composite(region) or (is_product and fused.refusal(region) is None):
         return fused.compiled(region)
     return compile_plain(region, queue, products, fused)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...codegen.contractions import Contraction
 from ...codegen.kernels import Kernel as Generated
+from ...codegen.pieces import Library
 from ...device import Kernel
 from ...dtype import DType
 from ...fuse import Region
@@ -19,7 +20,7 @@ from .errors import translated
 from .launch import Launch, Queue
 from .matrices import matrices_of
 from .memory import Data
-from .products import Products
+from .products import Products, compute_type
 from .surrounded import Surrounded
 
 
@@ -49,12 +50,14 @@ class Machine:
         """Whether cuBLAS has a product with what is around it."""
         return matrices_of(product) is not None
 
-    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
-        wanted = matrices_of(product)
-        assert wanted is not None
-        multiplied = Surrounded(self._products.blas, wanted, rank)
-        return wanted.reads, lambda given, made: multiplied(*given, *made)
+        matrices = matrices_of(wanted.product)
+        assert matrices is not None
+        multiplied = Surrounded(
+            self._products.blas, matrices, wanted.rank, compute_type(matrices.dtype, wanted.precision)
+        )
+        return matrices.reads, lambda given, made: multiplied(*given, *made)
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""

@@ -104,9 +104,7 @@ class Products:
     def _multiplied(self, made: _Product, dtype: DType, precision: Precision) -> Callable[[Data, Data, Data], None]:
         terms = SPLIT_TERMS.get(precision) if dtype is float32 else None
         if terms is None:
-            lowered = _TF32 if precision is Precision.TF32 and dtype is float32 else SINGLE
-            compute = _DOUBLE if dtype in (float64, complex128) else lowered
-            return self._launch(made, dtype, dtype, compute)
+            return self._launch(made, dtype, dtype, compute_type(dtype, precision))
         queue, memory = self._queue, self._queue.memory
         count = 1 + max(max(pair) for pair in terms)
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
@@ -128,6 +126,13 @@ class Products:
         kinds = DATA_TYPES[operand], DATA_TYPES[result]
         batches = _stacks(made, (operand.itemsize, operand.itemsize, result.itemsize))
         return Multiplied(self.blas, batches, kinds, compute, is_double=compute == _DOUBLE, adds=adds)
+
+
+def compute_type(dtype: DType, precision: Precision) -> int:
+    """What cuBLAS is to compute in: cublasComputeType_t."""
+    if dtype in (float64, complex128):
+        return _DOUBLE
+    return _TF32 if precision is Precision.TF32 and dtype is float32 else SINGLE
 
 
 def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:

@@ -13,7 +13,7 @@ from weakref import finalize
 
 from ...dtype import DType, float32
 from ...errors import CompileFailure
-from .blas import DATA_TYPES, SINGLE, Blas, loaded
+from .blas import DATA_TYPES, Blas, loaded
 from .errors import translated
 from .launch import WORKSPACE
 from .matrices import Matrices, Matrix
@@ -49,15 +49,15 @@ def _library() -> Any:
 class Surrounded:
     """Such a product, which can be launched again and again, as a generated kernel can."""
 
-    def __init__(self, blas: Blas, wanted: Matrices, rank: int) -> None:
+    def __init__(self, blas: Blas, wanted: Matrices, rank: int, compute: int) -> None:
         """By the algorithm that the library expects to be the fastest but for `rank` others, or the last that it has.
-        Raises `CompileFailure` if it has none."""
+        Raises `CompileFailure` if it has none. `compute`: what it sums in, and may round operands to."""
         self._blas, self._wanted = blas, wanted
         queue = blas.queue
         with translated(f"[{queue.name}] preparing a product"):
             queue.runtime.setDevice(queue.number)
             self._handle = c_void_p(blas.handle)  # which is one of this library too
-            self._description = self._made("MatmulDesc", SINGLE, DATA_TYPES[float32])
+            self._description = self._made("MatmulDesc", compute, DATA_TYPES[float32])
             self._set("MatmulDesc", self._description, _TRANSPOSE_FIRST, c_int32(_TURNED * wanted.right.is_turned))
             self._set("MatmulDesc", self._description, _TRANSPOSE_SECOND, c_int32(_TURNED * wanted.left.is_turned))
             epilogue = _NOTHING if wanted.bias is None else _ADDS_BIAS

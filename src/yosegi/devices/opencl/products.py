@@ -8,6 +8,7 @@ from typing import Any
 
 from ...codegen.contractions import Contraction
 from ...codegen.kernels import Kernel as Generated
+from ...codegen.pieces import Library
 from ...device import Kernel
 from ...dtype import DType
 from ...errors import Unsupported
@@ -60,7 +61,7 @@ class Machine:
         """Whether there is one with what is around it: never."""
         return False
 
-    def multiplier(self, product: Contraction, rank: int) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
         """What `takes` never promises."""
         raise Unsupported("no products of the vendor's")
 
