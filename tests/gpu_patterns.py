@@ -67,6 +67,14 @@ def written(ys: Any, torch: Any) -> Iterator[Case]:
     def loss_of_torch(w: Any, b: Any, x: Any, r: Any) -> Any:
         return torch.sum((torch.tanh(x @ w + b) @ w) * r)
 
+    def layer(w: Any, b: Any, x: Any, r: Any) -> Any:
+        return ys.sum(ys.nn.relu(ys.nn.linear(x, w, b)) * r)
+
+    def layer_of_torch(w: Any, b: Any, x: Any, r: Any) -> Any:
+        return torch.sum(torch.relu(F.linear(x, w, b)) * r)
+
+    yield ("gradients of a layer", ys.grad(layer, argnums=(0, 1)), torch.func.grad(layer_of_torch, argnums=(0, 1)),
+           ("w", "b", "x", "r"))  # fmt: skip
     yield ("a step of training", ys.grad(loss, argnums=(0, 1)), torch.func.grad(loss_of_torch, argnums=(0, 1)),
            ("w", "b", "x", "r"))  # fmt: skip
 

@@ -100,6 +100,8 @@ def also(h: ys.Tensor, *others: Any) -> list[ys.Tensor]:
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a bias and a function": (lambda: ys.nn.relu(X @ W + B), ["[matmul+add+relu]"]),
     "a transpose": (lambda: ys.nn.relu(X @ V.T + B + R), ["[permute_dims+matmul+add+add+relu]"]),
+    "the gradient by what was transposed": (lambda: ys.grad(lambda v: ys.sum(ys.nn.relu(X @ v.T) * R))(V),
+                                            ["[permute_dims+matmul+greater+where]", "[permute_dims+matmul]"]),
     "both transposed": (lambda: W.T @ X.T, ["[permute_dims+permute_dims+matmul]"]),
     "a layer and a function": (lambda: ys.nn.relu(ys.nn.linear(X, V, B)) * 2, ["[linear+relu+multiply]"]),
     "a function before": (lambda: ys.nn.relu(X) @ W, ["[relu+matmul]"]),

@@ -20,6 +20,8 @@ def simplified(*tensors):
 
 CASES = {
     "multiply by one": (lambda x: x * 1, []),
+    "multiply by ones": (lambda x: x * ys.broadcast_to(ys.ones(()), (2, 3)), []),
+    "multiply by many ones": (lambda x: ys.broadcast_to(x, (900, 2, 3)) * ys.ones((900, 2, 3)), ["broadcast_to"]),
     "one times": (lambda x: 1 * x, []),
     "divide by one": (lambda x: x / 1.0, []),
     "subtract zero": (lambda x: x - 0, []),
@@ -42,6 +44,38 @@ CASES = {
 def test_rules(build, left):
     x = ys.asarray(X)
     assert simplified(build(x)) == left
+
+
+A, B, C, D, STACK = (
+    ys.asarray(np.random.default_rng(7).normal(size=shape)) for shape in [(4, 3), (4, 5), (5, 3), (7, 4), (2, 4, 3)]
+)
+PRODUCTS = {
+    "left": (lambda: (A.T @ B).T, ["permute_dims", "matmul"]),
+    "right": (lambda: (A @ C.T).T, ["permute_dims", "matmul"]),
+    "both": (lambda: (B.T @ D.T).T, ["matmul"]),
+    "stacks": (lambda: (STACK.mT @ (STACK * 2)).mT, ["constant", "multiply", "permute_dims", "matmul"]),
+    "neither": (lambda: (A @ C.T @ C).T, ["permute_dims", "matmul", "matmul", "permute_dims"]),
+    "a stack and a matrix": (lambda: (STACK.mT @ B).mT, ["permute_dims", "matmul", "permute_dims"]),
+}
+
+
+@pytest.mark.parametrize(("build", "left"), PRODUCTS.values(), ids=PRODUCTS)
+def test_a_turned_product_is_that_of_turned_operands(build, left):
+    names = simplified(build())  # not in the assertion, which would hold the product, so that it is wanted as it is
+    assert names == left
+    made = build()
+    assert made.shape == made.numpy().shape
+
+
+def test_a_product_that_others_want_stays():
+    product = A.T @ B
+    assert simplified(product.T) == ["permute_dims", "matmul", "permute_dims"]
+
+
+def test_the_values_of_a_turned_product():
+    x, w, g = (np.random.default_rng(n).normal(size=s) for n, s in enumerate([(6, 4), (5, 4), (6, 5)]))
+    made = ys.grad(lambda w: ys.sum((ys.asarray(x) @ w.T) * ys.asarray(g)))(ys.asarray(w))
+    np.testing.assert_allclose(made.numpy(), g.T @ x, rtol=1e-12)
 
 
 def test_integer_addition_of_zero_goes():

@@ -2,11 +2,13 @@
 
 One walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions;
 a second one leaves out what no output needs. Only identities that hold for every number are used: `x + 0` is not `x`
-when x is -0.0, and stays. One rule changes bits, for the better: `x**2` becomes `x * x`, which is correctly rounded.
+when x is -0.0, and stays. Two rules may change bits: `x**2` becomes `x * x`, which is correctly rounded, and a turned
+product that of its turned operands, whose sums have the same terms in whatever order its kernel takes them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +20,8 @@ from .op import REGISTRY, constant, embedded, leaf
 from .reference import bind
 
 _FOLD_LIMIT: Final = 4096  # elements; a larger constant costs more memory than it saves time
+_SPREADING: Final = frozenset({"broadcast_to", "reshape", "permute_dims"})
+"""Ops whose elements are those of what they read."""
 
 
 class Program:
@@ -28,7 +32,11 @@ class Program:
         self.args: list[tuple[int, ...]] = []
         self.known: dict[tuple[Call, tuple[int, ...]], int] = {}
         self.values: dict[int, Any] = {}
+        self.numbers: dict[int, Any] = {}
+        """The number that all elements of an entry are known to be."""
         self.origins: list[str] = []
+        self.users: Counter[int] = Counter()
+        """How often entries are read, outputs counted in."""
 
     def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
         """The entry of this call: an equal earlier one, a simpler one, or a new one."""
@@ -53,18 +61,17 @@ class Program:
     def _folded(self, at: int, call: Call, args: tuple[int, ...]) -> tuple[Call, tuple[int, ...]]:
         if call.op is constant:
             self.values[at] = constant.body(**call.attrs)
-        elif len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
+            self.numbers[at] = call.attrs["value"]
+            return call, args
+        if call.op.name in _SPREADING and args[0] in self.numbers:
+            self.numbers[at] = self.numbers[args[0]]
+        if len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
                 array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
             array.flags.writeable = False
             self.values[at] = array
             return Call(embedded, {"array": array}, (), call.outputs), ()
         return call, args
-
-    def number(self, at: int) -> Any:
-        """The number an entry is known to be, or `None`."""
-        call = self.calls[at]
-        return call.attrs["value"] if call.op is constant else None
 
     def again(self, name: str, at: int, **attrs: Any) -> int:
         """Another op on an entry."""
@@ -83,7 +90,7 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
             other = args[1 - side]
             # A complex product by 1 is more than a copy: it makes NaN of infinities.
             applies = call.spec.dtype.is_integer if integers_only else not call.spec.dtype.is_complex
-            if applies and p.number(args[side]) == number and p.calls[other].spec is call.spec:
+            if applies and p.numbers.get(args[side]) == number and p.calls[other].spec is call.spec:
                 return other
         return None
 
@@ -93,7 +100,7 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
 def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     if p.calls[args[0]].spec is not call.spec or not call.spec.dtype.is_inexact:
         return None
-    exponent = None if call.spec.dtype.is_complex else p.number(args[1])
+    exponent = None if call.spec.dtype.is_complex else p.numbers.get(args[1])
     return args[0] if exponent == 1 else p.again("square", args[0]) if exponent == 2 else None
 
 
@@ -119,7 +126,22 @@ def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     if inner.op is call.op:
         first = inner.attrs["axes"]
         return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
-    return None
+    return _turned_product(p, args[0], axes) if inner.op.name == "matmul" else None
+
+
+def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
+    """(a b)ᵀ is bᵀ aᵀ. Where one of them is turned already, as for the gradient of `x @ w.T` by w, that is one less to
+    be turned, and none that was not turned for others is computed again."""
+    ndim = len(axes)
+    turn = (*range(ndim - 2), ndim - 1, ndim - 2)
+    operands = p.args[at]
+    if axes != turn or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
+        return None
+    if not any(p.calls[x].op.name == "permute_dims" and p.calls[x].attrs["axes"] == turn for x in operands):
+        return None
+    right, left = (p.again("permute_dims", x, axes=turn) for x in operands)
+    made = p.calls[at].op.call((p.calls[left].spec, p.calls[right].spec), {})
+    return p.put(made, (left, right), p.origins[at])
 
 
 def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
@@ -147,9 +169,11 @@ def simplify(graph: Graph) -> Graph:
     """The same program with less in it. Its inputs stay the same, used or not."""
     program = Program()
     at: list[int] = []
+    users = Counter([*[a for args in graph.args for a in args], *graph.outputs])
     origins = graph.origins or ("",) * len(graph.calls)
-    for call, args, origin in zip(graph.calls, graph.args, origins, strict=True):
+    for entry, (call, args, origin) in enumerate(zip(graph.calls, graph.args, origins, strict=True)):
         at.append(program.put(call, tuple([at[a] for a in args]), origin))
+        program.users[at[entry]] += users[entry]
     return _without_dead(program, tuple(at[o] for o in graph.outputs))
 
 

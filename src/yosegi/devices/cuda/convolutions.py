@@ -154,7 +154,10 @@ class Convolutions:
             if isinstance(made, Plan):
                 return made
             refused = made
-        raise refused
+        try:
+            raise refused
+        finally:
+            del refused  # which knows this call, by its traceback
 
     def _attempt(self, engine: Engine) -> Plan | Exception:
         """An engine may find out only now that it cannot. In a function of its own, so that what was made until then
