@@ -17,6 +17,8 @@ SIZES = (128, 512, 2048)
 _OURS, _CAPTURED = "yosegi", "torch captured"
 _ERROR = 6e-3
 """Of a result in float16, as a share of its norm."""
+_ERRORS = {"gradients of a layer": 2e-2}
+"""Where rounding turns a sign before a relu, its gradient is off by an element."""
 
 Program = Callable[..., Any]
 Clocks = tuple[Callable[..., float], Callable[..., float], Callable[..., dict[str, float]]]
@@ -127,7 +129,7 @@ def _ours(
             assert np.all(np.isfinite(got)), name
             if "dropout" not in name:  # whose random numbers are each library's own
                 error = float(np.linalg.norm(got - right) / np.linalg.norm(right))
-                assert error <= _ERROR, f"{name} is off by {error:.1e}"
+                assert error <= _ERRORS.get(name, _ERROR), f"{name} is off by {error:.1e}"
         (plan,) = function.plans
         told(case=name, n=n, by=_OURS, device_us=ours.device_us(lambda: function(*given)),
              host_us=ours.host_us(lambda: function(*given)), steps=len(plan.steps))  # fmt: skip
