@@ -126,3 +126,10 @@ def padded(array: Array) -> Array:
     made = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
+
+
+def is_intact(array: Array) -> bool:
+    """Whether nobody has written around an array that `padded` made."""
+    raw: Any = array.base
+    start = array.ctypes.data - raw.ctypes.data
+    return bool((raw[:start] == 0xFF).all() and (raw[start + array.nbytes :] == 0xFF).all())

@@ -123,19 +123,29 @@ def test_other_kernels_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
 
 @needs_llvm
 def test_kernels_that_cannot_be_had_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
-    path, decided = tmp_path / "plan.json", dict[str, str]()
+    path, decided, adopted = tmp_path / "plan.json", dict[str, str](), dict[str, Any]()
     f = ys.jit(program)
     with ys.options(device="cpu"):
         f(*map(ys.asarray, (X, W, B)))
         f.plans[0].save(path)
-    monkeypatch.setattr("yosegi.choice._adopted", {})
+    monkeypatch.setattr("yosegi.choice._adopted", adopted)
     monkeypatch.setattr("yosegi.choice._decided", decided)
     ys.load_plan(path)(X, W, B)
     assert decided
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"kernels": dict.fromkeys(decided, "one of another machine")}))
+    with pytest.raises(PlanRefused, match=r"'one of another machine', where .*; load it before"):
+        ys.load_plan(path)
     decided.clear()
+    with pytest.raises(PlanRefused, match=r"'one of another machine', where .*; load it before"):
+        ys.load_plan(path)  # the plan before it wanted another
+    adopted.clear()
+    loaded = ys.load_plan(path)  # the kernel is made when it runs
     with pytest.raises(PlanRefused, match=r"'one of another machine', where .*; the plan's own cannot be had"):
+        loaded(X, W, B)
+    adopted.clear()
+    decided.clear()
+    with ys.deterministic(), pytest.raises(PlanRefused, match="the plan's own cannot be had"):
         ys.load_plan(path)(X, W, B)
 
 

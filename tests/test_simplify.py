@@ -46,29 +46,36 @@ def test_rules(build, left):
     assert simplified(build(x)) == left
 
 
-A, B, C, D, STACK = (
-    ys.asarray(np.random.default_rng(7).normal(size=shape)) for shape in [(4, 3), (4, 5), (5, 3), (7, 4), (2, 4, 3)]
-)
 PRODUCTS = {
-    "left": (lambda: (A.T @ B).T, ["permute_dims", "matmul"]),
-    "right": (lambda: (A @ C.T).T, ["permute_dims", "matmul"]),
-    "both": (lambda: (B.T @ D.T).T, ["matmul"]),
-    "stacks": (lambda: (STACK.mT @ (STACK * 2)).mT, ["constant", "multiply", "permute_dims", "matmul"]),
-    "neither": (lambda: (A @ C.T @ C).T, ["permute_dims", "matmul", "matmul", "permute_dims"]),
-    "a stack and a matrix": (lambda: (STACK.mT @ B).mT, ["permute_dims", "matmul", "permute_dims"]),
+    "left": (lambda xp, a, b, c, d, s: (a.T @ b).T, 1, 1),
+    "right": (lambda xp, a, b, c, d, s: (a @ c.T).T, 1, 1),
+    "both": (lambda xp, a, b, c, d, s: (b.T @ d.T).T, 1, 0),
+    "stacks": (lambda xp, a, b, c, d, s: (s.mT @ (s * 2)).mT, 1, 1),
+    "a stack that is repeated": (lambda xp, a, b, c, d, s: (s.mT @ (s[:1] * 2)).mT, 1, 1),
+    "through what goes": (lambda xp, a, b, c, d, s: xp.negative(-(a.T @ b)).T, 1, 1),
+    "twice": (lambda xp, a, b, c, d, s: xp.concat([(a.T @ b).T, xp.permute_dims(a.T @ b, (1, 0)) * 2]), 1, 1),
+    "as it is, too": (lambda xp, a, b, c, d, s: xp.sum((a.T @ b).T) + xp.sum((a.T @ b) * 2), 1, 2),
+    "neither": (lambda xp, a, b, c, d, s: (a @ c.T @ c).T, 2, 2),
+    "a stack and a matrix": (lambda xp, a, b, c, d, s: (s.mT @ b).mT, 1, 2),
+    "the other is large": (lambda xp, a, b, c, d, s: (c[:, :1].T @ (c @ a.T @ d.T)).T, 3, 4),
+    "nothing": (lambda xp, a, b, c, d, s: (a[:0].T @ b[:0]).T, 1, 1),
 }
 
 
-@pytest.mark.parametrize(("build", "left"), PRODUCTS.values(), ids=PRODUCTS)
-def test_a_turned_product_is_that_of_turned_operands(build, left):
-    names = simplified(build())  # not in the assertion, which would hold the product, so that it is wanted as it is
-    assert names == left
-    made = build()
-    assert made.shape == made.numpy().shape
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.int32])
+@pytest.mark.parametrize(("build", "products", "turns"), PRODUCTS.values(), ids=PRODUCTS)
+def test_a_turned_product_is_that_of_turned_operands(build, products, turns, dtype):
+    rng = np.random.default_rng(7)
+    arrays = [(rng.normal(size=s) * 5).astype(dtype) for s in [(4, 3), (4, 5), (5, 3), (7, 4), (2, 4, 3)]]
+    names = simplified(build(ys, *map(ys.asarray, arrays)))  # not in the assertion, which would hold the product
+    assert (names.count("matmul"), names.count("permute_dims")) == (products, turns)
+    made = build(ys, *map(ys.asarray, arrays)).numpy()
+    np.testing.assert_allclose(made, build(np, *arrays), rtol=1e-5, atol=1e-4)
 
 
 def test_a_product_that_others_want_stays():
-    product = A.T @ B
+    a, b = (ys.asarray(np.ones(s)) for s in ((4, 3), (4, 5)))
+    product = a.T @ b
     assert simplified(product.T) == ["permute_dims", "matmul", "permute_dims"]
 
 

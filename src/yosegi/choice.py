@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from math import log2
-from threading import RLock
+from threading import RLock, local
 from typing import Any, Final
 
 from .contest import Kernel, Refusal, Trial, Verdict, held, made
@@ -80,7 +80,7 @@ class Choices:
         if current().deterministic:
             chosen = _first(candidates, trial)
             if chosen.verdict.winner is not None:
-                _fixed[name] = chosen.verdict.winner
+                _decide(name, chosen.verdict.winner, is_fixed=True)
             return chosen
         with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
             known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
@@ -89,17 +89,17 @@ class Choices:
                 kernel = made(known.winner, candidates, refused)
                 if kernel is not None:
                     self._known[kind] = known
-                    _decided[name] = known.winner
+                    _decide(name, known.winner)
                     return self._chosen(kernel, known, kind, candidates, trial)
             verdict, kernel = held({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
             if verdict.winner is not None:
                 self._known[kind] = verdict
                 self._write(kind, verdict)
-                _decided[name] = verdict.winner
+                _decide(name, verdict.winner)
             return self._chosen(kernel, verdict, kind, candidates, trial)
 
     def known(self, kind: str) -> Verdict | None:
-        """What was found for work of a kind, here or by an earlier process."""
+        """What was found for work of a kind, here or by an earlier process. Who goes by it says so: `take`."""
         if current().deterministic:
             return None
         with self._lock:
@@ -107,8 +107,11 @@ class Choices:
             found = self._known.get(kind) or _adopted.get(name) or self._read(kind)
             if found is not None and found.winner is not None:
                 self._known[kind] = found
-                _decided[name] = found.winner
             return found
+
+    def take(self, kind: str, winner: str) -> None:
+        """Note who does the work of a kind in this process: who was known, or another, if that could not be had."""
+        _decide(self._stored.name(kind), winner)
 
     def _chosen(
         self, kernel: Kernel | None, verdict: Verdict, kind: str, candidates: Candidates, trial: Trial
@@ -165,28 +168,55 @@ _fixed: Final[dict[str, str]] = {}
 _adopted: Final[dict[str, Verdict]] = {}
 
 
+class _Thread(local):
+    """What belongs to one thread."""
+
+    noted: dict[str, str] | None = None
+
+
+_thread: Final = _Thread()
+
+
+def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
+    (_fixed if is_fixed else _decided)[name] = winner
+    if _thread.noted is not None:
+        _thread.noted[name] = winner
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Who is chosen in this thread meanwhile, by the name of what for."""
+    before, _thread.noted = _thread.noted, {}
+    try:
+        yield _thread.noted
+    finally:
+        _thread.noted = before
+
+
 def decisions(*, is_fixed: bool = False) -> dict[str, str]:
     """Who was chosen in this process, by the name of what for: by measurement, or in deterministic runs."""
     return dict(_fixed if is_fixed else _decided)
 
 
 def adopt(made: Mapping[str, str]) -> None:
-    """Choose as was chosen elsewhere. Raises `PlanRefused` where this process has chosen otherwise already."""
-    _agree(made, "load it before such work is done")
+    """Choose as was chosen elsewhere. Raises `PlanRefused` where this process has chosen otherwise already, or has
+    adopted another choice."""
+    taken = {name: str(verdict.winner) for name, verdict in _adopted.items()} | _decided
+    _agree(made, taken, "load it before such work is done")
     _adopted.update({name: Verdict(winner, {}) for name, winner in made.items()})
 
 
-def confirm(adopted: Mapping[str, str]) -> None:
+def confirm(adopted: Mapping[str, str], chosen: Mapping[str, str]) -> None:
     """Raise `PlanRefused` where what was adopted could not be had, so that another was chosen."""
-    _agree(adopted, "the plan's own cannot be had here")
+    _agree(adopted, chosen, "the plan's own cannot be had here")
 
 
-def _agree(made: Mapping[str, str], remark: str) -> None:
+def _agree(made: Mapping[str, str], chosen: Mapping[str, str], remark: str) -> None:
     for name, winner in made.items():
-        if _decided.get(name, winner) != winner:
+        if chosen.get(name, winner) != winner:
             raise PlanRefused(
                 f"[load_plan] the plan was made with the kernel {winner!r}, where this process has chosen "
-                f"{_decided[name]!r}; {remark}"
+                f"{chosen[name]!r}; {remark}"
             )
 
 

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, Final, final
 
 from .background import background
-from .choice import confirm
+from .choice import confirm, noting
 from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, devices, host_device, owner_of
 from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
@@ -323,10 +323,11 @@ class LoadedPlan:
             raise ArgumentError(f"[plan] expected inputs {list(specs)}, got {[t._node.spec for t in given]}")
         leaves = [t._node for t in given]
         calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
-        made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
-        for node in made:
-            fetch(node)
-        confirm(self._kernels)  # some are made when they first run
+        with noting() as chosen:  # some kernels are made when they first run
+            made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
+            for node in made:
+                fetch(node)
+        confirm(self._kernels, chosen)
         return tuple([Tensor(node) for node in made])
 
     def explain(self) -> Explanation:

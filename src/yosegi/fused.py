@@ -28,7 +28,7 @@ from .codegen.sliding import slide_of, slides
 from .codegen.unit_attention import unit_attention, unit_refusal, unit_shapes
 from .contest import Trial
 from .device import Kernel
-from .dtype import DType
+from .dtype import DType, float32
 from .errors import CompileFailure, NoSuchWay, Unsupported
 from .expand import in_parts
 from .fuse import Region, RegionKind, fuse, is_composite, is_constant, multiplies
@@ -130,7 +130,8 @@ class Machine(Protocol):
 
 def is_rounded(region: Region) -> bool:
     """Whether a region is a product of operands that its hardware rounds: what is generated has nothing of the kind."""
-    return region.kind is RegionKind.CONTRACTION and region.precision is Precision.TF32
+    is_asked = region.precision is Precision.TF32 and region.kind is RegionKind.CONTRACTION
+    return is_asked and region.calls[-1].spec.dtype is float32
 
 
 def is_sliding(region: Region) -> bool:
@@ -404,7 +405,9 @@ class _Measured:
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
         self._lock = Lock()
         winner = None if known is None else known.winner
-        self._kernel = self._first(winner if winner is not None and winner in ways else expected)
+        way, self._kernel = self._first(winner if winner is not None and winner in ways else expected)
+        if known is not None:
+            choices.take(self._kind, way)
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
@@ -418,14 +421,14 @@ class _Measured:
                     self._wait = max(0, self._wait - 1)  # until then others wait
         return self._kernel(*data)
 
-    def _first(self, name: str) -> Kernel:
-        """The kernel of a way, or of the next that compiles. What won for other work of the kind need not be there."""
+    def _first(self, name: str) -> tuple[str, Kernel]:
+        """A way and its kernel, or the next that compiles. What won for other work of the kind need not be there."""
         failed: CompileFailure | None = None
         for way in dict.fromkeys((name, self._expected, *self._ways)):
             try:
-                return self._ways[way]()
+                return way, self._ways[way]()
             except CompileFailure as failure:
-                failed = failure
+                failed = failed or failure
                 if not isinstance(failure, NoSuchWay):
                     trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
         assert failed is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .background import Job
 from .candidates import Candidate, Refusals, candidates_for
-from .choice import adopt, decisions
+from .choice import adopt, confirm, decisions, noting
 from .contract import Guarded
 from .costs import Cost, costs
 from .device import Device, Kernel, devices, host_device
@@ -266,8 +266,10 @@ class Plan:
         file.check(present)
         adopt(file.kernels)
         plan = cls(file.graph, [_loaded(file.graph, step, present) for step in file.steps])
-        for step in plan.steps:
-            step.kernel_on(step.candidate)
+        with noting() as chosen:
+            for step in plan.steps:
+                step.kernel_on(step.candidate)
+        confirm(file.kernels, chosen)
         return plan, file.kernels
 
     def __repr__(self) -> str:

@@ -1,9 +1,10 @@
 """Graph → a smaller graph with the same values.
 
-One walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions;
-a second one leaves out what no output needs. Only identities that hold for every number are used: `x + 0` is not `x`
-when x is -0.0, and stays. Two rules may change bits: `x**2` becomes `x * x`, which is correctly rounded, and a turned
-product that of its turned operands, whose sums have the same terms in whatever order its kernel takes them.
+A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
+what no output needs is left out. Turned products, for which it matters who else reads them, have a walk of their own.
+Only identities that hold for every number are used: `x + 0` is not `x` when x is -0.0, and stays. Two rules may change
+bits: `x**2` becomes `x * x`, which is correctly rounded, and a turned product that of its turned operands, whose sums
+have the same terms in whatever order its kernel takes them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Program:
         """The number that all elements of an entry are known to be."""
         self.origins: list[str] = []
         self.users: Counter[int] = Counter()
-        """How often entries are read, outputs counted in."""
+        """How often entries are read, outputs counted in; in a first walk, that is not known."""
 
     def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
         """The entry of this call: an equal earlier one, a simpler one, or a new one."""
@@ -130,14 +131,16 @@ def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
 
 
 def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
-    """(a b)ᵀ is bᵀ aᵀ. Where one of them is turned already, as for the gradient of `x @ w.T` by w, that is one less to
-    be turned, and none that was not turned for others is computed again."""
+    """(a b)ᵀ is bᵀ aᵀ. Where an operand is turned already, as for the gradient of `x @ w.T` by w, less has to be turned
+    so; unless others want the product as it is, or the other operand is larger than all that was turned before."""
     ndim = len(axes)
     turn = (*range(ndim - 2), ndim - 1, ndim - 2)
     operands = p.args[at]
     if axes != turn or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
         return None
-    if not any(p.calls[x].op.name == "permute_dims" and p.calls[x].attrs["axes"] == turn for x in operands):
+    turned = [x for x in operands if p.calls[x].op.name == "permute_dims" and p.calls[x].attrs["axes"] == turn]
+    before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in turned)
+    if not turned or sum(p.calls[x].spec.size for x in operands if x not in turned) > before:
         return None
     right, left = (p.again("permute_dims", x, axes=turn) for x in operands)
     made = p.calls[at].op.call((p.calls[left].spec, p.calls[right].spec), {})
@@ -167,9 +170,17 @@ RULES: Final[dict[str, Rule]] = {
 
 def simplify(graph: Graph) -> Graph:
     """The same program with less in it. Its inputs stay the same, used or not."""
+    made = _walked(graph, Counter())
+    if not any(call.op.name == "permute_dims" and made.calls[args[0]].op.name == "matmul"
+               for call, args in zip(made.calls, made.args, strict=True)):  # fmt: skip
+        return made
+    return _walked(made, Counter([*[a for args in made.args for a in args], *made.outputs]))
+
+
+def _walked(graph: Graph, users: Counter[int]) -> Graph:
+    """`users`: how often entries are read, outputs counted in, where that is known."""
     program = Program()
     at: list[int] = []
-    users = Counter([*[a for args in graph.args for a in args], *graph.outputs])
     origins = graph.origins or ("",) * len(graph.calls)
     for entry, (call, args, origin) in enumerate(zip(graph.calls, graph.args, origins, strict=True)):
         at.append(program.put(call, tuple([at[a] for a in args]), origin))

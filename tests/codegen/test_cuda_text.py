@@ -71,10 +71,12 @@ def computed(region: Region, given: dict[int, Array], folder: Path, target: Targ
     place = region.outputs.index(region.nodes[-1])
     if stages.slices == 1:
         cuda_code.run(stages.first, arrays, made, folder)
+        assert all(map(emulation.is_intact, made))
         return made
     partials = emulation.padded(np.full((stages.slices, stages.results), 77, stages.fold.accumulated.numpy))
     cuda_code.run(stages.first, arrays, [*made[:place], partials, *made[place + 1 :]], folder)
     cuda_code.run(second_stage(stages, cuda_code.HOSTED, target), [partials], [made[place]], folder)
+    assert all(map(emulation.is_intact, [*made, partials]))
     return made
 
 
@@ -120,14 +122,16 @@ def test_what_is_stored_is_rounded_once(dtype: Any, bits: str) -> None:
 REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [
     ((7,), 0), ((12, 16), 0), ((12, 16), 1), ((4, 3, 50), (0, 2)), ((4, 3, 52), 1), ((3000,), None), ((3, 1001), 1),
     ((1001, 3), 0), ((6, 100, 20), 1), ((4000, 40), 0), ((700, 44), 0), ((300, 5, 33), (0, 1)), ((3, 2000, 7), 1),
+    ((1, 17), 0), ((1, 5), 0),
 ]  # fmt: skip
-IN_ROWS = Target(width=4, group=64, cooperating=64, units=8, blocked=False)
+IN_ROWS = Target(width=4, group=128, cooperating=64, units=8, blocked=False)
 """Groups that are rows of teams, where the innermost dimension is kept."""
 
 
 @builds
 @pytest.mark.parametrize("target", [cuda_code.TARGET, IN_ROWS], ids=["small", "rows"])
-@pytest.mark.parametrize("dtype", [ys.float32, ys.float16, ys.float64, ys.complex64, ys.int8], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [ys.float32, ys.float16, ys.bfloat16, ys.float64, ys.complex64, ys.int8],
+                         ids=lambda d: d.name)  # fmt: skip
 @pytest.mark.parametrize(("shape", "axis"), REDUCTIONS)
 def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, target: Target, folder: Path) -> None:
     a = numbers(dtype, *shape)
@@ -144,6 +148,13 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, target: Targe
         same(total, np.sum(wide, axis=axis).astype(dtype.numpy), ulps=16)
         if shown:
             same(got[1 - region.outputs.index(region.nodes[-1])], a * a)
+
+
+def test_a_group_shares_what_every_gpu_has() -> None:
+    (region,) = regions(ys.sum(ys.astype(ys.asarray(np.zeros((4000, 512), np.int8)), ys.complex128), axis=0))
+    for source in kernels_of(region):
+        shared = [(kind, int(size)) for kind, size in re.findall(r"__shared__ (\w+) \w+\[(\d+)\]", source)]
+        assert 0 < sum(8 * size for _, size in shared) <= 32 << 10
 
 
 @translates

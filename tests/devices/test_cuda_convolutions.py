@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -208,6 +209,24 @@ def test_an_engine_that_is_refused_in_the_end_makes_room_for_the_next(used: Any,
     run = made.compiled(region)
     assert taken(library) == [2]
     del run
+
+
+def test_nothing_waits_for_the_garbage_collector_when_all_engines_are_refused(used: Any, queue: Queue) -> None:
+    used([Offered(1, status=fake.NOT_SUPPORTED), Offered(2, status=fake.NOT_SUPPORTED)])
+    made, region = convolutions(queue), region_of()
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(CompileFailure) as raised:
+            made.compiled(region)
+        first: BaseException = raised.value
+        while first.__cause__ is not None:
+            first = first.__cause__
+        waiting = weakref.ref(first)
+        del first, raised
+        assert waiting() is None
+    finally:
+        gc.enable()
 
 
 def test_an_engine_that_cannot_be_made_is_not_tried(used: Any, queue: Queue) -> None:

@@ -14,10 +14,13 @@ import emulation
 import yosegi as ys
 from kernel_code import Emulated
 from values import Array
+from yosegi.choice import Choices, noting
 from yosegi.codegen.contractions import Contraction
 from yosegi.codegen.pieces import Library
+from yosegi.contest import Verdict
 from yosegi.device import host_device
 from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
+from yosegi.errors import CompileFailure
 from yosegi.fuse import Region, fuse
 from yosegi.fused import Fused
 from yosegi.graph import capture, graph_of
@@ -34,6 +37,7 @@ class WithLibrary(Emulated):
         super().__init__("cuda", folder)
         self.asked: list[Matrices] = []
         self.precisions: list[Precision] = []
+        self.failing: set[int] = set()
 
     def takes(self, product: Contraction) -> bool:
         return matrices_of(product) is not None
@@ -43,6 +47,8 @@ class WithLibrary(Emulated):
         assert matrices is not None
         self.asked.append(matrices)
         self.precisions.append(wanted.precision)
+        if wanted.rank in self.failing:
+            raise CompileFailure("no such algorithm any more")
         return matrices.reads, _multiplied(matrices)
 
     def refusal(self, region: Region) -> str | None:
@@ -159,3 +165,22 @@ def test_a_product_of_rounded_operands_is_the_librarys_alone(tmp_path: Path) -> 
     (made,) = ways["library, algorithm 2"]()(x.numpy(), w.numpy())
     np.testing.assert_allclose(made, x.numpy() @ w.numpy(), rtol=1e-5, atol=1e-5)
     assert machine.precisions == [Precision.TF32]
+
+
+def test_who_was_known_but_cannot_be_had_is_not_who_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (40, 19)))
+    (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
+    monkeypatch.setattr(Choices, "known", lambda self, kind: Verdict("library, algorithm 3", {}))
+    for failing, chosen in ((set[int](), "library, algorithm 3"), ({2}, "library")):
+        machine = WithLibrary(tmp_path)
+        machine.failing = failing
+        with noting() as names:
+            Fused(machine, "a machine").compiled(replace(region, precision=Precision.TF32))
+        assert list(names.values()) == [chosen]
+
+
+def test_only_float32_has_operands_that_are_rounded(tmp_path: Path) -> None:
+    x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((33, 40), (40, 19)))
+    (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
+    ways = Fused(WithLibrary(tmp_path), "a machine").ways(replace(region, precision=Precision.TF32))
+    assert "16" in ways

@@ -92,12 +92,13 @@ class CBuilder(Primitives):
         return 32 if dtype.is_half else real_of(dtype).bits
 
     def rounded(self, x: Value) -> Value:
-        word = None if x.exact or self.width > 1 else self.dialect.rounded.get(x.dtype)
-        if word is None:
+        d = self.dialect
+        if x.exact or self.width > 1 or x.dtype not in d.half_bits:
             return super().rounded(x)
-        made = self.number(x.dtype, word.format(x=x.text))
-        # What is rounded only to be stored need not become a float again: the compiler drops that.
-        self._bits[made.text] = self.dialect.half_bits[x.dtype].format(x=x.text)
+        bits = d.half_bits[x.dtype].format(x=x.text)
+        short = d.rounded.get(x.dtype)
+        made = self.from_half_bits(x.dtype, bits) if short is None else self.number(x.dtype, short.format(x=x.text))
+        self._bits[made.text] = bits  # what is only stored need not become a float again: the compiler drops that
         return made
 
     def half_bits(self, x: Value) -> str:

@@ -89,10 +89,10 @@ class Dialect:
     half_bits: Mapping[DType, str]
     """The 16-bit floats that the language has words for, float16 always: a float, rounded, as an unsigned integer of
     16 bits: {x}."""
-    rounded: Mapping[DType, str]
-    """The same numbers as floats again, of a single float: {x}."""
     from_half_bits: str
     """The other way round, for float16: {x}."""
+    rounded: Mapping[DType, str] = field(default_factory=dict)
+    """Those of them for which there is a shorter word for both, there and back: {x}."""
     unrolled: str
     """What stands before a loop that is to be written out: {n} turns at a time."""
     unrolled_whole: str

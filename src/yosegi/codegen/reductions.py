@@ -59,7 +59,7 @@ def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) 
         writer = _Writer(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, dtypes_of(region))
     else:
         shown = [dtype for n, dtype in enumerate(outputs) if n != place]
-        writer = TreeWriter(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, shown)
+        writer = TreeWriter(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, shown, fold.accumulated)
     if writer.slices > 1:
         outputs[place] = fold.accumulated
     kernel = writer.write(fold, body, outputs, f"b{place}", ends=writer.slices == 1)
@@ -70,8 +70,8 @@ def second_stage(of: Reduction, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that folds partial results, a row per slice, into the results."""
     dtype = of.fold.accumulated
     shape = (of.slices, of.results)
-    made = _Writer if target.blocked else TreeWriter
-    writer = made(dialect, target, shape, (0,), (shape,), (dtype,), (dtype,), whole=True)
+    own = (dialect, target, shape, (0,), (shape,), (dtype,), (dtype,))
+    writer = _Writer(*own, whole=True) if target.blocked else TreeWriter(*own, dtype, whole=True)
     return writer.write(of.fold, lambda k, read: (read(0), []), [of.fold.result], "b0", ends=True)
 
 

@@ -41,14 +41,14 @@ _UNROLLED: Final = 4
 """Steps whose reads are under way at a time."""
 _LEAST: Final = 4
 """Steps of each item of a team, or more, that make another slice worth it."""
-_LEAST_ALONE: Final = 32
-"""The same for an item that folds alone."""
 _LEAST_IN_ROWS: Final = 8
 """The same for one of a row of teams."""
 _WARP: Final = 32
 """A small team: the items of a group this size run in step on most GPUs; and how many side by side read best."""
 _NARROW: Final = 8
-"""So many packets side by side still are a line of the cache, and as many single numbers what memory gives at least."""
+"""So many packets side by side still are a line of the cache."""
+_SHARED: Final = 32 << 10
+"""Bytes that a group may share on every GPU."""
 
 Body = Callable[[CBuilder, Callable[[int], Value]], tuple[Value, list[tuple[Value, str]]]]
 """From a builder and a reader of inputs: the value to fold, and values to store, with the pointers to store them by."""
@@ -66,14 +66,18 @@ class TreeWriter:
         inputs: Sequence[Shape],
         dtypes: Sequence[DType],
         stored: Sequence[DType],
+        accumulated: DType,
         *,
         whole: bool = False,
     ) -> None:
+        """`accumulated`: what a group shares to fold it."""
         self.dialect, self.target, self.dtypes = dialect, target, tuple(dtypes)
         dims = dimensions(shape, inputs, frozenset(axes)) or [Dimension(1, (0,) * len(inputs), 1)]
         self.inner = dims[-1]
         self.along = self.inner.reduced
         self.count = lanes(dims, (*dtypes, *stored))
+        while not self.along and self.count * target.cooperating * accumulated.itemsize > _SHARED:
+            self.count //= 2
         if whole and not self.along:
             self.count = 1  # few results, each folded by a team
         self.chunks = -(-self.inner.size // self.count)
@@ -95,10 +99,8 @@ class TreeWriter:
         """How many items share a slice, and how many slices there are, where the innermost dimension is reduced."""
         most = self.target.cooperating
         team = most if self.steps >= most else min(_WARP, most) if self.steps > _UNROLLED else 1
-        # A team's tree is cheap; partial results of items alone are many, and a quarter of all items keeps memory busy.
-        wanted = 2 * self.target.units if team > 1 else self.target.units * self.target.group // 4
-        least = _LEAST * team if team > 1 else _LEAST_ALONE
-        return team, 1 if whole else max(1, min(-(-wanted // max(self.units, 1)), self.steps // least))
+        wanted = -(-2 * self.target.units // max(self.units, 1))
+        return team, 1 if whole else max(1, min(wanted, self.steps // (_LEAST * team)))
 
     def _in_rows(self, whole: bool) -> tuple[int, int]:
         """The same where it is kept: half of all items keep memory busy, and what a group folds itself is no partial
@@ -143,7 +145,7 @@ class TreeWriter:
                 put_element(k, fold.end(k, totals[0]) if ends else totals[0], result, where)
                 return
             with k.block(f"if ({inside})") if inside else nullcontext():
-                self._store_lanes(k, fold, totals, outputs[int(result[1:])], result, where, ends)
+                self._store_lanes(k, fold, totals, outputs[int(result[1:])], result, (where, place), ends)
 
         totals = [self._lane(fold, "total", str(n)) for n in range(self.count)]
         if self.along:
@@ -269,8 +271,10 @@ class TreeWriter:
         k.assign(own, fold.combine(k, own, element))
 
     def _store_lanes(
-        self, k: CBuilder, fold: Fold, totals: list[Value], dtype: DType, result: str, where: str, ends: bool
-    ) -> None:
+        self, k: CBuilder, fold: Fold, totals: list[Value], dtype: DType, result: str, places: tuple[str, str],
+        ends: bool,
+    ) -> None:  # fmt: skip
+        """Lane by lane. `places`: in memory, and among the results, beyond which the last packet may go."""
         for n, value in enumerate(totals):
             if self.team > 1:
                 k.assign(self._lane(fold, "total", str(n)), value)
@@ -278,9 +282,11 @@ class TreeWriter:
         with each_lane(k, self.count):
             total = self._lane(fold, "total")
             set_lane(k, "made", fold.end(k, total) if ends else total)
-        with each_lane(k, self.count * (2 if dtype.is_complex else 1)):
-            place = where if not dtype.is_complex else f"2 * ({where})"
-            k.lines.append(f"{result}[{place} + {LANE}] = made.lane[{LANE}];")
+        where, place = places
+        parts = 2 if dtype.is_complex else 1
+        end = f"if ({place} + {LANE} / {parts} < {self.sizes(self.results)}) " if self.inner.size % self.count else ""
+        with each_lane(k, self.count * parts):
+            k.lines.append(f"{end}{result}[{parts} * ({where}) + {LANE}] = made.lane[{LANE}];")
 
 
 def _folded(k: CBuilder, fold: Fold, values: list[Value]) -> Value:

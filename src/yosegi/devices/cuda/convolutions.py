@@ -154,10 +154,11 @@ class Convolutions:
             if isinstance(made, Plan):
                 return made
             refused = made
+            del made
         try:
             raise refused
         finally:
-            del refused  # which knows this call, by its traceback
+            del refused  # which knows this call, by its traceback: nothing here may know it
 
     def _attempt(self, engine: Engine) -> Plan | Exception:
         """An engine may find out only now that it cannot. In a function of its own, so that what was made until then

@@ -103,7 +103,7 @@ CUDA: Final = Dialect(
     load_packet="*(const {name}*)({pointer} + {at})",
     store_packet="*({name}*)({pointer} + {at}) = {value}",
     half_bits={float16: "half_bits({x})", bfloat16: "bfloat_bits({x})"},
-    rounded={float16: "from_half_bits(half_bits({x}))", bfloat16: "bfloat_rounded({x})"},
+    rounded={bfloat16: "bfloat_rounded({x})"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",

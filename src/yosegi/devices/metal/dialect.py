@@ -95,7 +95,6 @@ MSL: Final = Dialect(
     load_packet="*(device const {name}*)({pointer} + {at})",
     store_packet="*(device {name}*)({pointer} + {at}) = {value}",
     half_bits={float16: "half_bits({x})"},
-    rounded={float16: "from_half_bits(half_bits({x}))"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll({n})",
     unrolled_whole="#pragma unroll",

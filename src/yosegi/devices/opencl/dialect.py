@@ -31,7 +31,7 @@ _INTEGERS: Final[dict[DType, str]] = {
 _FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
 
 # Products are not fused with sums: a loop gives what its ops give one by one, to the bit. Compilers may take it that a
-# half and a ushort are never the same memory, unless both are in a union.
+# half and a ushort are never the same memory; the bytes of a union may be anything.
 _HEADER: Final = """#pragma OPENCL FP_CONTRACT OFF
 typedef union { ushort bits; uchar memory[2]; } Half;
 float from_half_bits(ushort bits) { Half x; x.bits = bits; return vload_half(0, (const half*)x.memory); }
@@ -75,7 +75,6 @@ OPENCL: Final = Dialect(
     load_packet="*(__global const {name}*)({pointer} + {at})",
     store_packet="*(__global {name}*)({pointer} + {at}) = {value}",
     half_bits={float16: "half_bits({x})"},
-    rounded={float16: "from_half_bits(half_bits({x}))"},
     from_half_bits="from_half_bits({x})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",
