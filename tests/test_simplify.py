@@ -73,6 +73,13 @@ def test_a_turned_product_is_that_of_turned_operands(build, products, turns, dty
     np.testing.assert_allclose(made, build(np, *arrays), rtol=1e-5, atol=1e-4)
 
 
+def test_a_chain_of_products_is_not_too_deep():
+    turn, made = ys.asarray(np.eye(4)[[1, 2, 3, 0]]), ys.asarray(np.arange(12.0).reshape(4, 3))
+    for _ in range(4000):
+        made = turn.T @ made
+    np.testing.assert_array_equal(made.T.numpy(), np.arange(12.0).reshape(4, 3).T)
+
+
 def test_a_product_that_others_want_stays():
     a, b = (ys.asarray(np.ones(s)) for s in ((4, 3), (4, 5)))
     product = a.T @ b

@@ -50,6 +50,9 @@ class Program:
             if simpler is not None:
                 self.known[call, args] = simpler
                 return simpler
+        return self._added(call, args, origin)
+
+    def _added(self, call: Call, args: tuple[int, ...], origin: str) -> int:
         at = len(self.calls)
         if call.op is not leaf:
             self.known[call, args] = at
@@ -78,6 +81,12 @@ class Program:
         """Another op on an entry."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         return self.put(made, (at,))
+
+    def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
+        """The same without rules: one that applies to entry after entry would go as deep as there are entries."""
+        made = REGISTRY[name].call(self.calls[at].outputs, attrs)
+        same = self.known.get((made, (at,)))
+        return self._added(made, (at,), "") if same is None else same
 
 
 Rule = Callable[[Program, Call, tuple[int, ...]], int | None]
@@ -142,7 +151,7 @@ def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
     before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in turned)
     if not turned or sum(p.calls[x].spec.size for x in operands if x not in turned) > before:
         return None
-    right, left = (p.again("permute_dims", x, axes=turn) for x in operands)
+    right, left = (p.args[x][0] if x in turned else p.as_it_is("permute_dims", x, axes=turn) for x in operands)
     made = p.calls[at].op.call((p.calls[left].spec, p.calls[right].spec), {})
     return p.put(made, (left, right), p.origins[at])
 

@@ -150,6 +150,21 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, target: Targe
             same(got[1 - region.outputs.index(region.nodes[-1])], a * a)
 
 
+@builds
+@pytest.mark.parametrize("shape", [(5, 1000), (1000, 5), (130,)])
+def test_truths_of_slices_without_elements(shape: tuple[int, ...], folder: Path) -> None:
+    many = Target(width=4, group=8, cooperating=2, units=64, blocked=False)
+    zeros = numbers(float16, *shape) * 0
+    for axis in (0, len(shape) - 1):
+        for made, given in (
+            (ys.any(ys.asarray(zeros), axis=axis), zeros),
+            (ys.all(ys.asarray(zeros), axis=axis), zeros + 1),
+        ):
+            (region,) = regions(made)
+            (got,) = computed(region, {region.inputs[0]: given}, folder, many)
+            same(got, np.any(given, axis=axis) if given is zeros else np.all(given, axis=axis))
+
+
 def test_a_group_shares_what_every_gpu_has() -> None:
     (region,) = regions(ys.sum(ys.astype(ys.asarray(np.zeros((4000, 512), np.int8)), ys.complex128), axis=0))
     for source in kernels_of(region):

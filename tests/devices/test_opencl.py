@@ -89,6 +89,13 @@ def test_templates_as_a_gpu_gets_them() -> None:
             np.testing.assert_allclose(got, expected, rtol=0, atol=5e-3 * np.abs(expected).max(), err_msg=way)
 
 
+@pytest.mark.parametrize("rows", [16384, 16400, 16640])
+def test_truths_of_slices_without_elements(rows: int) -> None:
+    zeros = ys.asarray(np.zeros((rows, 32), np.int8))
+    assert not run(ys.any(zeros, axis=0))[0].any()
+    assert run(ys.all(zeros + 1, axis=0))[0].all()
+
+
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
 def test_indexing_and_movement(dtype: Any) -> None:
     a = numbers(dtype, 40, 17, 9)

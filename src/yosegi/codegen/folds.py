@@ -56,6 +56,8 @@ class Fold:
     @property
     def start(self) -> Any:
         """The number that changes nothing."""
+        if self.of_truth:  # as one of them: a slice of nothing is a partial result like others
+            return int(self.name == "min")
         if self.name in ("sum", "prod"):
             return int(self.name == "prod")
         if self.accumulated.is_integer:
