@@ -247,6 +247,7 @@ class Plan:
         """Put the plan in a file, from which `load_plan` runs it again: on the same devices, with the same kernels.
 
         From now on its kernels are those that it would get in the long run: those of the first runs may be others.
+        Which of several was chosen is known, and is in the file, once it has run.
         """
         for step in self.steps:
             if not step.region.repeats:

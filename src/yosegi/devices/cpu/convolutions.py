@@ -178,7 +178,8 @@ class Body:
         }
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
-        kind = f"{self._call!r} {self._call.inputs!r} {'kept' if self._kept else 'given'}"
+        kept = "kept" if self._kept else "given"
+        kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
         chosen = owner.choices.best(kind, candidates, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {refusal.reason}"))
