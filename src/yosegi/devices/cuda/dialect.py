@@ -61,7 +61,7 @@ __device__ __forceinline__ unsigned short half_bits(float x) {
 __device__ __forceinline__ unsigned short bfloat_bits(float x) {
     unsigned short bits;
 #if __CUDA_ARCH__ >= 800
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));  // every NaN is 0x7fff
 #else
     const unsigned whole = bits_as<unsigned>(x);
     bits = x != x ? 0x7fff : (whole + 0x7fff + (whole >> 16 & 1)) >> 16;
