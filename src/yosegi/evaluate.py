@@ -187,19 +187,24 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
 
 def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
     """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
-    keep = held()
     for node, buffer in zip(nodes, buffers, strict=True):
-        if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
-            if node.buffer is None:
-                node.buffer = buffer
-            if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
-                to_host(buffer)  # another thread was faster, and has let go of the history
-            continue
-        node.buffer = buffer
-        if keep is None:
-            node.inputs = ()
-        else:
-            keep.append(node)
+        settle_one(node, buffer, leaves)
+
+
+def settle_one(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> None:
+    """The same for one."""
+    if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
+        if node.buffer is None:
+            node.buffer = buffer
+        if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
+            to_host(buffer)  # another thread was faster, and has let go of the history
+        return
+    node.buffer = buffer
+    keep = held()
+    if keep is None:
+        node.inputs = ()
+    else:
+        keep.append(node)
 
 
 def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:

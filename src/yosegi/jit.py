@@ -14,7 +14,7 @@ import numpy as np
 
 from .dtype import DType, as_dtype, number_type
 from .errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
-from .evaluate import plan_of, settle
+from .evaluate import plan_of, settle, settle_one
 from .evaluate import replay as run_again
 from .graph import Graph, capture, graph_of
 from .health import health
@@ -116,12 +116,16 @@ class _Replay:
         if kernel is None or device.space != space or health.reason_against(device.name, step.region) is not None:
             return None
         try:
-            buffers = [Buffer(m, space) for m in kernel(*data)]
+            made = kernel(*data)
+            if self.form is Tensor:
+                node = Node(self.history, leaves)  # type: ignore[arg-type]
+                settle_one(node, Buffer(made[0], space), leaves)
+                return Tensor(node)
             nodes = self.remade(leaves)
-            settle(nodes, buffers, leaves)
+            settle(nodes, [Buffer(m, space) for m in made], leaves)
         except (DeviceFailure, ValuesLost):
             return None
-        return Tensor(nodes[0]) if self.form is Tensor else self.rebuilt(nodes)
+        return self.rebuilt(nodes)
 
 
 class Jitted(Generic[P, R]):
