@@ -212,9 +212,9 @@ class Fused:
             ways |= self._separately(work)
         by_library = library_pieces(work.graph, machine.takes) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
+            precision = region.precision if is_rounded(region) else Precision.FULL
             for rank in range(_ALGORITHMS):
-                cut = [replace(p, rank=rank, precision=region.precision) if isinstance(p, Library) else p
-                       for p in by_library]  # fmt: skip
+                cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
                 name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
                 ways[name] = partial(_steps, work.graph, cut, machine, "")
         return ways | self._attentions(region)

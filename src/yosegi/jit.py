@@ -118,7 +118,7 @@ class _Replay:
         try:
             made = kernel(*data)
             if self.form is Tensor:
-                node = Node(self.history, leaves)  # type: ignore[arg-type]
+                node = Node(self.history, leaves)  # type: ignore[arg-type]  # there is an output, so there is one
                 settle_one(node, Buffer(made[0], space), leaves)
                 return Tensor(node)
             nodes = self.remade(leaves)

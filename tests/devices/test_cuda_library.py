@@ -179,6 +179,14 @@ def test_who_was_known_but_cannot_be_had_is_not_who_was_chosen(tmp_path: Path, m
         assert list(names.values()) == [chosen]
 
 
+def test_a_composite_is_computed_in_full(tmp_path: Path) -> None:
+    x, w, b = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (19, 40), (19,)))
+    (region,) = fuse(graph_of(capture([ys.nn.linear_residual_relu(x, w, x @ w.mT + 0, b)._node])[0]))[-1:]
+    machine = WithLibrary(tmp_path)
+    Fused(machine, "a machine").ways(replace(region, precision=Precision.TF32))["library, algorithm 2"]()
+    assert machine.precisions == [Precision.FULL]
+
+
 def test_only_float32_has_operands_that_are_rounded(tmp_path: Path) -> None:
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((33, 40), (40, 19)))
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))

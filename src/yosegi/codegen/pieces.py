@@ -43,6 +43,7 @@ class Library:
     rank: int = 0
     """How many of the library's algorithms for it are expected to be faster."""
     precision: Precision = Precision.FULL
+    """What its operands may be rounded to."""
 
 
 Piece = Contraction | Rows | Slide | Rest | Library

@@ -76,7 +76,7 @@ class TreeWriter:
         self.inner = dims[-1]
         self.along = self.inner.reduced
         self.count = lanes(dims, (*dtypes, *stored))
-        while not self.along and self.count * target.cooperating * accumulated.itemsize > _SHARED:
+        while not self.along and self.count > 1 and self.count * target.cooperating * accumulated.itemsize > _SHARED:
             self.count //= 2
         if whole and not self.along:
             self.count = 1  # few results, each folded by a team
