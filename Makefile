@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix compile-cost regret bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -80,6 +80,11 @@ bench-matrix: $(READY)
 # What compiling costs on the CPU: loops and products, in a process that has compiled nothing of the kind and in the next one.
 compile-cost: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/compile_cost.py
+
+# Time to the first result in a fresh process beside JAX, and what importing costs. Fails where a limit is not met.
+first-call: $(READY)
+	$(BIN)/python -c "import jax" 2>/dev/null || $(BIN)/python -m pip install -q jax
+	$(BIN)/python tests/first_call.py
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = (
-    "errors", "dtype", "precision", "options", "memory.buffer", "memory.transfer", "memory.pool", "memory", "node",
-    "interchange", "tensor", "op", "composite", "tracing",
-    "reference", "trial", "store", "contest", "choice", "background",
+    "errors", "dtype", "precision", "options", "notice", "memory.buffer", "memory.transfer", "memory.pool", "memory",
+    "node", "interchange", "tensor", "op", "composite", "tracing",
+    "reference", "child", "store", "drivers", "background", "contest", "choice",
     "codegen.error_function", "codegen.builder", "codegen.matrix_unit", "codegen.dialect", "codegen.value",
     "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.words", "codegen.c", "codegen.access",
@@ -22,7 +22,7 @@ LAYERS = (
     "ops.index", "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort",
     "ops.fft", "ops.philox", "ops.random", "ops.erf", "ops.activation", "ops.normal", "ops.linear", "ops.attention",
     "ops.loss", "ops.windows", "ops.conv", "ops.pool", "ops", "nn",
-    "tree", "grad", "graph", "portable", "simplify", "fuse", "work", "speed",
+    "tree", "grad", "graph", "portable", "simplify", "fuse", "parcel", "work", "speed",
     "wide", "rows", "contract",
     "codegen.kernels", "codegen.packets", "codegen.coalesced", "codegen.loops",
     "codegen.folds", "codegen.teams", "codegen.trees", "codegen.reductions", "codegen.copies", "codegen.moves",
@@ -39,18 +39,20 @@ LAYERS = (
     "codegen.llvm.half_packing", "codegen.llvm.epilogues", "codegen.llvm.half_words", "codegen.llvm.half_blocking",
     "codegen.llvm.half_jobs", "codegen.llvm.half_products", "codegen.llvm", "codegen", "device", "health",
     "trace", "candidates", "ledger", "costs", "calibration", "partition", "forecast", "mincut", "labels", "table",
-    "explain", "planfile", "plan", "place", "expand", "clusters", "fused", "sequences", "run", "learn", "evaluate",
-    "jit", "info",
-    "devices.cpu.compiler", "devices.cpu.threads", "devices.cpu.native", "devices.cpu.probe", "devices.cpu.results",
-    "devices.cpu.caches", "devices.cpu.matrices", "devices.cpu.products", "devices.cpu.blas", "devices.cpu.library",
+    "explain", "planfile", "plan", "place", "expand", "clusters", "fused", "sequences", "qualification", "run", "learn",
+    "evaluate", "jit", "info",
+    "devices.cpu.compiler", "devices.cpu.threads", "devices.cpu.native", "devices.cpu.guard", "devices.cpu.probe",
+    "devices.cpu.results", "devices.cpu.kernel", "devices.cpu.caches", "devices.cpu.matrices", "devices.cpu.products",
+    "devices.cpu.blas", "devices.cpu.library",
     "devices.cpu.spare", "devices.cpu.winograd", "devices.cpu.convolutions", "devices.cpu.halves",
     "devices.cpu.units", "devices.cpu.natives",
-    "devices.cpu.reduced", "devices.cpu.kernel", "devices.cpu.clusters", "devices.cpu.half_clusters",
+    "devices.cpu.reduced", "devices.cpu.clusters", "devices.cpu.half_clusters",
     "devices.cpu.sampling", "devices.cpu.ways", "devices.cpu.stages", "devices.cpu.limit", "devices.cpu.device",
     "devices.cpu",
-    "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.cache", "devices.opencl.memory",
-    "devices.opencl.launch", "devices.opencl.products", "devices.opencl.kernels", "devices.opencl.probe",
-    "devices.opencl.device", "devices.opencl",
+    "devices.opencl.errors", "devices.opencl.dialect", "devices.opencl.library", "devices.opencl.cache",
+    "devices.opencl.memory",
+    "devices.opencl.launch", "devices.opencl.products", "devices.opencl.kernels",
+    "devices.opencl.device", "devices.opencl.probe", "devices.opencl",
     "devices.cuda.errors", "devices.cuda.matrix_unit", "devices.cuda.dialect", "devices.cuda.cache",
     "devices.cuda.staging", "devices.cuda.memory", "devices.cuda.lanes", "devices.cuda.launch", "devices.cuda.blas",
     "devices.cuda.cudnn", "devices.cuda.engines", "devices.cuda.convolutions", "devices.cuda.splits",
@@ -91,7 +93,7 @@ def breaches(root: Path) -> Iterator[str]:
             name = imported if imported in LAYERS else imported.rpartition(".")[0]
             if name in LAYERS and LAYERS.index(name) >= LAYERS.index(module) and name != module:
                 yield f"{module or 'yosegi'}: imports {name}, which is below it"
-        if not module.startswith("devices.") and module not in PEERS:
+        if not f"{module}.".startswith("devices.") and module not in PEERS:
             for word in _words(tree):
                 yield f"{module or 'yosegi'}: names the device {word!r}"
 

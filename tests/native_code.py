@@ -51,6 +51,7 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "worthwhile", lambda group: True)
         patch.setattr(stages, "_COMPILING", 0.0)
+        patch.setattr(import_module("yosegi.devices.cpu.device"), "_LOADING", 0.0)
         patch.setattr(natives, "_STRIDED", 0)
         if chunked:
             patch.setattr(natives, "_THREADED", 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 
 import yosegi as ys
 from values import Array
-from yosegi.device import Absent
+from yosegi.child import Outcome, Worker
+from yosegi.device import Absent, Pending
 from yosegi.devices import openvino
 from yosegi.fuse import Region, RegionKind, is_constant
 from yosegi.graph import capture, graph_of
@@ -20,10 +23,29 @@ from yosegi.op import leaf
 from yosegi.reference import bind
 from yosegi.simplify import simplify
 
-DEVICE: Any = next(iter(openvino.discover()))
+
+def resolved() -> list[Any]:
+    """Its devices, when their drivers have qualified, or not."""
+    return [d.resolved() if isinstance(d, Pending) else d for d in openvino.discover()]
+
+
+DEVICE: Any = resolved()[0]
 needed = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 """On tests that cannot be run without it."""
 _RNG = np.random.default_rng(3)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, folder: Path, answers: Callable[..., Outcome]) -> list[tuple[str, ...]]:
+    """Child processes that answer so; the calls are noted in the list."""
+    calls: list[tuple[str, ...]] = []
+
+    def call(self: Worker, function: str, *arguments: str, timeout: float = 0) -> Outcome:
+        calls.append((function.partition(":")[2], *arguments))
+        return answers(*calls[-1])
+
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(folder))
+    monkeypatch.setattr(Worker, "call", call)
+    return calls
 
 
 def numbers(*shape: int) -> Array:

@@ -1,7 +1,9 @@
 """Measuring devices: what is found, when it is done, and when it is not."""
 
+import json
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from yosegi.costs import costs
 from yosegi.device import host_device
 from yosegi.errors import LaunchFailure
 from yosegi.precision import Precision
+from yosegi.speed import Speed, Way
 from yosegi.work import Task
 
 LARGE = np.ones((1200, 1200), np.float32)
@@ -134,6 +137,90 @@ def test_a_device_that_cannot_do_anything_keeps_its_prior(caplog):
         assert ys.calibrate([dead], seconds=0.1) == {}
         assert not costs.speed(dead).is_measured
     assert "could not be measured: priors stand for it" in caplog.text
+
+
+# What times say
+
+
+def rates_of(beyond_launch, line=Speed(launch=1e-5, bandwidth=1e10)):
+    """The rates that follow from what probes take beyond their launch, in seconds."""
+    meter = calibration._Meter(FakeDevice(), 1.0, lambda what: None)
+    meter.probes = calibration.probes()
+    meter.best = {name: line.launch + seconds for name, seconds in beyond_launch.items()}
+    return dict(meter._rates(line))
+
+
+def bytes_of(probe):
+    return calibration.probes()[probe].work.nbytes / 1e10
+
+
+def test_a_class_that_takes_as_long_as_its_bytes_has_no_operations():
+    """A twentieth of the time was taken for operations, at rates that no machine has."""
+    rates = rates_of({"movement": 1e-7, "reductions": 1.1 * bytes_of("reductions"), "loops": 5e-3})
+    assert rates[Task.MOVEMENT, "float32"] == rates[Task.REDUCTIONS, "float32"] == float("inf")
+    assert rates[Task.LOOPS, "float32"] < 1e10
+    known = Speed(launch=1e-5, bandwidth=1e10, rates=rates)
+    work = calibration.probes()["reductions"].work
+    assert known.region(work, coalesces=False) == 1e-5 + work.nbytes / 1e10
+
+
+def test_a_class_that_takes_longer_than_its_bytes_has_operations():
+    work = calibration.probes()["movement"].work
+    rates = rates_of({"movement": 1e-3 + bytes_of("movement")})
+    assert rates[Task.MOVEMENT, "float32"] == pytest.approx(work.operations / 1e-3)
+
+
+def test_a_probe_that_a_launch_hides_says_nothing_of_its_class():
+    """The rate was that of a twentieth of a launch; the nearest class that was measured knows better."""
+    rates = rates_of({"products": 1e-3, "convolutions": 1e-7})
+    assert (Task.CONVOLUTIONS, "float32") not in rates
+    picture = replace(calibration.probes()["convolutions"].work, nbytes=0)
+    known = Speed(launch=1e-5, bandwidth=1e10, rates=rates)
+    expected = 1e-5 + picture.operations / rates[Task.PRODUCTS, "float32"]
+    assert known.region(picture, coalesces=False) == pytest.approx(expected)
+
+
+def test_operations_that_outgrow_their_bytes_take_the_time_of_both():
+    """In a cache, a small product is done before memory would have given its bytes: a large one is not free."""
+    product = calibration.probes()["products"].work
+    rates = rates_of({"products": bytes_of("products")})
+    assert rates[Task.PRODUCTS, "float32"] == pytest.approx(product.operations / bytes_of("products"))
+
+
+def test_a_precision_whose_two_products_contradict_each_other_is_as_fast_as_the_square_one():
+    """If a thin product is slow for a reason of its own, nothing is left for the operations of the square one."""
+    fake = FakeDevice()
+    fake.limits = type(fake.limits)(fake.limits.dtypes, fake.limits.kinds, precisions=frozenset({Precision.BF16}))
+    meter = calibration._Meter(fake, 1.0, lambda what: None)
+    meter.probes, meter.best = calibration.probes(), {"products bf16": 1e-3, "thin bf16": 2e-2}
+    rates, conversion = meter._reduced(Speed(launch=1e-9, bandwidth=1e10))
+    operations = meter.probes["products"].work.operations
+    assert rates == {(Task.PRODUCTS, "bf16"): pytest.approx(operations / 1e-3, rel=1e-3)}
+    assert conversion == float("inf")
+
+
+def test_a_way_whose_bytes_cost_nothing_has_a_latency_alone():
+    """A memory that is shared was said to take 69,900 GB/s."""
+    assert calibration._line((256, 4 << 20), (5e-6, 5.06e-6)) == Way(5e-6, float("inf"))
+    assert calibration._line((0, 4 << 20), (5e-6, 1e-3)).bandwidth == pytest.approx((4 << 20) / 995e-6)
+
+
+def test_rates_are_shown_in_units_that_fit():
+    """Movement was shown at 294,451 G/s, sorting at 0.0 G/s."""
+    rates = {
+        (Task.PRODUCTS, "float32"): 2.021e11, (Task.MOVEMENT, "float32"): float("inf"),
+        (Task.REDUCTIONS, "float32"): float("inf"), (Task.OTHER, "float32"): 1.44e7,
+    }  # fmt: skip
+    shown = str(Speed(launch=1e-6, bandwidth=1e10, rates=rates, upload=Way(5e-6), download=Way(5e-5, 2e9)))
+    assert shown == (
+        "launch 1.0 µs, 10.0 GB/s, products 202.1 G/s in float32, other 14.4 M/s in float32, "
+        "movement and reductions by their bytes alone, to it 5 µs, back 50 µs + 2.0 GB/s"
+    )
+
+
+def test_rates_without_operations_are_kept_on_disk():
+    known = Speed(launch=1e-6, bandwidth=1e10, rates={(Task.MOVEMENT, "float32"): float("inf")}, is_measured=True)
+    assert Speed.from_json(json.loads(json.dumps(known.to_json(), allow_nan=False))) == known
 
 
 # On first use, of programs that no other test has planned

@@ -15,7 +15,7 @@ from yosegi.candidates import Candidate
 from yosegi.costs import Costs
 from yosegi.fuse import fuse
 from yosegi.graph import capture, graph_of
-from yosegi.ledger import Ledger, Page, path_of, read
+from yosegi.ledger import Page, path_of, read, write
 from yosegi.precision import Precision
 from yosegi.speed import Speed, Way
 from yosegi.work import Task, digest, works_of
@@ -226,6 +226,7 @@ def test_a_file_that_is_something_else_is_set_aside_and_that_is_told(content, ca
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr("yosegi.store._told", [])
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "file"))
     table, device = Costs(), Known()
@@ -233,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, cap
         table.set_speed(device, SPEED)
         table.observe(*PRODUCT, Candidate.of(device), 0.1 + n)
         table.save()
-    assert [r.getMessage() for r in caplog.records if "cannot be kept" in r.getMessage()] == [
+    assert [r.getMessage() for r in caplog.records if "nothing can be kept" in r.getMessage()] == [
         r.getMessage() for r in caplog.records
     ]
     assert len(caplog.records) == 1
@@ -241,6 +242,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, cap
 
 
 def test_a_full_disk_leaves_the_old_file(monkeypatch, caplog):
+    monkeypatch.setattr("yosegi.store._told", [])
     device = Known()
     Costs().set_speed(device, SPEED)
     before = path_of(device).read_bytes()
@@ -277,14 +279,14 @@ def test_several_processes_write_and_none_is_lost(tmp_path):
     page = read(Known())
     assert len(page.times) >= 20  # each writes all it has: the last one's are all there
     assert not list(tmp_path.rglob("*.damaged"))
-    Ledger().write(Known(), page)
+    write(Known(), page)
     assert read(Known()).times == page.times
 
 
 def test_only_so_many_regions_are_kept():
     device = Known()
     times = {f"{n:024x}": {"full": [0.1]} for n in range(5000)}
-    Ledger().write(device, Page(SPEED, times))
+    write(device, Page(SPEED, times))
     kept = read(device).times
     assert len(kept) == 4096
     assert f"{4999:024x}" in kept

@@ -6,8 +6,8 @@ import pytest
 
 import yosegi as ys
 from fakes import CompilerFails, FakeDevice, Garbage, installed
+from yosegi.child import attempt
 from yosegi.memory.pool import Pool
-from yosegi.trial import attempt
 
 DEVICES = [d.name for d in ys.devices()]
 RNG = np.random.default_rng(0)
@@ -103,4 +103,4 @@ def test_unsupported_ops_in_between_do_not_cut_the_host_into_pieces():
 
 
 def test_a_compiler_that_ends_the_process_ends_only_a_child():
-    assert attempt("test_trial:kill", 4).failure == "it ended the process with SIGILL"
+    assert attempt("test_child:kill", 4).failure == "it ended the process with SIGILL"

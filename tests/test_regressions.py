@@ -286,7 +286,7 @@ def test_of_two_zeros_nextafter_gives_the_second(dtype):
 
 def test_devices_are_looked_for_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that asked at the same time each had devices of their own, which did not know each other's memory."""
-    monkeypatch.setattr(registry, "_found", [])
+    folder = registry._Folder("a")
     looks: list[int] = []
 
     def slowly() -> Any:
@@ -294,9 +294,9 @@ def test_devices_are_looked_for_once_whoever_asks_first(monkeypatch: pytest.Monk
         time.sleep(0.05)
         return (Absent("a:0", "a test"),)
 
-    monkeypatch.setattr(registry, "_looked_for", slowly)
+    monkeypatch.setattr(folder, "_discovered", slowly)
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: registry.discovered(), range(6)))
+        found = list(pool.map(lambda _: folder.listed(), range(6)))
     assert len(looks) == 1
     assert all(one is found[0] for one in found)
 

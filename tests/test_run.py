@@ -13,6 +13,7 @@ import yosegi as ys
 from fakes import FakeDevice, installed
 from yosegi.errors import ArgumentError
 from yosegi.evaluate import PlanCache
+from yosegi.memory import HOST
 from yosegi.node import Node
 from yosegi.op import REGISTRY
 
@@ -169,11 +170,35 @@ def test_an_unknown_device_is_refused_with_the_list():
         pass
 
 
-def test_creation_on_a_device_and_the_device_property():
-    for device in ys.devices():
-        x = ys.zeros((2,), device=device)
-        assert x.device.space == device.space  # a device that works in the host's memory has none of its own
-        assert x.to_device("cpu").device.name == "cpu"
+def test_every_listed_device_is_a_place_for_data():
+    """The standard's words: a tensor that is made on a device, or brought there, says that it is there."""
+    info = ys.__array_namespace_info__()
+    with installed(FakeDevice()) as name:
+        assert {"cpu", name} <= {d.name for d in info.devices()}
+        assert info.default_device() in info.devices()
+        for device in info.devices():
+            for made in (ys.zeros((2,), device=device), ys.asarray([1.0], device=device)):
+                assert made.device is device
+                assert made.to_device("cpu").device.name == "cpu"
+            assert ys.from_dlpack(np.ones(3), device=device).device is device
+            assert ys.ones((2,)).to_device(device).device is device
+
+
+def test_a_device_that_computes_in_the_hosts_memory_is_no_place_for_data():
+    """A tensor that was put there said that it was on the host's device."""
+    tenant = FakeDevice()
+    tenant.space = HOST
+    with installed(tenant) as name:
+        assert tenant in ys.devices()
+        assert tenant not in ys.__array_namespace_info__().devices()
+        with pytest.raises(
+            ArgumentError, match=rf"\[to_device\] expected a device with a memory of its own, got {name}"
+        ):
+            ys.ones((2,)).to_device(tenant)
+        with pytest.raises(ArgumentError, match=rf"\[asarray\] .*use options\(device='{name}'\)"):
+            ys.asarray([1.0], device=name)
+        with pytest.raises(ArgumentError, match=r"\[from_dlpack\] expected a device with a memory"):
+            ys.from_dlpack(np.ones(3), device=name)
 
 
 def test_the_plan_cache_lets_the_oldest_go():

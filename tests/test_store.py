@@ -1,11 +1,13 @@
 """Files that one process leaves for the next."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from yosegi import store
 from yosegi.store import ProgramCache, Programs, cache_folder, verdict, written
-from yosegi.trial import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -91,32 +93,48 @@ def test_nothing_is_left_half_written(monkeypatch: pytest.MonkeyPatch, folder: P
 def test_a_folder_that_cannot_be_written_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
     Programs("programs", "a compiler").put("name", b"object")
-    assert verdict("thing", "version 1", lambda: Outcome(failure="it died")) == "it died"
+    assert verdict("thing", "version 1", lambda: "it died") == "it died"
 
 
 def test_a_trial_is_made_once_for_what_is_installed() -> None:
     trials: list[str] = []
 
-    def attempt(outcome: Outcome) -> Outcome:
+    def trial(failure: str | None) -> str | None:
         trials.append("tried")
-        return outcome
+        return failure
 
     for _ in range(2):
-        assert verdict("thing", "version 1", lambda: attempt(Outcome(failure="it died"))) == "it died"
+        assert verdict("thing", "version 1", lambda: trial("it died")) == "it died"
     for _ in range(2):
-        assert verdict("thing", "version 2", lambda: attempt(Outcome(result=True))) is None
+        assert verdict("thing", "version 2", lambda: trial(None)) is None
     assert len(trials) == 2
 
 
-def test_a_trial_that_timed_out_may_be_made_again() -> None:
-    late = Outcome(failure="it did not return", timed_out=True)
-    assert verdict("thing", "version 1", lambda: late, keeps_timeouts=False) == "it did not return"
-    assert verdict("thing", "version 1", lambda: late) == "it did not return"
-    assert verdict("thing", "version 1", lambda: Outcome(result=True)) == "it did not return"
-
-
 def test_a_verdict_that_cannot_be_read_is_made_again(folder: Path) -> None:
-    verdict("thing", "version 1", lambda: Outcome(failure="it died"))
+    verdict("thing", "version 1", lambda: "it died")
     (path,) = folder.iterdir()
     path.write_text("nonsense")
-    assert verdict("thing", "version 1", lambda: Outcome(result=True)) is None
+    assert verdict("thing", "version 1", lambda: None) is None
+
+
+def test_that_nothing_can_be_kept_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
+    monkeypatch.setattr(store, "_told", [])
+    for name in ("one", "two"):
+        assert written(Path("/proc/nowhere") / name, b"content") is not None
+    assert [r.getMessage().partition(" (")[0] for r in caplog.records] == ["nothing can be kept in /proc/nowhere"]
+
+
+def test_one_process_at_a_time_makes_a_file(tmp_path: Path) -> None:
+    """Two that qualified a driver at the same time did it twice, and slowed each other down."""
+    code = (
+        "import sys, time; from pathlib import Path; from yosegi.store import locked\n"
+        "with locked(Path(sys.argv[1]) / 'file.json'):\n"
+        " print(time.monotonic()); time.sleep(0.5); print(time.monotonic())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    (a, b), (c, d) = sorted([float(line) for line in run.communicate()[0].split()] for run in runs)
+    assert a < b <= c < d

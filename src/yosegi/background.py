@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import atexit
 from collections import deque
-from collections.abc import Callable
-from threading import Condition, Event, Lock, Thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, Event, Lock, Thread, local
 from typing import Final, Generic, TypeVar
 
 from .errors import NotReady
@@ -64,6 +65,31 @@ class Job(Generic[T]):
                 self._failure = failure
             self._make = None
             self._done.set()
+
+
+class _Thread(local):
+    """What belongs to one thread."""
+
+    only_ready = False
+
+
+_thread: Final = _Thread()
+
+
+@contextmanager
+def only_ready() -> Iterator[None]:
+    """In this thread, let everything that has to be compiled or measured first raise `NotReady` instead."""
+    before, _thread.only_ready = _thread.only_ready, True
+    try:
+        yield
+    finally:
+        _thread.only_ready = before
+
+
+def check_ready(what: str) -> None:
+    """Raise `NotReady` if this thread is to wait for nothing."""
+    if _thread.only_ready:
+        raise NotReady(f"{what} would take a while")
 
 
 class Background:

@@ -15,7 +15,7 @@ import numpy as np
 from .background import Job, background
 from .candidates import refusal
 from .costs import costs, is_measuring
-from .device import Device, devices
+from .device import BEFORE_JOINING, Device, devices, waits_for_drivers
 from .fuse import Region, fuse, join
 from .graph import capture, graph_of
 from .health import health
@@ -29,7 +29,6 @@ from .ops.products import matmul
 from .ops.reduce import sum as total
 from .ops.shape import permute_dims
 from .ops.sort import sort
-from .options import current
 from .precision import Precision
 from .speed import Speed, Way
 from .tensor import Tensor
@@ -44,10 +43,12 @@ _IN_PRECISIONS: Final = ("products", "thin")  # what is timed in every precision
 _GROWING: Final = ("bandwidth", "loops", "products", "reductions", "movement", "thin")  # what there is a larger one of
 _MOVED: Final = ("launch", "bandwidth")  # what is moved: few bytes, and many
 _NEEDED: Final = (*_MOVED, "loops", "products")  # what is timed however long it compiles: all else can be told by these
+_BY_BYTES: Final = frozenset({Task.LOOPS, Task.REDUCTIONS, Task.MOVEMENT})  # few operations for a byte
 _PARTS: Final = 8  # regions of a call that is made of several
 _LARGE: Final = 3072  # rows and columns of what fast devices are measured with
 _LITTLE: Final = 4.0  # times the time of a launch: a probe that takes less says more of the launch than of the work
-_LEAST: Final = 0.05  # of a time that is left when the rest of it is explained: more is taken for noise
+_LEAST: Final = 0.05  # of a time: the least that a call takes beyond its launch, and that bytes take of a transfer
+_NOISE: Final = 0.15  # of a time: what is left of it when the rest is explained, and may be an error of measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +248,30 @@ class _Meter:
         return max(taken - speed.wait - speed.launch, _LEAST * taken)
 
     def _rates(self, speed: Speed) -> Iterator[tuple[tuple[Task, str], float]]:
-        """Operations a second, beyond what reading and writing takes."""
+        """Operations a second, beyond what reading and writing takes.
+
+        Of a class with few operations for a byte, those that take no longer than the bytes take no time. Of others,
+        whose operations outgrow their bytes, all of the time is the operations' then. A probe that takes little longer
+        than a launch says nothing of those, and the nearest class stands for its own.
+        """
         for name in ("loops", "products", "weighted", "reductions", "movement", "convolutions", "doubles", "order"):
             if name in self.best:
-                work, body = self.probes[name].work, self._body(name, speed)
-                beyond = max(body - work.nbytes / speed.bandwidth, _LEAST * body)
-                yield (work.task, work.dtype), work.operations / beyond
+                work, taken = self.probes[name].work, self.best[name]
+                body = taken - speed.wait - speed.launch
+                beyond = body - work.nbytes / speed.bandwidth
+                is_visible = body > _NOISE * taken
+                if is_visible and beyond > _NOISE * body:
+                    yield (work.task, work.dtype), work.operations / beyond
+                elif work.task in _BY_BYTES:
+                    yield (work.task, work.dtype), float("inf")
+                elif is_visible:
+                    yield (work.task, work.dtype), work.operations / body
 
     def _reduced(self, speed: Speed) -> tuple[dict[tuple[Task, str], float], float]:
         """Products in the precisions that it has below the inputs' own, and how fast it brings operands there.
 
-        A thin product has many operands for its operations, a square one few: two equations for two unknowns.
+        A thin product has many operands for its operations, a square one few: two equations for two unknowns. If they
+        leave nothing for the operations, or for the operands, the square product is all operations.
         """
         rates: dict[tuple[Task, str], float] = {}
         conversion = float("inf")
@@ -267,9 +281,10 @@ class _Meter:
             if all(name in self.best for name in names):
                 bodies = [self._body(name, speed) for name in names]
                 per_operation, per_byte = np.linalg.solve([[w.operations, w.operands] for w in works], bodies)
-                least = _LEAST * bodies[0] / works[0].operations
-                rates[Task.PRODUCTS, precision.value] = 1 / max(float(per_operation), least)
-                conversion = min(conversion, 1 / float(per_byte) if per_byte > 0 else float("inf"))
+                if per_byte <= 0 or per_operation < _LEAST * bodies[0] / works[0].operations:
+                    per_operation, per_byte = bodies[0] / works[0].operations, 0.0
+                rates[Task.PRODUCTS, precision.value] = 1 / float(per_operation)
+                conversion = min(conversion, 1 / float(per_byte) if per_byte else float("inf"))
         return rates, conversion
 
     def _ways(self, speed: Speed) -> tuple[Way, Way]:
@@ -284,7 +299,7 @@ class _Meter:
 
 def _line(sizes: Sequence[int], seconds: Sequence[float]) -> Way:
     (few, many), (short, long) = sizes, seconds
-    per_byte = max(long - short, 0.0) / (many - few)
+    per_byte = (long - short) / (many - few) if long - short > _LEAST * long else 0.0
     return Way(max(short - few * per_byte, 0.0), 1 / per_byte if per_byte else float("inf"))
 
 
@@ -327,23 +342,38 @@ _asking: Final = Lock()
 
 
 def ensure_measured(chain: Sequence[Device]) -> bool:
-    """On first use: what earlier processes measured of these devices, else a quick measurement; whether that was done.
+    """On first use: what earlier processes measured of these devices, else a quick measurement; whether either was done
+    at once.
 
-    Devices whose compilers are slow are measured in the background; those that do not say what they are, never.
+    A measurement is made in the background, unless evaluation waits for all it needs (`options(background=False)`).
     """
     if not is_measuring() or all(d.name in _asked for d in chain) or not _asking.acquire(blocking=False):
         return False
     try:
-        for device in chain:
-            if device.name in _asked:
-                continue
-            _asked.add(device.name)
-            if costs.load(device) is not None or not device.identity:
-                continue
-            if device.limits.compiles_slowly and current().background:
-                background.add(Job(lambda device=device: _measured(device, _QUICK, lambda *_: None)))  # type: ignore[misc]
-            else:
-                _measured(device, _QUICK, lambda *_: None)
+        unknown = [device for device in chain if _is_unknown(device)]
+        if not waits_for_drivers():
+            if unknown:
+                background.add(Job(lambda: [_measured(d, _QUICK, lambda *_: None) for d in unknown]))
+            return len(unknown) < len(chain)
+        for device in unknown:
+            _measured(device, _QUICK, lambda *_: None)
         return True
     finally:
         _asking.release()
+
+
+def _is_unknown(device: Device) -> bool:
+    """Whether a device has to be measured: nobody has, here or in an earlier process. Asked once."""
+    if device.name in _asked:
+        return False
+    _asked.add(device.name)
+    return costs.load(device) is None and bool(device.identity)
+
+
+def _measure_quietly(device: Device) -> None:
+    """Measure a device that is about to join the chain, unless that is known."""
+    if is_measuring() and _is_unknown(device):
+        _measured(device, _QUICK, lambda *_: None)
+
+
+BEFORE_JOINING.append(_measure_quietly)

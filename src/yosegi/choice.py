@@ -21,6 +21,7 @@ from math import log2
 from threading import RLock, local
 from typing import Any, Final
 
+from .background import check_ready
 from .contest import Kernel, Refusal, Trial, Verdict, held, made
 from .errors import PlanRefused
 from .options import current
@@ -91,6 +92,7 @@ class Choices:
                     self._known[kind] = known
                     _decide(name, known.winner)
                     return self._chosen(kernel, known, kind, candidates, trial)
+            check_ready("choosing the fastest kernel")
             verdict, kernel = held({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
             if verdict.winner is not None:
                 self._known[kind] = verdict

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +21,15 @@ from .bench.peers import PEERS
 from .calibration import calibrate
 from .device import Absent, Device, device_named, devices, discovered
 from .errors import ArgumentError, YosegiError
+from .evaluate import holds_data
 from .report.page import report
 
 _WIDE: Final = 240
 """Columns that hold the widest table, that of `bench`, with long names in it."""
+_INTERRUPTED: Final = 130
+"""The exit status of a command that Ctrl-C has ended, as shells have it."""
+_SHORT: Final = 42
+"""Characters of a device's description that a line of 80 has room for."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except YosegiError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
     return status
 
 
@@ -47,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="yosegi", description="A tensor runtime that measures before it chooses.")
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
+    listing.add_argument("--verbose", action="store_true", help="whole descriptions, dtypes and classes of operations")
     listing.set_defaults(run=show_devices)
     measuring = commands.add_parser("calibrate", help="measure the devices, so that plans are made by their real speed")
     measuring.add_argument(
@@ -122,11 +132,47 @@ def _positive(text: str) -> int:
 
 
 def show_devices(console: Console, options: argparse.Namespace) -> int:
-    """The chain of this machine, then what is absent."""
+    """The chain of this machine, then what is absent: a line for each, or with `--verbose` all that is known."""
+    console.print(_everything(discovered()) if options.verbose else _in_lines(discovered()))
+    return 0
+
+
+def _in_lines(found: Iterable[Device | Absent]) -> Table:
+    """A line for each device."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("device", "state", "free memory"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what it is", overflow="fold")
+    for device in found:
+        if isinstance(device, Absent):
+            table.add_row(device.name, "absent", "", escape(" ".join(device.reason.split())))
+        else:
+            table.add_row(device.name, "ready", _memory(device), escape(_first_clauses(device.description)))
+    return table
+
+
+def _memory(device: Device) -> str:
+    if not holds_data(device):
+        return "the host's"
+    free, total = device.memory()
+    return f"{free / 2**30:.1f} / {total / 2**30:.1f} GiB"
+
+
+def _first_clauses(description: str) -> str:
+    """The beginning of a description: as many of the clauses of its first sentence as fit a line."""
+    clauses = re.split(r";| \(", description)[0].split(", ")
+    count = len(clauses)
+    while count > 1 and len(", ".join(clauses[:count])) > _SHORT:
+        count -= 1
+    return ", ".join(clauses[:count])
+
+
+def _everything(found: Iterable[Device | Absent]) -> Table:
+    """The whole descriptions, and what each device has kernels for."""
     table = Table(title="Devices, in the order in which they are asked")
     for heading in ("device", "what it is", "memory", "dtypes", "operations"):
         table.add_column(heading)
-    for device in discovered():
+    for device in found:
         if isinstance(device, Absent):
             table.add_row(device.name, escape(f"absent: {device.reason}"))
         else:
@@ -135,8 +181,7 @@ def show_devices(console: Console, options: argparse.Namespace) -> int:
             kinds = ", ".join(sorted(kind.value for kind in device.limits.kinds))
             memory = f"{free >> 20} of {total >> 20} MiB free"
             table.add_row(device.name, escape(device.description), memory, dtypes, kinds)
-    console.print(table)
-    return 0
+    return table
 
 
 def measure_devices(console: Console, options: argparse.Namespace) -> int:
@@ -153,7 +198,8 @@ def measure_devices(console: Console, options: argparse.Namespace) -> int:
 
 
 def run_bench(console: Console, options: argparse.Namespace) -> int:
-    """Measure, show, and write if asked to. The exit status is 1 when a result was wrong."""
+    """Measure, show, and write if asked to; after Ctrl-C, the results so far. The exit status is 1 when a result was
+    wrong, 130 after Ctrl-C."""
     chosen: tuple[Device, ...] = tuple(map(device_named, options.device)) if options.device else devices()
     settings = suite.Settings(
         devices=chosen, against=_peers(options.against), pattern=options.filter, large=options.large,
@@ -165,6 +211,11 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
         document = suite.run(
             settings, lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
         )
+    is_interrupted = document.settings["is_interrupted"]
+    timed = len({r.case for r in document.results if r.status == "ok"})
+    if is_interrupted and not timed:
+        print("[bench] interrupted: no case timed", file=sys.stderr)
+        return _INTERRUPTED
     if not document.results:
         raise ArgumentError(
             f"[bench] expected a filter that some case matches, got {options.filter!r}; try --filter matmul"
@@ -172,6 +223,11 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
     tables.show(console, document)
     if options.json:
         document.write(options.json)
+    if is_interrupted:
+        written = f", written to {options.json}" if options.json else ""
+        cases = document.settings["cases"]
+        print(f"[bench] interrupted: {timed} of {cases} cases timed{written}", file=sys.stderr)
+        return _INTERRUPTED
     return int(any(r.status == "wrong" and r.device is not None for r in document.results))
 
 

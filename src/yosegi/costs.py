@@ -14,7 +14,7 @@ from typing import Final
 from .candidates import Candidate
 from .device import Device, host_device, owner_of
 from .fuse import Region
-from .ledger import SAMPLES, Ledger, Page, read
+from .ledger import SAMPLES, Page, read, write
 from .memory import HOST
 from .precision import Precision
 from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, Way
@@ -54,7 +54,6 @@ class Costs:
         self._factors: dict[str, dict[Task, float]] = {}
         self._loaded: set[str] = set()
         self._devices: dict[str, Device] = {}
-        self._ledger = Ledger()
         self._lock = Lock()
         self._unsaved: set[str] = set()
         self._saved_at = monotonic()
@@ -169,7 +168,7 @@ class Costs:
             pages = [(self._devices[n], replace(self._pages[n], times=dict(self._pages[n].times))) for n in unsaved]
         for device, page in pages:
             if device.identity:
-                self._ledger.write(device, page)
+                write(device, page)
 
     def reset(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not there."""

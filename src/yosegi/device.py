@@ -1,26 +1,32 @@
 """What a device is, and which ones this machine has.
 
 A device lives in a folder of its own under `devices/`, which nothing else names. The folder's `discover()` gives the
-devices it finds, or `Absent` with the reason; each says itself where in the machine's chain it stands.
+devices it finds, `Absent` with the reason for one that is not there, or `Pending` for one whose driver has to qualify
+first. The host's device is there at once. The others are looked for in the background, and join the chain when they are
+ready: a first result never waits for a driver.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from threading import RLock
-from typing import Any, Protocol
+from threading import Event, RLock, Thread
+from typing import Any, Final, Protocol
 
+from .background import Job
+from .child import Closed, close_all
 from .dtype import DType
-from .errors import ArgumentError
+from .errors import ArgumentError, FallbackWarning
 from .fuse import Region
 from .memory import HOST
+from .notice import announced, warn
 from .op import OpKind
-from .options import DEVICE_CHECKS
+from .options import DEVICE_CHECKS, current
 from .precision import Precision
 from .speed import Speed
 
@@ -124,52 +130,194 @@ class Absent:
     reason: str
 
 
-_found: list[tuple[Device | Absent, ...]] = []
-_looking = RLock()
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A device whose driver is new to this machine. It computes nothing until the driver has qualified."""
+
+    name: str
+    description: str
+    is_gpu: bool
+    job: Job[Device | Absent]
+    """Qualifies the driver, which takes seconds, and gives the device, or the reason why there is none."""
+
+    def resolved(self) -> Device | Absent:
+        """The device, or why there is none, after the qualification. Waits for it."""
+        with announced(f"qualifying the driver of {self.name} ({self.description}), once"):
+            return self.job.result()
+
+
+Found = Device | Absent | Pending
+"""What a folder's `discover` gives."""
+
+_DELAY: Final = 1.0
+"""Seconds after the first evaluation until devices are looked for: a short program never pays for it."""
+_AT_EXIT: Final = 1.0
+"""Seconds that a process waits for the search at its end."""
+
+BEFORE_JOINING: Final[list[Callable[[Device], None]]] = []
+"""What is done with a device before it joins the chain, in the background; filled in where devices are measured."""
+
+
+class _Folder:
+    """One folder under `devices/`, and what was found by it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = RLock()
+        self.found: tuple[Found, ...] | None = None
+
+    def listed(self) -> tuple[Found, ...]:
+        """What its `discover` gave. It is called once: two devices of one name would not know each other's memory."""
+        if self.found is None:
+            with self.lock:
+                if self.found is None:
+                    self.found = self._discovered()
+        return self.found
+
+    def resolved(self) -> tuple[Device | Absent, ...]:
+        """The same when all drivers have qualified, or not. Waits for them."""
+        for pending in self.listed():
+            if isinstance(pending, Pending):
+                self.settle(pending)
+        return tuple([d for d in self.listed() if not isinstance(d, Pending)])
+
+    def settle(self, pending: Pending) -> None:
+        """Put a device that has qualified, or not, in the place of the pending one."""
+        try:
+            found: Device | Absent = pending.resolved()
+        except Exception as error:  # whatever a driver does, the other devices are there
+            found = Absent(pending.name, f"qualifying its driver failed: {type(error).__name__}: {error}")
+        with self.lock:
+            self.found = tuple([found if d is pending else d for d in self.listed()])
+        refresh()
+
+    def _discovered(self) -> tuple[Found, ...]:
+        try:
+            discover: Callable[[], Iterable[Found]]
+            discover = importlib.import_module(f"yosegi.devices.{self.name}").discover
+            found = tuple(discover())
+        except Exception as error:
+            return (Absent(self.name, f"looking for it failed: {type(error).__name__}: {error}"),)
+        if os.environ.get("YOSEGI_DISABLE_GPU") == "1":
+            reason = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
+            return tuple([Absent(d.name, reason) if not isinstance(d, Absent) and d.is_gpu else d for d in found])
+        return found
+
+
+class _Registry:
+    """The folders, and the thread that looks into them."""
+
+    def __init__(self) -> None:
+        package = importlib.import_module("yosegi.devices")
+        self.folders = {m.name: _Folder(m.name) for m in pkgutil.iter_modules(package.__path__)}
+        self.host: str = package.HOST
+        self._lock = RLock()
+        self._thread: Thread | None = None
+        self._now = Event()
+        self.stopped = False
+        self.is_done = False
+        self.joined: set[str] = set()
+        """The names of those that are part of the whole chain before all are found: who was asked for by name."""
+        atexit.register(self.stop)
+
+    def start(self, *, now: bool = False) -> None:
+        """Look for all devices in the background, after a while or at once."""
+        if now:
+            self._now.set()
+        if self._thread is None and not self.stopped:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = Thread(target=self._search, name="yosegi discovery", daemon=True)
+                    self._thread.start()
+
+    def _search(self) -> None:
+        self._now.wait(_DELAY)
+        with suppress(Closed):
+            for folder in self.folders.values():
+                if self.stopped:
+                    return
+                folder.resolved()
+            others = len(present()) > 1
+            for device in reversed(present()) if others else ():  # the host first: the others are compared with it
+                for prepare in BEFORE_JOINING:
+                    if self.stopped:
+                        return
+                    prepare(device)
+            self.is_done = True
+            refresh()
+
+    def stop(self) -> None:
+        """At the end of the process: nobody waits long for a driver."""
+        self.stopped = True
+        self._now.set()
+        close_all()
+        if self._thread is not None:
+            self._thread.join(_AT_EXIT)
+
+    def reset(self) -> None:
+        """In a forked child: the thread is not there, and locks may have been held by it."""
+        self._lock = RLock()
+        self._thread = None
+        for folder in self.folders.values():
+            folder.lock = RLock()
+
+
+_registry: Final = _Registry()
+_chains: Final[dict[tuple[str, bool], tuple[Device, ...]]] = {}
+
+
+class Generation:
+    """Counts how often the devices have changed: chains that were asked for before may be others now."""
+
+    number = 0
+
+
+def refresh() -> None:
+    """Note that the devices are others than before."""
+    _chains.clear()
+    Generation.number += 1
 
 
 def discovered() -> tuple[Device | Absent, ...]:
-    """All that the folders under `devices/` found, or did not find, in the order of the chain.
-
-    They are looked for once, by whoever comes first: two devices of one name would not know each other's memory.
-    """
-    if not _found:
-        with _looking:
-            if not _found:
-                _found.append(_looked_for())
-    return _found[0]
+    """All that the folders under `devices/` found, or did not find, in the order of the chain. Waits for drivers that
+    have to qualify."""
+    with announced("looking for devices"):
+        found = [d for folder in _registry.folders.values() for d in folder.resolved()]
+    return _in_order(found)
 
 
-def _looked_for() -> tuple[Device | Absent, ...]:
-    package = importlib.import_module("yosegi.devices")
-    found: list[Device | Absent] = []
-    for module in pkgutil.iter_modules(package.__path__):
-        try:
-            discover: Callable[[], Iterable[Device | Absent]]
-            discover = importlib.import_module(f"yosegi.devices.{module.name}").discover
-            found.extend(discover())
-        except Exception as error:  # whatever a driver does, the other devices are there
-            found.append(Absent(module.name, f"looking for it failed: {type(error).__name__}: {error}"))
-    if os.environ.get("YOSEGI_DISABLE_GPU") == "1":
-        disabled = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
-        found = [Absent(d.name, disabled) if not isinstance(d, Absent) and d.is_gpu else d for d in found]
+def present() -> tuple[Device, ...]:
+    """The devices that are ready now, in the order of the chain. Waits for nobody."""
+    known = [d for folder in _registry.folders.values() for d in folder.found or ()]
+    ready = [d for d in known if not isinstance(d, (Absent, Pending))]
+    return tuple(d for d in _in_order([*ready, *_hosts(known)]) if not isinstance(d, Absent))
+
+
+def _hosts(known: list[Found]) -> Iterable[Device]:
+    """The host's device, if it is not among those that are known."""
+    own = _registry.folders[_registry.host].listed()
+    return [d for d in own if not isinstance(d, (Absent, Pending)) and not any(d is k for k in known)]
+
+
+def _in_order(found: Iterable[Device | Absent]) -> tuple[Device | Absent, ...]:
     return tuple(sorted(found, key=lambda d: (isinstance(d, Absent), getattr(d, "rank", 0))))
 
 
-@cache
 def devices() -> tuple[Device, ...]:
     """The chain of this machine: the first that can run an operation gets it; the last can run all.
+
+    Waits until all drivers that are new to this machine have qualified.
 
     >>> import yosegi as ys
     >>> ys.devices()[-1].name
     'cpu'
     """
-    return tuple(d for d in discovered() if not isinstance(d, Absent))
+    return tuple([d for d in discovered() if not isinstance(d, Absent)])
 
 
 def owner_of(space: str) -> Device | None:
     """The device that works in a memory; `None` if that is gone."""
-    return next((d for d in devices() if d.space == space), None)
+    return next((d for d in present() if d.space == space), None)
 
 
 def is_linked(source: str, target: str) -> bool:
@@ -180,38 +328,113 @@ def is_linked(source: str, target: str) -> bool:
 
 def host_device() -> Device:
     """The last device of the chain: it computes in host memory, and can do everything."""
-    return next(d for d in reversed(devices()) if d.space == HOST)
+    return next(d for d in reversed(present()) if d.space == HOST)
 
 
-@cache
 def chain_named(name: str) -> tuple[Device, ...]:
     """The devices that a name stands for, in the order in which they are asked.
 
     "auto" is the whole chain, "a:0" one device, "a:0+b:0" a device with the one that takes what it cannot do. The host
-    ends every chain: work never stops because a device cannot do something.
+    ends every chain: work never stops because a device cannot do something. Devices whose drivers have yet to qualify
+    are left out until they have, unless the options in force say that nobody else may serve.
     """
-    chosen = devices() if name == "auto" else tuple(device_named(part) for part in name.split("+"))
-    return chosen if chosen[-1] is host_device() else (*chosen, host_device())
+    waits = waits_for_drivers()
+    found = _chains.get((name, waits))
+    if found is None:
+        number = Generation.number
+        found = _chain(name, waits)
+        if number == Generation.number:
+            _chains[name, waits] = found
+    return found
+
+
+def waits_for_drivers() -> bool:
+    """Whether evaluation waits for devices under the options in force: when no other may serve meanwhile."""
+    options = current()
+    return not options.background or options.deterministic or options.on_fallback == "error"
+
+
+def _chain(name: str, waits: bool) -> tuple[Device, ...]:
+    host = host_device()
+    if name == "auto":
+        if waits:
+            return devices()
+        if not _registry.is_done:
+            _registry.start()
+        return tuple([d for d in present() if d is host or _registry.is_done or d.name in _registry.joined])
+    chosen = [device_named(part) if waits else _ready(part) for part in name.split("+")]
+    there = tuple([d for d in chosen if d is not None])
+    return there if there and there[-1] is host else (*there, host)
+
+
+def _ready(name: str) -> Device | None:
+    """A device by name if it is ready; if its driver has yet to qualify, that is begun. Raises if there is none."""
+    found = _named(name)
+    if isinstance(found, Pending):
+        _registry.start(now=True)
+        warn(FallbackWarning, f"{found.name} is not ready: its driver is being qualified; the host serves meanwhile")
+        return None
+    if isinstance(found, Absent):
+        raise _not_there(name)
+    return _joined(found, name)
+
+
+def _joined(found: Device | None, name: str) -> Device:
+    if found is None:
+        raise _not_there(name)
+    if found.name not in _registry.joined:
+        _registry.joined.add(found.name)
+        refresh()
+    return found
 
 
 def device_named(name: Any) -> Device:
-    """A present device, by name; raises with the list of those present, and why that one is absent."""
-    wanted = str(name)
-    for device in devices():
-        if device.name in (wanted, f"{wanted}:0"):
-            return device
-    present = ", ".join(d.name for d in devices())
-    reason = next((f": {d.reason}" for d in discovered() if isinstance(d, Absent) and d.name.startswith(wanted)), "")
-    raise ArgumentError(f"[device] expected one of {present}, got {wanted!r}{reason}")
+    """A present device, by name, once its driver has qualified; raises with the list of those present, and why that
+    one is absent."""
+    found = _named(str(name))
+    if isinstance(found, Pending):
+        folder = _registry.folders[_folder_of(str(name))]
+        folder.settle(found)
+        found = _named(str(name))
+    if isinstance(found, (Absent, Pending)):
+        raise _not_there(str(name))
+    return _joined(found, str(name))
 
 
-def _after_fork() -> None:
-    """In a forked child: the thread that looked for devices is not there."""
-    global _looking
-    _looking = RLock()
+def check_name(name: str) -> None:
+    """Raise unless a name stands for devices of this machine. Does not wait for drivers to qualify."""
+    if name != "auto":
+        for part in name.split("+"):
+            if isinstance(_named(part), (Absent, type(None))):
+                raise _not_there(part)
+
+
+def _folder_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _named(name: str) -> Found | None:
+    """What a name stands for. Looks into the folder of that name alone: naming one device loads no other's driver."""
+    for ready in present():
+        if ready.name in (name, f"{name}:0"):
+            return ready
+    folder = _registry.folders.get(_folder_of(name))
+    if folder is None:
+        return None
+    with announced(f"looking for {name}"):
+        return next((d for d in folder.listed() if d.name in (name, f"{name}:0")), None)
+
+
+def _not_there(name: str) -> ArgumentError:
+    folder = _registry.folders.get(_folder_of(name))
+    near: tuple[Found, ...] = () if folder is None else folder.listed()
+    there = dict.fromkeys([*[d.name for d in near if not isinstance(d, Absent)], *[d.name for d in present()]])
+    reason = next((f": {d.reason}" for d in near if isinstance(d, Absent) and d.name.startswith(name)), "")
+    listed = "; `yosegi devices` lists all of this machine" if not reason else ""
+    return ArgumentError(f"[device] expected one of {', '.join(there)}, got {name!r}{reason}{listed}")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_registry.reset)
 
-DEVICE_CHECKS.append(chain_named)
+DEVICE_CHECKS.append(check_name)

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from .background import background
 from .choice import confirm, noting
 from .costs import costs, is_measuring
-from .device import Device, chain_named, device_named, devices, host_device, owner_of
+from .device import Device, chain_named, device_named, host_device, owner_of, present
 from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
 from .expand import expand, is_whole_in_vain
 from .explain import Explanation
@@ -47,7 +47,9 @@ _LONG_HISTORY: Final = 32
 class PlanCache:
     """Plans by structural key. The oldest go when all together outgrow the limit."""
 
-    def __init__(self, limit: int = _CACHE_BYTES) -> None:
+    def __init__(self, chain: tuple[Device, ...] = (), limit: int = _CACHE_BYTES) -> None:
+        self.chain = chain
+        """The devices over which the plans were made."""
         self._plans: dict[Key, Plan] = {}
         self._limit = limit
         self._size = 0
@@ -86,9 +88,9 @@ _plans: Final[dict[Options, PlanCache]] = {}
 def plan_for(key: Key) -> Plan:
     """The plan for a structure under the options in force: a known one, or a new one."""
     options = current()
-    cache = _plans.get(options)
-    if cache is None:
-        cache = _plans.setdefault(options, PlanCache())
+    cache, chain = _plans.get(options), chain_named(options.device)
+    if cache is None or cache.chain != chain:
+        cache = _plans[options] = PlanCache(chain)
     plan = cache.get(key)
     if plan is None:
         plan = plan_of(graph_of(key))
@@ -368,7 +370,7 @@ def memory_stats() -> dict[str, Any]:
     ['devices', 'transfers']
     """
     held_by = {}
-    for device in devices():
+    for device in present():
         free, total = device.memory()
         held_by[device.name] = {"free": free, "total": total, **device.statistics()}
     traffic = transfers.traffic
@@ -383,7 +385,12 @@ def device_of(x: Tensor) -> Device:
         home = HOST if wanted == "auto" else chain_named(wanted)[0].space
     else:
         home = x._node.buffer.space
-    return next((d for d in (host_device(), *devices()) if d.space == home), host_device())
+    return next((d for d in (host_device(), *present()) if d.space == home), host_device())
+
+
+def holds_data(device: Device) -> bool:
+    """True if tensors can be on a device: on the host's, and on every device with a memory of its own."""
+    return device.space != HOST or device is host_device()
 
 
 def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
@@ -391,6 +398,11 @@ def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
     if stream is not None:
         raise ArgumentError(f"[to_device] expected stream=None, got {stream!r}")
     target = device_named(device)
+    if not holds_data(target):
+        raise ArgumentError(
+            f"[to_device] expected a device with a memory of its own, got {target.name}, which computes in the host's "
+            f"memory; to compute there, use options(device={target.name!r})"
+        )
     if is_tracing():
         return Tensor(x._node)  # a trace is placed as a whole
     while True:
@@ -421,7 +433,7 @@ def _after_fork() -> None:
     costs.reset()
     for cache in _plans.values():
         cache.reset()
-    for device in devices() if devices.cache_info().currsize else ():
+    for device in present():
         if device is not host_device():
             health.note(device.name, None, Unsupported("its driver was loaded before this process was forked"))
         if device.space != HOST:

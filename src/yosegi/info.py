@@ -9,6 +9,7 @@ from . import dtype as dt
 from .device import Device, device_named, devices, host_device
 from .dtype import DType
 from .errors import ArgumentError
+from .evaluate import holds_data
 from .node import MAX_DIMENSIONS
 from .tensor import HOOKS
 
@@ -45,8 +46,11 @@ class Info:
         return {n: d for n, d in _STANDARD.items() if d in on.limits.dtypes and (kind is None or dt.is_kind(d, kind))}
 
     def devices(self) -> tuple[Device, ...]:
-        """All devices of this machine."""
-        return devices()
+        """The devices that tensors can be on: the host's, and those with a memory of their own.
+
+        `yosegi.devices` also lists devices that compute in the host's memory.
+        """
+        return tuple(d for d in devices() if holds_data(d))
 
 
 def __array_namespace_info__() -> Info:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import update_wrapper
 from inspect import Parameter, signature
@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from .device import Device, Generation, chain_named
 from .dtype import DType, as_dtype, number_type
 from .errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
 from .evaluate import plan_of, settle, settle_one
@@ -77,6 +78,23 @@ class _Replay:
     """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
     is_plain: bool
     """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
+    graph: Graph
+    """What was traced."""
+    chain: tuple[Device, ...]
+    generation: int
+    """The devices that the plan was made for, and when these were last looked at."""
+
+    def renewed(self) -> _Replay:
+        """The same with a plan for the devices of now: some may have become ready since it was made."""
+        generation, chain = Generation.number, chain_named(current().device)
+        if chain == self.chain:
+            return replace(self, generation=generation)
+        plan = plan_of(self.graph, repeats=True)
+        return replace(self, plan=plan, history=self._history_by(plan), chain=chain, generation=generation)
+
+    def _history_by(self, plan: Plan) -> Call | None:
+        old = self.history
+        return None if old is None else Call(old.op, {"graph": plan.graph}, old.inputs, old.outputs)
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
         """What the function returns, made of these outputs."""
@@ -182,6 +200,8 @@ class Jitted(Generic[P, R]):
                 replay = self._replays.get(tuple(key))
                 if replay is None or not replay.is_plain or held() is not None:
                     return self._call(args, kwargs)
+                if replay.generation != Generation.number:
+                    return self._call(args, kwargs)
                 watch, kernel = replay.plan.watch, replay.plan.host_kernel
                 if watch is not None and not watch.passes():
                     return self._run(replay, args)
@@ -221,6 +241,8 @@ class Jitted(Generic[P, R]):
             while len(self._replays) >= _TRACE_LIMIT:
                 self._replays.pop(next(iter(list(self._replays))), None)
             self._replays[key] = replay
+        elif replay.generation != Generation.number:
+            replay = self._replays[key] = replay.renewed()
         nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
@@ -241,6 +263,7 @@ class Jitted(Generic[P, R]):
         indices = iter(range(len(tensors)))
         results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
         graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds])
+        generation, chain = Generation.number, chain_named(current().device)
         plan = plan_of(graph, repeats=True)
         form = None
         if all(is_output):
@@ -252,7 +275,7 @@ class Jitted(Generic[P, R]):
         history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
         feeds = tuple(make for _, make in trace.feeds)
         is_plain = form is not None and not feeds
-        return _Replay(plan, feeds, calls, results, shape, form, history, is_plain)
+        return _Replay(plan, feeds, calls, results, shape, form, history, is_plain, graph, chain, generation)
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

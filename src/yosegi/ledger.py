@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from .device import Device
 from .speed import Speed
-from .store import cache_folder, set_aside, written
+from .store import cache_folder, package_digest, set_aside, written
 from .trace import log
 
 FORMAT: Final = "yosegi-costs"
@@ -40,17 +39,8 @@ class Page:
 
 def path_of(device: Device) -> Path:
     """The file of a device as it is now."""
-    of = hashlib.sha256(f"{device.identity}\n{sources()}".encode()).hexdigest()[:16]
+    of = hashlib.sha256(f"{device.identity}\n{package_digest()}".encode()).hexdigest()[:16]
     return cache_folder() / "costs" / f"{device.name.replace(':', '-')}-{of}.json"
-
-
-@cache
-def sources() -> str:
-    """This package's files with their sizes, as a short text: what was measured of one version says little of another,
-    whose kernels may be others."""
-    root = Path(__file__).parent
-    listing = sorted(f"{p.relative_to(root)} {p.stat().st_size}" for p in root.rglob("*.py"))
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
 
 
 def read(device: Device) -> Page:
@@ -85,24 +75,15 @@ def _numbers(data: Any) -> list[float]:
     return data
 
 
-class Ledger:
-    """Writes pages. That one cannot be written is told once."""
-
-    def __init__(self) -> None:
-        self._has_told = False
-
-    def write(self, device: Device, page: Page) -> None:
-        """Put a page in its place, with what other processes found out meanwhile."""
-        theirs = read(device)
-        times = {d: t for d, t in theirs.times.items() if d not in page.times} | page.times
-        for oldest in list(times)[: max(0, len(times) - _MOST)]:
-            del times[oldest]
-        speed = page.speed or theirs.speed
-        content = {
-            "format": FORMAT, "version": VERSION, "device": device.name, "identity": device.identity,
-            "speed": None if speed is None else speed.to_json(), "times": times, "ratios": theirs.ratios | page.ratios,
-        }  # fmt: skip
-        failure = written(path_of(device), json.dumps(content, indent=1).encode())
-        if failure is not None and not self._has_told:
-            self._has_told = True
-            log.warning("what is measured cannot be kept in %s: %s", cache_folder(), failure)
+def write(device: Device, page: Page) -> None:
+    """Put a page in its place, with what other processes found out meanwhile."""
+    theirs = read(device)
+    times = {d: t for d, t in theirs.times.items() if d not in page.times} | page.times
+    for oldest in list(times)[: max(0, len(times) - _MOST)]:
+        del times[oldest]
+    speed = page.speed or theirs.speed
+    content = {
+        "format": FORMAT, "version": VERSION, "device": device.name, "identity": device.identity,
+        "speed": None if speed is None else speed.to_json(), "times": times, "ratios": theirs.ratios | page.ratios,
+    }  # fmt: skip
+    written(path_of(device), json.dumps(content, indent=1).encode())

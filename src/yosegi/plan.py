@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -13,7 +14,8 @@ from .candidates import Candidate, Refusals, candidates_for
 from .choice import adopt, confirm, decisions, noting
 from .contract import Guarded
 from .costs import Cost, costs
-from .device import Device, Kernel, devices, host_device
+from .device import Device, Kernel, device_named, host_device
+from .errors import ArgumentError
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
 from .fuse import Region, RegionKind, fuse, is_checked
@@ -263,7 +265,7 @@ class Plan:
     def load(cls, path: str | PathLike[str]) -> tuple[Plan, Mapping[str, str]]:
         """The plan of a file, and which kernels it is to run by. Raises `PlanRefused` if it cannot run as it did."""
         file = PlanFile.read(path)
-        present = {device.name: device for device in devices()}
+        present = {name: device for name in file.devices if (device := _present(name)) is not None}
         file.check(present)
         adopt(file.kernels)
         plan = cls(file.graph, [_loaded(file.graph, step, present) for step in file.steps])
@@ -275,6 +277,12 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<plan of {len(self.steps)} steps for {len(self.graph.calls)} values>"
+
+
+def _present(name: str) -> Device | None:
+    with suppress(ArgumentError):
+        return device_named(name)
+    return None
 
 
 def _kept(step: Step) -> Kept:

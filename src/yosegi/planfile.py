@@ -17,10 +17,9 @@ from .device import Device
 from .errors import ArgumentError, PlanRefused
 from .fuse import RegionKind
 from .graph import Graph
-from .ledger import sources
 from .portable import graph_as_plain, graph_of_plain
 from .precision import Precision
-from .store import written
+from .store import package_digest, written
 
 FORMAT: Final = "yosegi-plan"
 VERSION: Final = 1
@@ -55,7 +54,7 @@ class PlanFile:
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "sources": sources(),
+            "sources": package_digest(),
             "devices": dict(self.devices),
             "kernels": dict(self.kernels),
             "graph": graph_as_plain(self.graph),
@@ -73,7 +72,7 @@ class PlanFile:
             data = json.loads(Path(name).read_bytes())
             if data["format"] != FORMAT:
                 raise ValueError(f"its format is {data['format']!r}")
-            if (data["version"], data["sources"]) != (VERSION, sources()):
+            if (data["version"], data["sources"]) != (VERSION, package_digest()):
                 raise PlanRefused(f"[load_plan] {name} was written by another version of Yosegi; make the plan again")
             graph = graph_of_plain(data["graph"])
             steps = tuple([_kept(step, len(graph.calls)) for step in data["steps"]])

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from .candidates import Candidate
-from .device import Device, devices, owner_of
+from .device import Device, owner_of, present
 from .errors import (
     DeviceFailure,
     DeviceLost,
@@ -177,7 +177,7 @@ def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[An
 
 def lost(space: str, failure: DeviceFailure) -> ValuesLost:
     """Note that a memory does not give its values any more, and the exception that says so."""
-    for device in devices():
+    for device in present():
         if device.space == space:
             _forget_device(device, failure)
     return ValuesLost(space, str(failure))
@@ -207,7 +207,7 @@ def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
 
 
 def _trim() -> int:
-    return sum(device.trim() for device in devices())
+    return sum(device.trim() for device in present())
 
 
 def _finish(step: Step, device: Device, milliseconds: float, moved: int, failures: list[Failure]) -> None:

@@ -16,7 +16,8 @@ from .precision import Precision
 from .work import Task, Work
 
 Rates = Mapping[tuple[Task, str], float]
-"""Operations a second, by class and by numbers: a dtype's name, or that of a precision below the inputs' own."""
+"""Operations a second, by class and by numbers: a dtype's name, or that of a precision below the inputs' own. Infinite
+for a class that takes no longer than its bytes."""
 
 _MEASURED_IN: Final = "float32"
 
@@ -31,6 +32,10 @@ class Way:
     def seconds(self, nbytes: int) -> float:
         """What moving so many bytes takes."""
         return self.latency + nbytes / self.bandwidth
+
+    def __str__(self) -> str:
+        rate = f" + {self.bandwidth / 1e9:.1f} GB/s" if isfinite(self.bandwidth) else ""
+        return f"{self.latency * 1e6:.0f} µs{rate}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +85,9 @@ class Speed:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        rates: dict[str, dict[str, float]] = {}
+        rates: dict[str, dict[str, float | None]] = {}
         for (task, numbers), rate in self.rates.items():
-            rates.setdefault(task.value, {})[numbers] = rate
+            rates.setdefault(task.value, {})[numbers] = _finite(rate)
         return {
             "launch": self.launch, "part": self.part, "wait": self.wait, "compiling": self.compiling,
             "bandwidth": self.bandwidth, "conversion": _finite(self.conversion),
@@ -94,7 +99,7 @@ class Speed:
     def from_json(cls, data: Any) -> Speed:
         """From such data. Raises `ValueError` when it is something else."""
         try:
-            rates = {(Task(t), str(n)): _positive(r) for t, table in data["rates"].items() for n, r in table.items()}
+            rates = {(Task(t), str(n)): _unbounded(r) for t, table in data["rates"].items() for n, r in table.items()}
             return cls(
                 launch=_positive(data["launch"]), bandwidth=_positive(data["bandwidth"]), rates=rates,
                 upload=Way(_not_negative(data["upload"][0]), _unbounded(data["upload"][1])),
@@ -107,15 +112,26 @@ class Speed:
 
     def __str__(self) -> str:
         parts = [f"launch {self.launch * 1e6:.1f} µs", f"{self.bandwidth / 1e9:.1f} GB/s"]
-        parts += [f"{task.value} {rate / 1e9:.1f} G/s in {numbers}" for (task, numbers), rate in self.rates.items()]
+        counted = {key: rate for key, rate in self.rates.items() if isfinite(rate)}
+        parts += [f"{task.value} {_per_second(rate)} in {numbers}" for (task, numbers), rate in counted.items()]
+        moved = dict.fromkeys(task.value for task, numbers in self.rates if (task, numbers) not in counted)
+        if moved:
+            parts.append(f"{' and '.join(moved)} by their bytes alone")
         if self.upload != Way():
-            ways = {"to it": self.upload, "back": self.download}
-            parts += [f"{name} {w.latency * 1e6:.0f} µs + {w.bandwidth / 1e9:.1f} GB/s" for name, w in ways.items()]
+            parts += [f"to it {self.upload}", f"back {self.download}"]
         return ", ".join(parts)
 
 
 _NEAREST: Final = {Task.WEIGHTED: Task.PRODUCTS, Task.CONVOLUTIONS: Task.PRODUCTS}
 """What stands for a class that was not measured."""
+
+
+def _per_second(rate: float) -> str:
+    """A rate in the largest unit of which it has at least one."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.1f} {unit}/s"
+    return f"{rate:.1f} /s"
 
 
 def _width(name: str) -> int:

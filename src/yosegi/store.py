@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
-
-from .trial import Outcome
 
 _MAGIC: Final = b"yosegi1\n"
 _TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
@@ -56,9 +55,64 @@ def processor() -> str:
     return "\n".join(line for line in lines if line.partition(":")[0].rstrip().endswith(_TELLING))
 
 
+def digest_of(*texts: str) -> str:
+    """Texts as a short one, for the names of files."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+@cache
+def package_digest() -> str:
+    """The content of this package's files, as a short text: what was found out with one version says little of another,
+    whose kernels may be others."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time into the block, of those that keep the same file. Where files cannot be locked, or the
+    folder cannot be written, all may enter: they do the same work twice."""
+    try:
+        import fcntl
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def written(path: Path, content: bytes) -> OSError | None:
-    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower. Gives the reason
-    if it could not be."""
+    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower, and that is told
+    once. Gives the reason if it could not be."""
+    failure = _written(path, content)
+    if failure is not None and path.is_relative_to(cache_folder()):
+        _tell_once(str(cache_folder()), str(failure))
+    return failure
+
+
+def _tell_once(folder: str, reason: str) -> None:
+    """Warn that nothing can be kept."""
+    if not _told:
+        _told.append(folder)
+        log = logging.getLogger("yosegi")
+        log.warning("nothing can be kept in %s (%s): every process compiles and measures anew", folder, reason)
+
+
+_told: Final[list[str]] = []
+
+
+def _written(path: Path, content: bytes) -> OSError | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
@@ -143,6 +197,19 @@ class ProgramCache(ABC):
         self.built = 0
         self.loaded = 0
 
+    def adopt(self, source: str, code: bytes) -> None:
+        """Take what another process has built of a source."""
+        program = self.load(code)
+        if program is not None:
+            with self._lock:
+                self._programs[source] = program
+                self.loaded += 1
+            self._stored.put(self._stored.name(source), code)
+
+    def sources(self) -> list[str]:
+        """The sources of all programs that are in memory."""
+        return list(self._programs)
+
     def get(self, source: str) -> Any:
         """The program of a source. Raises `CompileFailure` with the compiler's log."""
         with self._lock:
@@ -179,19 +246,16 @@ class ProgramCache(ABC):
         return program
 
 
-def verdict(name: str, identity: str, attempt: Callable[[], Outcome], *, keeps_timeouts: bool = True) -> str | None:
-    """Why something must not be used in this process, or `None` if it survived a trial.
+def verdict(name: str, identity: str, trial: Callable[[], str | None]) -> str | None:
+    """Why something must not be used on this machine, or `None` if it came through a trial.
 
-    The trial is made once for each identity, which says what is installed, and its outcome kept; with `keeps_timeouts`
-    also if time was up, for what may hang again.
+    The trial is made once for each identity, which says what is installed, and its outcome kept.
     """
     short = hashlib.sha256(identity.encode()).hexdigest()[:16]
     path = cache_folder() / f"{name}-trial-{short}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         known: str | None = json.loads(path.read_text(encoding="utf-8"))["failure"]
         return known
-    outcome = attempt()
-    if outcome.timed_out and not keeps_timeouts:
-        return outcome.failure
-    written(path, json.dumps({"failure": outcome.failure}).encode())
-    return outcome.failure
+    failure = trial()
+    written(path, json.dumps({"failure": failure}).encode())
+    return failure

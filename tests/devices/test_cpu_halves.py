@@ -35,7 +35,6 @@ from yosegi.errors import ArgumentError, CompileFailure
 from yosegi.fuse import Region
 from yosegi.precision import Precision
 from yosegi.trace import trace
-from yosegi.trial import Outcome
 
 HOST = Machine.host()
 pytestmark = [
@@ -234,7 +233,7 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """The trials that would be made, on a processor of which the system says nothing."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     made: list[Any] = []
-    monkeypatch.setattr(units, "attempt", lambda *what: made.append(what[-1]) or Outcome(result=True))
+    monkeypatch.setattr(units, "probe", lambda machine, unit: made.append(unit.name))
     monkeypatch.setattr(units, "permission", lambda: None)
     monkeypatch.setattr(units, "flags", lambda: frozenset())
     return made
@@ -245,22 +244,22 @@ WITH_ALL = BARE.having(("amx-tile", "amx-bf16", "avx512bf16"))
 
 
 def test_a_unit_that_is_hidden_is_found(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def attempt(function: str, fields: list[str], name: str) -> Outcome:
-        trials.append(name)
-        return Outcome(result=True) if name == "DOTS" else Outcome(failure="SIGILL")
+    def probe(machine: Machine, unit: Unit) -> str | None:
+        trials.append(unit.name)
+        return None if unit is Unit.DOTS else "SIGILL"
 
-    monkeypatch.setattr(units, "attempt", attempt)
+    monkeypatch.setattr(units, "probe", probe)
     for _ in range(2):
         assert str(find(BARE)) == (
-            "bf16 products on AVX512-BF16 (AMX: not reported, and a trial in a child process failed: SIGILL; "
+            "bf16 products on AVX512-BF16 (AMX: not reported, and SIGILL; "
             "the processor does not report it, but it works)"
         )
     assert trials == ["TILES", "DOTS"]  # the verdicts are kept
 
 
 def test_a_unit_that_is_hidden_and_not_there(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "attempt", lambda *what: Outcome(failure="SIGILL"))
-    failed = "not reported, and a trial in a child process failed: SIGILL"
+    monkeypatch.setattr(units, "probe", lambda *what: "SIGILL")
+    failed = "not reported, and SIGILL"
     assert str(find(BARE)) == f"no bf16 products (AMX: {failed}; AVX512-BF16: {failed})"
 
 
@@ -276,17 +275,15 @@ def test_a_unit_that_only_the_system_reports_is_tried(trials: list[Any], monkeyp
 
 
 def test_a_unit_that_dies_in_its_trial_is_not_used(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def attempt(function: str, fields: list[str], name: str) -> Outcome:
-        trials.append(name)
-        return Outcome(failure="it ended the process with SIGILL") if name == "TILES" else Outcome(result=True)
+    def probe(machine: Machine, unit: Unit) -> str | None:
+        trials.append(unit.name)
+        return "its instructions are missing" if unit is Unit.TILES else None
 
-    monkeypatch.setattr(units, "attempt", attempt)
+    monkeypatch.setattr(units, "probe", probe)
     for _ in range(2):
         found = find(WITH_ALL)
         assert found.unit is Unit.DOTS
-        assert str(found) == (
-            "bf16 products on AVX512-BF16 (AMX: a trial in a child process failed: it ended the process with SIGILL)"
-        )
+        assert str(found) == "bf16 products on AVX512-BF16 (AMX: its instructions are missing)"
     assert trials == ["TILES", "DOTS"]
 
 
@@ -331,10 +328,9 @@ def test_wrong_results_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(find(HOST).unit is not None, reason="here they work")
 def test_the_trial_of_this_machine_without_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code for a unit that is not there dies in the child, not here."""
+    """Code for a unit that is not there does not end the process."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    failure = units.verdict(HOST, Unit.DOTS)
-    assert failure == "a trial in a child process failed: it ended the process with SIGILL"
+    assert units.verdict(HOST, Unit.DOTS) == "this processor does not have its instructions (SIGILL)"
 
 
 @pytest.mark.skipif(find(HOST).unit is None, reason=str(find(HOST)))
@@ -364,11 +360,11 @@ def test_the_device_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Cpu()
     assert "bf16 products" in device.description
     reduced = device.reduced
-    assert set(reduced) == set(device.limits.precisions & set(Precision))
+    assert reduced.precisions == set(device.limits.precisions & set(Precision))
     monkeypatch.setattr(reduced, "_found", Found(Unit.TILES, ""))
     monkeypatch.setattr(reduced, "_products", emulating())
     assert "bf16 products on AMX" in device.description
-    assert set(reduced) == {Precision.BF16, Precision.BF16X2, Precision.BF16X3}
+    assert reduced.precisions == {Precision.BF16, Precision.BF16X2, Precision.BF16X3}
     assert len(device.limits.precisions) == 3
 
 

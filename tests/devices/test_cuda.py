@@ -12,6 +12,7 @@ import pytest
 import yosegi as ys
 from opencl_regions import RNG, numbers, regions, run
 from values import same
+from yosegi.child import Outcome
 from yosegi.codegen.kernels import Kernel as Generated
 from yosegi.device import Absent
 from yosegi.devices import cuda
@@ -21,7 +22,6 @@ from yosegi.devices.cuda.launch import Launch
 from yosegi.dtype import float32
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 from yosegi.precision import Precision
-from yosegi.trial import Outcome
 
 # Discovery, which every machine can test ----------------------------------------------------------------------------
 

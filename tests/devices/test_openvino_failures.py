@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from openvino_regions import DEVICE, needed, numbers, whole
+from openvino_regions import DEVICE, answering, needed, numbers, resolved, whole
+from yosegi.child import Outcome
 from yosegi.device import Absent
 from yosegi.devices import openvino
 from yosegi.devices.openvino import errors, models, ops, probe
 from yosegi.devices.openvino.rows import DTYPES, SINGLE, Row
 from yosegi.devices.openvino.specimens import NOT_TRIED, region_of, specimens
+from yosegi.drivers import Driver, Verdict, forget
 from yosegi.dtype import bool_, int32
-from yosegi.errors import DeviceLost, LaunchFailure, OutOfMemory
+from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 from yosegi.health import health
 from yosegi.trace import trace
-from yosegi.trial import Outcome
 
 
 def test_without_the_library_it_is_absent_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,44 +30,59 @@ def test_without_the_library_it_is_absent_and_says_how_to_get_it(monkeypatch: py
 
 @needed
 def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    trials = []
-    outcomes = {("present",): Outcome([["CPU", "a processor"], ["GPU", "a card"]]),
-                ("wrong_rows", "CPU"): Outcome(failure="SIGILL"),
-                ("wrong_rows", "GPU"): Outcome({"exp float32": "inf instead of nan"})}  # fmt: skip
+    def answers(function: str, *given: str) -> Outcome:
+        if function == "present":
+            return Outcome([["CPU", "a processor"], ["GPU", "a card"]])
+        if function == "wrong_rows" and given[0] == "CPU":
+            return Outcome(failure="SIGILL", died=True)
+        return Outcome({"exp float32": "inf instead of nan"} if given[-1] == "float32" else {}) if given[
+            0] == "GPU" and function == "wrong_rows" else Outcome(None)  # fmt: skip
 
-    def attempt(function: str, *arguments: str) -> Outcome:
-        trials.append((function.partition(":")[2], *arguments))
-        return outcomes.get(trials[-1], Outcome(None))
-
-    monkeypatch.setattr(probe, "attempt", attempt)
+    calls = answering(monkeypatch, tmp_path, answers)
     for _ in range(2):
-        absent, card = openvino.discover()
-        assert absent == Absent("openvino:0", "CPU: a trial in a child process failed: SIGILL")
+        absent, card = resolved()
+        assert absent.reason.startswith("CPU: its driver is withdrawn since ")
+        assert absent.reason.endswith("SIGILL; `yosegi devices --forget openvino:0` tries it again")
         assert (card.name, card.is_gpu, card.description) == ("openvino:1", True, "GPU: a card")
         reason = card.supports(whole(ys.exp(ys.asarray(numbers(3))))[0])
         assert reason == "its exp of float32 was wrong when it was tried here: inf instead of nan"
-    tried = [("present",), ("wrong_rows", "CPU"), ("wrong_rows", "GPU")]
-    assert trials == [*tried, *[("reason_against", "GPU", p) for p in ("f16", "bf16")]]  # the verdict is kept
-    outcomes["wrong_rows", "CPU"] = Outcome({})
-    monkeypatch.setattr(probe, "_FAILED_FOR", 0.0)  # but a failure not for ever: the machine may have been too busy
-    assert [d.name for d in openvino.discover() if not isinstance(d, Absent)] == ["openvino:0", "openvino:1"]
+    assert len([c for c in calls if c[:2] == ("wrong_rows", "CPU")]) in (3, 4)  # in two processes
+    assert [c for c in calls if c[0] == "reason_against"] == [("reason_against", "GPU", p) for p in ("f16", "bf16")]
+    count = len(calls)
+    assert forget("openvino:0") == 1
+    resolved()
+    assert len(calls) > count  # it is tried again
+
+
+@needed
+def test_a_dtype_that_ends_the_process_is_refused_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def answers(function: str, *given: str) -> Outcome:
+        if function == "present":
+            return Outcome([["CPU", "a processor"]])
+        return Outcome(failure="SIGILL", died=True) if given[-1] == "bool" else Outcome({})
+
+    answering(monkeypatch, tmp_path, answers)
+    (device,) = resolved()
+    logic, float32 = (ys.asarray(a) for a in (np.array([True]), numbers(1)))
+    assert (
+        device.supports(whole(logic & logic)[0]) == "its bitwise_and of bool was wrong when it was tried here: SIGILL"
+    )
+    assert device.supports(whole(float32 * float32)[0]) is None
 
 
 @needed
 def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     plugins = {"CPU": "a processor", "GPU.0": "a card", "GPU.1": "another card", "NPU": "a neural processor"}
 
-    def attempt(function: str, *arguments: str) -> Outcome:
-        if function.endswith(":present"):
+    def answers(function: str, *given: str) -> Outcome:
+        if function == "present":
             return Outcome([list(pair) for pair in plugins.items()])
-        if function.endswith(":wrong_rows"):
-            return Outcome({"add float32": "it computes in f16"} if arguments == ("NPU",) else {})
-        return Outcome(None if arguments[0].startswith("GPU") else "no gain")
+        if function == "wrong_rows":
+            return Outcome({"add float32": "it computes in f16"} if given == ("NPU", "float32") else {})
+        return Outcome(None if given[0].startswith("GPU") else "no gain")
 
-    monkeypatch.setattr(probe, "attempt", attempt)
-    found = list(openvino.discover())
+    answering(monkeypatch, tmp_path, answers)
+    found = resolved()
     assert [d.name for d in found] == ["openvino:0", "openvino:1", "openvino:2", "openvino:3"]
     assert [d.models.plugin for d in found] == list(plugins)
     assert [d.is_gpu for d in found] == [False, True, True, False]
@@ -80,30 +96,59 @@ def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.Monke
 
 @needed
 def test_a_crash_while_looking_for_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(probe, "attempt", lambda function: Outcome(failure="it ended the process with SIGSEGV"))
-    expected = "a trial in a child process failed: it ended the process with SIGSEGV"
-    assert openvino.discover() == (Absent("openvino:0", expected),)
+    answering(monkeypatch, tmp_path, lambda *call: Outcome(failure="it ended the process with SIGSEGV", died=True))
+    (absent,) = resolved()
+    assert absent.reason == (
+        "listing its plugins in a child process failed: it ended the process with SIGSEGV; "
+        "`yosegi devices --forget openvino` tries again"
+    )
 
 
 @needed
-def test_a_real_crash_in_the_trial_is_survived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_real_crash_in_the_qualification_is_survived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(probe, "_HERE", "openvino_crashes")
-    (absent,) = openvino.discover()
-    assert absent.reason == "CPU: a trial in a child process failed: it ended the process with SIGILL"
+    monkeypatch.setattr(openvino, "_PROBE", "openvino_crashes")
+    (absent,) = resolved()
+    assert "it ended the process with SIGILL" in absent.reason
+
+
+@needed
+def test_a_compiler_that_kills_its_process_is_a_failed_compilation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Under `YOSEGI_ISOLATE=1`, as for any plugin that has crashed before, models are compiled in a child process."""
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("YOSEGI_ISOLATE", "1")
+    driver = Driver(DEVICE.name, "a test")
+    driver.verdict = Verdict()
+    isolated = models.Models(DEVICE.name, "CPU", driver)
+    region, data = whole(ys.tanh(ys.asarray(numbers(5, 7))) * 3)
+    np.testing.assert_allclose(isolated.get(region)(*data)[0], np.tanh(data[0]) * 3, rtol=1e-5)
+    assert driver.verdict == Verdict()
+    monkeypatch.setattr(models, "_PROBE", "openvino_crashes")
+    for number in range(5):
+        region, data = whole(ys.tanh(ys.asarray(numbers(5, 8 + min(number, 3)))) * 3)
+        with pytest.raises(CompileFailure, match="SIGKILL" if number < 3 else "3 crashes"):
+            isolated.get(region)
+    assert driver.absence is not None
+
+
+def wrong_rows() -> dict[str, str]:
+    """What a qualification of this machine's processor finds."""
+    probe._device.cache_clear()
+    return {row: how for dtype in DTYPES for row, how in probe.wrong_rows("CPU", dtype.name).items()}
 
 
 @needed
 def test_this_machines_rows_are_right() -> None:
-    assert probe.wrong_rows("CPU") == {}
+    assert wrong_rows() == {}
 
 
 @needed
 def test_the_trial_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     monkeypatch.setitem(ops.ROWS, "exp", Row(lambda o, call, args: o.exp(args[0]), SINGLE))
-    assert probe.wrong_rows("CPU") == {"exp float32": "inf instead of nan"}
+    assert wrong_rows() == {"exp float32": "inf instead of nan"}
 
 
 @needed
@@ -125,7 +170,7 @@ def test_a_row_that_a_plugin_does_not_compile_is_refused_alone(monkeypatch: pyte
         return real(region)
 
     monkeypatch.setattr(models, "translate", translate)
-    assert probe.wrong_rows("CPU") == {"erf float32": "[openvino:0] compiling erf: Operation Erf is not supported"}
+    assert wrong_rows() == {"erf float32": "[openvino:0] compiling erf: Operation Erf is not supported"}
 
 
 @needed

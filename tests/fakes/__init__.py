@@ -326,18 +326,22 @@ class Paced(FakeDevice):
 @contextmanager
 def installed(*fakes: FakeDevice, alone: bool = False) -> Iterator[str]:
     """Make the fakes part of this machine, or with the host all of it; gives the name of the chain they form."""
-    real = registry.discovered
-    found = tuple(d for d in real() if not alone or getattr(d, "rank", 0) == HOST_RANK)
+    found = registry._registry
+    real = found.folders, found.is_done
+    registry.discovered()
+    folder = registry._Folder("fakes")
+    folder.found = fakes
+    kept = {name: f for name, f in real[0].items() if not alone or name == found.host}
 
     def clear() -> None:
-        for cached in (registry.devices, registry.chain_named, transfers.method):
-            cached.cache_clear()
+        transfers.method.cache_clear()
+        registry.refresh()
         health.clear()
 
-    registry.discovered = lambda: (*fakes, *found)  # type: ignore[assignment]
+    found.folders, found.is_done = {"fakes": folder, **kept}, True
     clear()
     try:
         yield "+".join(f.name for f in fakes)
     finally:
-        registry.discovered = real
+        found.folders, found.is_done = real
         clear()

@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..child import attempt
 from ..device import Absent, Device, discovered
 from ..evaluate import eval
 from ..memory import HOST
 from ..op import REGISTRY
 from ..ops.creation import asarray
 from ..options import options
-from ..trial import attempt
 
 COPY_SIZES: Final = (4_000, 40_000, 400_000, 4_000_000, 40_000_000)
 """Bytes of the array that is copied."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..child import attempt
 from ..dtype import as_dtype
-from ..trial import attempt
 from .cases import Case
 from .model_peers import onnxruntime_runner, openvino_runner
 from .runners import NotHere, Runner

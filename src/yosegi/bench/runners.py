@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..device import Device
-from ..evaluate import eval, explain
+from ..evaluate import eval, explain, holds_data
 from ..jit import jit
 from ..memory import HOST
 from ..op import REGISTRY
@@ -54,7 +54,8 @@ def of_device(device: Device, mode: str) -> Runner:
         return options(device=device.name, on_fallback="error")  # a time on another device is not this one's
 
     def sent(array: Any) -> Any:
-        return asarray(array).to_device(device)
+        x = asarray(array)
+        return x.to_device(device) if holds_data(device) else x
 
     if mode == UPLOAD:
         # A new tensor every time: one that has been there keeps its copy.

@@ -158,16 +158,49 @@ Progress = Callable[[str, int, int], None]
 
 
 def run(settings: Settings, progress: Progress = lambda *_: None) -> Document:
-    """Run the cases."""
+    """Run the cases. After a `KeyboardInterrupt` while they are checked or timed, the results so far."""
     end = perf_counter() + settings.budget
     machine.steady_memory()
     everyone = machine.threads()
     others, skipped = peers([n for n in settings.against if n != "numpy"], everyone)
     chosen = [c for c in cases(large=settings.large) if matches(c, settings.pattern)]
-    steps = len(chosen) * (settings.sittings + 1) + 1
-    progress("measuring the machine's limits", 0, steps)
+    progress("measuring the machine's limits", 0, _steps(chosen, settings))
     limits = machine.limits(list(settings.devices))
     entries: list[list[_Entry]] = []
+    is_interrupted = False
+    try:
+        _measure(chosen, entries, settings, others, end, progress)
+    except KeyboardInterrupt:
+        is_interrupted = True
+        for group in entries:
+            _cut_off(group)
+    return Document(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.description(),
+        limits=limits,
+        settings={
+            "large": settings.large, "filter": settings.pattern, "against": ["numpy", *settings.against],
+            "devices": [d.name for d in settings.devices], "sittings": settings.sittings, "rounds": settings.rounds,
+            "budget": settings.budget, "seconds": settings.seconds,
+            "cases": len(chosen), "is_interrupted": is_interrupted,
+        },
+        results=tuple(e.finished(limits) for group in entries for e in group if e.call is None or e.timing is not None),
+        skipped=skipped,
+        placement={} if is_interrupted else _placement(),
+    )  # fmt: skip
+
+
+def _steps(chosen: Sequence[Case], settings: Settings) -> int:
+    """What there is to do, for `Progress`."""
+    return len(chosen) * (settings.sittings + 1) + 1
+
+
+def _measure(
+    chosen: Sequence[Case], entries: list[list[_Entry]], settings: Settings, others: Sequence[Runner], end: float,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Check every case, which adds its contenders to `entries`; then time them all."""
+    steps = _steps(chosen, settings)
     for n, case in enumerate(chosen):
         progress(f"checking {case.id}", 1 + n, steps)
         entries.append(_checked(case, settings, others))
@@ -180,20 +213,14 @@ def run(settings: Settings, progress: Progress = lambda *_: None) -> Document:
             if perf_counter() < end and _spread(group) > SPREAD:
                 progress(f"timing {case.id} once more", steps, steps)
                 _sit(case, group, sitting, settings)
-    return Document(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine.description(),
-        limits=limits,
-        settings={
-            "large": settings.large, "filter": settings.pattern, "against": ["numpy", *settings.against],
-            "devices": [d.name for d in settings.devices], "sittings": settings.sittings, "rounds": settings.rounds,
-            "budget": settings.budget,
-            "seconds": settings.seconds,
-        },
-        results=tuple(e.finished(limits) for group in entries for e in group),
-        skipped=skipped,
-        placement=_placement(),
-    )  # fmt: skip
+
+
+def _cut_off(group: Sequence[_Entry]) -> None:
+    """After an interrupt: the contenders of a case have the sittings that they all have."""
+    timed = [e for e in group if e.call is not None]
+    common = min((0 if e.timing is None else len(e.timing.sittings) for e in timed), default=0)
+    for entry in timed:
+        entry.timing = Timing(entry.timing.sittings[:common]) if entry.timing is not None and common else None
 
 
 def matches(case: Case, pattern: str) -> bool:

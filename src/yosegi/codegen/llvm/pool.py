@@ -52,9 +52,11 @@ SHARED: Final = ("state", "bell", "sleepers", "next", "arrived", "kept_off", "bu
 
 def pool_text(architecture: str, *, futex: bool) -> str:
     """The functions `spread` and `serve`, without attributes; `futex` says whether the system has that call."""
+    # ISB on ARM: its YIELD is no instruction but for processors whose cores run several threads, and takes no time.
+    isb = ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)")
     pause = {
         "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
-        "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+        "aarch64": isb, "arm64": isb,
     }.get(architecture, ("fence syncscope(\"singlethread\") seq_cst", ""))  # fmt: skip
     text = (_POOL + sleeping_text(architecture, futex=futex)).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
     # `%x = field name` is the address of a word of the pool.

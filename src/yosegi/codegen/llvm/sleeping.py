@@ -20,6 +20,11 @@ _CALLS: Final = {
 """The numbers of system calls, by architecture."""
 
 
+def waits_on_words(architecture: str) -> bool:
+    """True if the numbers of Linux's system calls are known for an architecture."""
+    return architecture in _CALLS
+
+
 def sleeping_text(architecture: str, *, futex: bool) -> str:
     """The functions `arrive`, `keep_off`, `sleep` and `wake`, in the words of the pool's text; `futex` says whether the
     system has that call."""

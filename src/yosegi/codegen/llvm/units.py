@@ -54,6 +54,21 @@ class Unit(Enum):
     """Vectors of pairs of numbers."""
 
 
+def block_source(unit: Unit, attributes: str) -> str:
+    """A module whose function `kernel(a, b, out)` multiplies one block of one step: all that a unit's instructions are
+    needed for, and nothing else."""
+    module = Module(converts_halves=True)
+    write_block(module, unit, 1)
+    code = module.function("kernel", (("ptr", "a"), ("ptr", "b"), ("ptr", "out")))
+    if unit is Unit.TILES:
+        configure(code)
+    code.do(f"call void @block(ptr %a, ptr %b, i64 1, i64 3, ptr null, i64 0, ptr %out, i64 {BLOCK_ROW})")
+    if unit is Unit.TILES:
+        release(code)
+    code.ret()
+    return module.text(attributes)
+
+
 def step_bytes(parts: int) -> int:
     """Bytes of a packed step of a panel."""
     return 2 * TILE * parts

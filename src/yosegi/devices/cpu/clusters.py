@@ -18,9 +18,9 @@ from ...errors import DeviceFailure
 from ...fuse import is_constant
 from ...reference import bind
 from ...trace import trace
+from .kernel import Native
 from .matrices import Arrays, laid
 from .native import ALIGNED, IN_ORDER, Call
-from .natives import Native
 from .products import Bound
 
 _MOST_LAYOUTS: Final = 8

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ...background import check_ready
 from ...codegen.llvm.nest import Target
 from ...errors import CompileFailure
 from ...store import Programs
@@ -79,8 +80,8 @@ class Machine:
 
     @property
     def converts_halves(self) -> bool:
-        """Whether it has instructions between float16 and float."""
-        return not self._is_x86 or "f16c" in self._has
+        """Whether it has instructions between float16 and float; LLVM calls functions that are not there otherwise."""
+        return "f16c" in self._has if self._is_x86 else self.triple.startswith(("aarch64", "arm64"))
 
     @property
     def _is_x86(self) -> bool:
@@ -199,6 +200,7 @@ class Compiler:
         codes = [self.known(name, part.functions) for name, part in zip(names, parts, strict=True)]
         unknown = [n for n, code in enumerate(codes) if code is None]
         if unknown:
+            check_ready("compiling")
             sources = [parts[n].write() for n in unknown]
             functions = [f for n in unknown for f in parts[n].functions]
             with self._lock:
@@ -272,6 +274,11 @@ class Compiler:
             return bytes(self._emitter.emit_object(module))
         except RuntimeError as error:
             raise CompileFailure(f"LLVM: {error}") from error
+
+    def linked(self, source: str, functions: Sequence[str]) -> Code:
+        """The code of a module that holds for this process alone, and is not kept. Raises `CompileFailure`."""
+        with self._lock:
+            return self._linked(self.emit(source), functions)
 
     def assembly(self, source: str) -> str:
         """A module as the processor's instructions, for people to read."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any
+from collections.abc import Iterable, Iterator, Set
+from functools import cached_property
+from importlib import import_module
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,13 +19,20 @@ from ...memory import HOST
 from ...memory.pool import memory_limit
 from ...op import OpKind
 from ...precision import Precision
+from ...speed import HOST_PRIOR
 from ...store import processor
+from ...work import works_of
+from .kernel import numpy_function
 from .limit import Account
-from .natives import Natives
-from .reduced import Reduced
 from .results import Results
-from .stages import compile_region
-from .ways import Ways
+
+if TYPE_CHECKING:
+    from .natives import Natives
+    from .reduced import Reduced
+    from .stages import Stages
+
+_LOADING: Final = 0.05
+"""Seconds that loading the code generator takes, about: NumPy serves a kernel until it has run for as long."""
 
 
 class Cpu:
@@ -38,10 +49,23 @@ class Cpu:
         limit = memory_limit(self.name)
         self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
-        self.natives = Natives(results=self.results)
-        self.reduced = Reduced(self.natives, self.results)
-        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=self.reduced)
-        self._ways = Ways(self.natives, self.results, self.reduced)
+        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=_Precisions(self))
+
+    @cached_property
+    def stages(self) -> Stages:
+        """What makes native code. It is loaded when it is first wanted: a small program never waits for it."""
+        made: Stages = import_module(".stages", __package__).Stages(self.results)
+        return made
+
+    @property
+    def natives(self) -> Natives:
+        """What compiles kernels."""
+        return self.stages.natives
+
+    @property
+    def reduced(self) -> Reduced:
+        """Products in reduced precisions."""
+        return self.stages.reduced
 
     @property
     def description(self) -> str:
@@ -59,7 +83,8 @@ class Cpu:
 
     def compile(self, region: Region) -> Kernel:
         """A Python function that calls native code and reference bodies."""
-        kernel = compile_region(region, self._ways, self.reduced.body)
+        runs = 0 if region.repeats or region.precision is not Precision.FULL else _runs_before_loading(region)
+        kernel = _Waiting(self, region, runs).kernel if runs > 1 else self.stages.compiled(region)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
     def from_host(self, array: Any) -> Any:
@@ -100,3 +125,42 @@ class Cpu:
 
     def __repr__(self) -> str:
         return f"<device {self.name}: {self.description}>"
+
+
+def _runs_before_loading(region: Region) -> int:
+    """How often a region has to run until loading the code generator takes no longer than that."""
+    seconds = sum(HOST_PRIOR.region(work, coalesces=True) for work in works_of(region.graph, [region]))
+    return ceil(_LOADING / seconds) if seconds else 1
+
+
+class _Waiting:
+    """A kernel of NumPy calls, for which the code generator is not worth loading yet."""
+
+    def __init__(self, cpu: Cpu, region: Region, runs: int) -> None:
+        self._cpu, self._region, self._left = cpu, region, runs
+        self.kernel = numpy_function(region, tick=self._tick)
+
+    def _tick(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._cpu.stages.compiled(self._region, self.kernel)
+
+
+class _Precisions(Set[Precision]):
+    """The precisions of a device's products, which are found out when somebody looks."""
+
+    def __init__(self, cpu: Cpu) -> None:
+        self._cpu = cpu
+
+    @classmethod
+    def _from_iterable(cls, found: Iterable[Precision]) -> Set[Precision]:  # type: ignore[override]
+        return frozenset(found)  # what set operations make of it
+
+    def __contains__(self, precision: object) -> bool:
+        return precision is not Precision.FULL and precision in self._cpu.reduced.precisions
+
+    def __iter__(self) -> Iterator[Precision]:
+        return iter(self._cpu.reduced.precisions)
+
+    def __len__(self) -> int:
+        return len(self._cpu.reduced.precisions)

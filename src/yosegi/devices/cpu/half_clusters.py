@@ -10,8 +10,8 @@ from ...codegen.llvm.half_words import HalfProduct
 from ...precision import Precision
 from .clusters import Operands, fused, is_keepable
 from .halves import PARTS, HalfProducts
+from .kernel import Native
 from .matrices import Arrays
-from .natives import Native
 from .products import Bound
 
 

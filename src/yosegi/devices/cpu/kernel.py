@@ -13,6 +13,7 @@ The text names nothing of the program but its wiring, so that regions of one str
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -25,8 +26,26 @@ from ...interchange import settled
 from ...memory.pool import ALIGNMENT
 from ...node import Call, Shape
 from ...reference import ERROR_STATE, bind
-from .natives import Native
 from .results import LARGE, Results
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Several ops as a callable: it takes the arrays that it reads, those that it writes, and the workspace."""
+
+    call: Callable[..., None]
+    """Takes the arrays that it reads, then those that it writes."""
+    reads: tuple[Any, ...]
+    """Entries, or arrays of its own."""
+    outputs: tuple[int, ...]
+    workspace: int = 0
+    """Bytes."""
+
+    @property
+    def entries(self) -> list[int]:
+        """The entries that it reads."""
+        return [r for r in self.reads if isinstance(r, int)]
+
 
 Step = int | Native
 """An entry by its body, or a group by native code."""

@@ -52,7 +52,8 @@ class Runtime:
     def __init__(self, compiler: Compiler, threads: int | None = None, *, futex: bool | None = None) -> None:
         self.compiler = compiler
         self.threads = thread_count() if threads is None else threads
-        self._futex = has_futex() if futex is None else futex
+        self._architecture = compiler.machine.triple.partition("-")[0]
+        self._futex = has_futex(self._architecture) if futex is None else futex
         self._layout = _layout()
 
     def prepare(self) -> None:
@@ -70,7 +71,7 @@ class Runtime:
         """The pool's functions and the way in. Workers are in there until the process ends."""
         machine = self.compiler.machine
         layout = self._layout or Layout(0, 0, 0, 0)
-        text = pool_text(machine.triple.partition("-")[0], futex=self._futex) + entry_text(layout)
+        text = pool_text(self._architecture, futex=self._futex) + entry_text(layout)
         names = ("spread", "serve", "enter", "launch", "skip")
         return self.compiler.load(f"{text}\nattributes #0 = {{ {machine.attributes} }}\n", names).forever()
 

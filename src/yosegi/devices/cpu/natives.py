@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -22,11 +21,13 @@ from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
+from ...errors import NotReady
 from ...graph import Graph
 from ...store import Programs
 from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
 from .convolutions import Convolutions
+from .kernel import Native
 from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
 from .results import LARGE, Results
@@ -49,23 +50,6 @@ _STREAMED: Final = 1 << 25
 """Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Native:
-    """Several ops as a callable: it takes the arrays that it reads, those that it writes, and the workspace."""
-
-    call: Call
-    reads: tuple[Any, ...]
-    """Entries, or arrays of its own."""
-    outputs: tuple[int, ...]
-    workspace: int = 0
-    """Bytes."""
-
-    @property
-    def entries(self) -> list[int]:
-        """The entries that it reads."""
-        return [r for r in self.reads if isinstance(r, int)]
-
-
 class Natives:
     """What makes native calls, for one machine."""
 
@@ -83,7 +67,7 @@ class Natives:
         """Why there is no native code."""
         self._lock = Lock()
         if importlib.util.find_spec("llvmlite") is None:
-            self.reason = "llvmlite is not installed; install yosegi[llvm]"
+            self.reason = "llvmlite is not installed"
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
@@ -152,6 +136,8 @@ class Natives:
             made, code = self._kernel(group, {})
             straight = _Straight(self, group, made)
             straight.call = call = self._call(group, made, code, IN_ORDER, straight)
+        except NotReady:
+            raise
         except Exception as failure:  # whatever it is, NumPy can do the same work
             trace.failed(str(group), "cpu", failure)
             return None

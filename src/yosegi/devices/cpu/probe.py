@@ -1,73 +1,75 @@
-"""Native code is new to a machine once: it is tried in a child process first.
+"""Native code is new to a machine once: it is tried under a guard first.
 
 Processors say what they can do, and sometimes it is not so: the system may not keep the wide registers, or a hypervisor
-may promise too much. Then the child dies, not the user's process. The verdict is kept with the compiled objects.
+may promise too much. The verdict is kept with the compiled objects.
 """
 
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 
 import numpy as np
 
 from ... import store
-from ...trial import attempt
 from .compiler import Compiler, Machine
-from .native import Runtime
+from .guard import survives
 
 _ELEMENTS = 4096
 
 
 def verdict(machine: Machine) -> str | None:
     """Why native code must not run in this process, or `None` if it survived a trial."""
-    found = [platform.python_version(), np.__version__, version("llvmlite"), machine.identity]
-    trial = "yosegi.devices.cpu.probe:probe"
-    failure = store.verdict("native", "\n".join(found), lambda: attempt(trial, machine.fields), keeps_timeouts=False)
-    return None if failure is None else f"a trial in a child process failed: {failure}"
+    found = [platform.python_version(), np.__version__, machine.identity]
+    return store.verdict("native", "\n".join(found), lambda: probe(machine))
 
 
-def probe(fields: list[str]) -> bool:
-    """Compile and run a kernel of the machine's widest vectors, by all threads. Called in the child."""
-    machine = Machine(*fields)
-    runtime = Runtime(Compiler(machine))
+def probe(machine: Machine) -> str | None:
+    """Compile and run a kernel of the machine's widest vectors, with the kinds of instruction that kernels are made of;
+    why it does not work, or `None`."""
+    compiler = Compiler(machine)
     lanes = machine.vector_bytes // 4
-    code = runtime.compiler.load(
-        _KERNEL.replace("LANES", str(lanes)).replace("BYTES", str(machine.vector_bytes))
-        + f"\nattributes #0 = {{ {machine.attributes} }}\n",
-        ("kernel",),
-    )
+    halves = _HALVES if machine.converts_halves else "  %half.back = fadd <LANES x float> %v, zeroinitializer"
+    text = _KERNEL.replace("HALVES", halves).replace("LANES", str(lanes)).replace("COUNT", str(_ELEMENTS - 1))
+    text = text.replace("ZEROS", f"<{lanes} x float> zeroinitializer")
+    code = compiler.load(f"{text}\nattributes #0 = {{ {machine.attributes} }}\n", ("kernel",))
     x, y = np.linspace(-4, 4, _ELEMENTS, dtype=np.float32), np.zeros(_ELEMENTS, np.float32)
-    call = runtime.call(code, 2, (), count=_ELEMENTS // lanes, chunk=4, fallback=lambda *arrays: None)
-    call(x, y)
-    assert np.array_equal(y, np.sqrt(np.abs(x)) * x + np.trunc(x)), "the results are wrong"
-    return True
+    if not survives(compiler, code, "kernel", x.ctypes.data, y.ctypes.data, _ELEMENTS // lanes):
+        return f"this processor does not have the instructions of {machine.model} that it reports (SIGILL)"
+    half = x.astype(np.float16).astype(np.float32) if machine.converts_halves else x
+    expected = np.sqrt(np.abs(x)) * x + 3 * np.trunc(x) + half
+    expected[-1] = 0  # behind the mask
+    return None if np.allclose(y, expected, rtol=1e-5, atol=1e-5) else "the results of a trial are wrong"
 
+
+_HALVES = """  %half = fptrunc <LANES x float> %v to <LANES x half>
+  %half.back = fpext <LANES x half> %half to <LANES x float>"""
 
 _KERNEL = """
-define void @kernel(ptr %arguments, i64 %low, i64 %high) #0 {
+define void @kernel(ptr %x, ptr %y, i64 %high) #0 {
 entry:
-  %p.x = getelementptr ptr, ptr %arguments, i64 1
-  %p.y = getelementptr ptr, ptr %arguments, i64 2
-  %x = load ptr, ptr %p.x
-  %y = load ptr, ptr %p.y
   br label %next
 next:
-  %i = phi i64 [ %low, %entry ], [ %i1, %work ]
+  %i = phi i64 [ 0, %entry ], [ %i1, %work ]
   %left = icmp slt i64 %i, %high
   br i1 %left, label %work, label %done
 work:
-  %at = mul i64 %i, BYTES
-  %from = getelementptr i8, ptr %x, i64 %at
-  %to = getelementptr i8, ptr %y, i64 %at
-  %v = load <LANES x float>, ptr %from, align 4
+  %at = mul i64 %i, LANES
+  %from = getelementptr float, ptr %x, i64 %at
+  %to = getelementptr float, ptr %y, i64 %at
+  %mask = call <LANES x i1> @llvm.get.active.lane.mask.vLANESi1.i64(i64 %at, i64 COUNT)
+  %v = call <LANES x float> @llvm.masked.load.vLANESf32.p0(ptr %from, i32 4, <LANES x i1> %mask, ZEROS)
   %size = call <LANES x float> @llvm.fabs.vLANESf32(<LANES x float> %v)
   %root = call <LANES x float> @llvm.sqrt.vLANESf32(<LANES x float> %size)
   %whole = fptosi <LANES x float> %v to <LANES x i32>
-  %back = sitofp <LANES x i32> %whole to <LANES x float>
-  %product = fmul <LANES x float> %root, %v
-  %sum = fadd <LANES x float> %product, %back
-  store <LANES x float> %sum, ptr %to, align 4
+  %twice = shl <LANES x i32> %whole, splat (i32 1)
+  %thrice = add <LANES x i32> %twice, %whole
+  %short = trunc <LANES x i32> %thrice to <LANES x i16>
+  %wide = sext <LANES x i16> %short to <LANES x i32>
+  %back = sitofp <LANES x i32> %wide to <LANES x float>
+  %product = call <LANES x float> @llvm.fma.vLANESf32(<LANES x float> %root, <LANES x float> %v, <LANES x float> %back)
+HALVES
+  %sum = fadd <LANES x float> %product, %half.back
+  call void @llvm.masked.store.vLANESf32.p0(<LANES x float> %sum, ptr %to, i32 4, <LANES x i1> %mask)
   %i1 = add i64 %i, 1
   br label %next
 done:
@@ -75,4 +77,8 @@ done:
 }
 declare <LANES x float> @llvm.fabs.vLANESf32(<LANES x float>)
 declare <LANES x float> @llvm.sqrt.vLANESf32(<LANES x float>)
+declare <LANES x float> @llvm.fma.vLANESf32(<LANES x float>, <LANES x float>, <LANES x float>)
+declare <LANES x i1> @llvm.get.active.lane.mask.vLANESi1.i64(i64, i64)
+declare <LANES x float> @llvm.masked.load.vLANESf32.p0(ptr, i32, <LANES x i1>, <LANES x float>)
+declare void @llvm.masked.store.vLANESf32.p0(<LANES x float>, ptr, i32, <LANES x i1>)
 """

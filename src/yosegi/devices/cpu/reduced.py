@@ -1,12 +1,12 @@
 """Products in reduced precision, on a machine that has a unit for them and for those who asked.
 
-Whether it has one is found out when somebody looks: it may take a trial in a child process.
+Whether it has one is found out when somebody looks: the unit is tried first.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -22,7 +22,7 @@ from .results import Results
 from .units import Found, find
 
 
-class Reduced(Set[Precision]):
+class Reduced:
     """The precisions below float32 in which this processor computes products, and the products."""
 
     def __init__(self, natives: Natives, results: Results) -> None:
@@ -66,26 +66,16 @@ class Reduced(Set[Precision]):
     def __str__(self) -> str:
         return str(self._find())
 
-    # The set
-
-    @classmethod
-    def _from_iterable(cls, found: Iterable[Precision]) -> Set[Precision]:  # type: ignore[override]
-        return frozenset(found)  # what set operations make of it
-
-    def __contains__(self, precision: object) -> bool:
-        return self.products is not None and precision in self.products.precisions
-
-    def __iter__(self) -> Iterator[Precision]:
-        return iter(() if self.products is None else self.products.precisions)
-
-    def __len__(self) -> int:
-        return 0 if self.products is None else len(self.products.precisions)
+    @property
+    def precisions(self) -> frozenset[Precision]:
+        """Those in which this processor computes products."""
+        return frozenset() if self.products is None else self.products.precisions
 
     # The products
 
     def refusal(self, region: Region) -> str | None:
         """Why no product of a region is computed at the region's precision, or `None`."""
-        if region.precision not in self:
+        if region.precision not in self.precisions:
             return f"it has no {region.precision.value}"
         if not any(_reduces(region.graph, entry) for entry in region.nodes):
             return f"no product that it would compute in {region.precision.value}"
@@ -101,7 +91,7 @@ class Reduced(Set[Precision]):
 
     def computing(self, graph: Graph, entry: int, precision: Precision) -> HalfProducts | None:
         """What computes an entry at a precision below its own, if anything does."""
-        if precision is Precision.FULL or precision not in self or not _reduces(graph, entry):
+        if precision is Precision.FULL or precision not in self.precisions or not _reduces(graph, entry):
             return None
         return self.products
 

@@ -2,51 +2,86 @@
 
 Compiling takes milliseconds, and most programs that are run once need less in all. A kernel begins as NumPy calls and
 counts its runs; when it has spent about as much time as compiling it would take, it is compiled. One that is known to
-run many times, or that has much to do, is compiled at its first run. The function stays the same object: only its code
-is exchanged, so that whoever holds it calls the new code at no cost. While one thread compiles, NumPy serves others,
-whose results may differ in the last bits; in deterministic runs they wait.
+run many times is native from its first run on if all its code is on disk, and is compiled at its second run otherwise:
+a first result waits for no compiler. One whose NumPy calls would take longer than compiling does is compiled at its
+first run. The function stays the same object: only its code is exchanged, so that whoever holds it calls the new code
+at no cost. While one thread compiles, NumPy serves others, whose results may differ in the last bits; in deterministic
+runs they wait.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
+from ...background import only_ready
 from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
-from ...device import Kernel
+from ...device import Kernel, waits_for_drivers
+from ...errors import NotReady
 from ...expand import in_parts
 from ...fuse import Region, multiplies
 from ...node import Call
+from ...notice import announced
 from ...options import current
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
-from .natives import worthwhile
+from .natives import Natives, worthwhile
+from .reduced import Reduced
+from .results import Results
 from .ways import Ways
 
 _COMPILING: Final = 0.015
 """Seconds that a kernel takes to compile, about."""
+_SLOW: Final = 0.5
+"""Seconds that native code has to save in a run for the first one to wait for the compiler."""
 _SMALL_PRODUCT: Final = 4096
 """Products of elements up to which a call of NumPy's is as good as any."""
 _CHOOSING: Final = 10
 """How many times that long it takes to choose the way in which a product is computed."""
 
 
-def compile_region(region: Region, ways: Ways, body: Body = reference_body) -> Kernel:
-    """The region as a function of its inputs' arrays; `body` gives what computes a single entry."""
+class Stages:
+    """What makes kernels, for this machine."""
+
+    def __init__(self, results: Results) -> None:
+        self.natives = Natives(results=results)
+        self.reduced = Reduced(self.natives, results)
+        self._ways = Ways(self.natives, results, self.reduced)
+
+    def compiled(self, region: Region, kernel: FunctionType | None = None) -> Kernel:
+        """The region as a function of its inputs' arrays. A function that computes it already becomes that one."""
+        return compile_region(region, self._ways, self.reduced.body, kernel)
+
+
+def compile_region(
+    region: Region, ways: Ways, body: Body = reference_body, kernel: FunctionType | None = None
+) -> Kernel:
+    """The region as a function of its inputs' arrays; `body` gives what computes a single entry. A `kernel` that
+    computes it already becomes that function."""
     if any(call.op.decomposition is not None for call in region.calls):
         region = in_parts(region)  # they were left whole for another device
     calls = expanded(region).calls
     saved = _saved(calls)
     if ways.natives.reason is not None or not saved:
-        return numpy_function(region, body=body)
+        return _become(kernel, numpy_function(region, body=body))
     cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
-    return _Staged(region, ways, body, runs).kernel
+    return _Staged(region, ways, body, runs, kernel, is_slow=saved > _SLOW).kernel
+
+
+def _become(kernel: FunctionType | None, other: FunctionType) -> FunctionType:
+    """Another function, or one that has become it."""
+    if kernel is None:
+        return other
+    kernel.__globals__.update(other.__globals__)
+    kernel.__code__ = other.__code__
+    return kernel
 
 
 def _saved(calls: Sequence[Call]) -> float:
@@ -61,18 +96,22 @@ def _saved(calls: Sequence[Call]) -> float:
 class _Staged:
     """One kernel, with what it needs to become native."""
 
-    def __init__(self, region: Region, ways: Ways, body: Body, runs: int) -> None:
+    def __init__(
+        self, region: Region, ways: Ways, body: Body, runs: int, kernel: FunctionType | None, *, is_slow: bool
+    ) -> None:
         self._region = region
         self._ways = ways
         self._body = body
         self._left = runs
         self._is_native = False
+        self._has_run = is_slow
         self._lock = Lock()
         if runs > 1:
-            self.kernel = numpy_function(region, body=body, tick=self._tick)
+            made = numpy_function(region, body=body, tick=self._tick)
         else:
             names = ", ".join(f"i{n}" for n in range(len(region.inputs)))
-            self.kernel = function_of(f"def kernel({names}):\n return first({names})\n", {"first": self._first})
+            made = function_of(f"def kernel({names}):\n return first({names})\n", {"first": self._first})
+        self.kernel = _become(kernel, made)
 
     def _tick(self) -> None:
         self._left -= 1
@@ -80,7 +119,10 @@ class _Staged:
             self._become_native()
 
     def _first(self, *arrays: Any) -> tuple[Any, ...]:
-        if self._become_native():
+        has_run, self._has_run = self._has_run, True
+        with nullcontext() if has_run or waits_for_drivers() else only_ready():
+            is_native = self._become_native()
+        if is_native:
             made: tuple[Any, ...] = self.kernel(*arrays)
             return made
         once: tuple[Any, ...] = numpy_function(self._region, body=self._body)(*arrays)
@@ -95,12 +137,14 @@ class _Staged:
         try:
             if not self._is_native:
                 try:
-                    made = native_function(self._region, self._ways, self._body)
+                    with announced("compiling kernels for this processor, and choosing the fastest, once"):
+                        made = native_function(self._region, self._ways, self._body)
+                except NotReady:
+                    return False
                 except Exception as failure:  # whatever it is, NumPy can do the same work
                     trace.failed(str(self._region), "cpu", failure)
                     made = numpy_function(self._region, body=self._body, label="x")
-                self.kernel.__globals__.update(made.__globals__)
-                self.kernel.__code__ = made.__code__
+                _become(self.kernel, made)
                 self._is_native = True
             return True
         finally:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
-from ...codegen.llvm.sleeping import MOST_PROCESSORS
+from ...codegen.llvm.sleeping import MOST_PROCESSORS, waits_on_words
 from ...errors import ArgumentError
 
 _MOST: Final = MOST_WORKERS + 1
@@ -30,9 +30,9 @@ def thread_count() -> int:
     return min(_MOST, os.cpu_count() or 1)
 
 
-def has_futex() -> bool:
-    """Whether threads can sleep on a word of memory here."""
-    return sys.platform.startswith("linux")
+def has_futex(architecture: str) -> bool:
+    """True if threads of this system can sleep on a word of memory, by code for an architecture."""
+    return sys.platform.startswith("linux") and waits_on_words(architecture)
 
 
 def new_pool(threads: int, *, futex: bool) -> int:

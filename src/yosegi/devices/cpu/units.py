@@ -1,8 +1,8 @@
 """Which of the processor's units for bfloat16 products can be used.
 
 What a processor says of itself decides nothing. Some hypervisors announce what they do not have, and some hide what
-works; the system must be asked for the registers of tiles, and may refuse. So a unit is tried in a child process, where
-its products must come out right; the verdict is kept.
+works; the system must be asked for the registers of tiles, and may refuse. So a unit is tried under a guard, and its
+products must come out right; the verdict is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import platform
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +20,14 @@ import numpy as np
 
 from ... import store
 from ...codegen.llvm.half_words import HalfProduct
-from ...codegen.llvm.units import Unit
+from ...codegen.llvm.units import BLOCK, Unit, block_source, step_bytes
 from ...dtype import bfloat16
-from ...trial import attempt
 from .compiler import Compiler, Machine
-from .halves import FEATURES, PARTS, HalfProducts
+from .guard import survives
+from .halves import FEATURES, PARTS, HalfProducts, machine_for
 from .matrices import Arrays
 from .native import Runtime
-from .results import Results
+from .results import Results, lined_up
 
 _WORDS: Final = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
 """Linux's words for LLVM's features."""
@@ -69,7 +68,7 @@ def find(machine: Machine) -> Found:
 
 def failure(machine: Machine, unit: Unit) -> str | None:
     """Why a unit cannot be used in this process, or `None`."""
-    return verdict(machine, unit) or (permission() if unit is Unit.TILES else None)
+    return (permission() if unit is Unit.TILES else None) or verdict(machine, unit)
 
 
 @cache
@@ -99,23 +98,24 @@ def permission() -> str | None:
 
 def verdict(machine: Machine, unit: Unit) -> str | None:
     """Why a unit must not be used, or `None` if it survived a trial."""
-    versions = [platform.python_version(), np.__version__, version("llvmlite"), platform.release()]
-    found = store.verdict(
-        f"bf16-{unit.name.lower()}", "\n".join([*versions, machine.identity, *sorted(flags())]),
-        lambda: attempt(f"{__name__}:probe", machine.fields, unit.name), keeps_timeouts=False,
-    )  # fmt: skip
-    return None if found is None else f"a trial in a child process failed: {found}"
+    found = [platform.python_version(), np.__version__, platform.release(), machine.identity, *sorted(flags())]
+    return store.verdict(f"bf16-{unit.name.lower()}", "\n".join(found), lambda: probe(machine, unit))
 
 
-def probe(fields: list[str], name: str) -> bool:
-    """Products by a unit, by all threads, at all precisions. Called in the child."""
-    unit = Unit[name]
-    if unit is Unit.TILES:
-        refusal = permission()
-        if refusal is not None:
-            sys.exit(refusal)
-    check(HalfProducts(Runtime(Compiler(Machine(*fields)), 2), unit, Results()))
-    return True
+def probe(machine: Machine, unit: Unit) -> str | None:
+    """Run a unit's instructions under a guard, then products by all threads at all precisions; why a unit does not
+    work, or `None`."""
+    compiler = Compiler(machine_for(unit, machine))
+    code = compiler.load(block_source(unit, compiler.machine.attributes), ("kernel",))
+    operand, out = lined_up(step_bytes(1)), lined_up(BLOCK)
+    operand[:] = 0
+    if not survives(compiler, code, "kernel", operand.ctypes.data, operand.ctypes.data, out.ctypes.data):
+        return "this processor does not have its instructions (SIGILL)"
+    try:
+        check(HalfProducts(Runtime(Compiler(machine), 2), unit, Results()))
+    except AssertionError as wrong:
+        return str(wrong)
+    return None
 
 
 def check(products: HalfProducts) -> None:

@@ -30,9 +30,9 @@ from ...trace import log, trace
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
 from .half_clusters import HalfClusters, fitting
-from .kernel import Step, mixed_function
+from .kernel import Native, Step, mixed_function
 from .library import Library
-from .natives import Native, Natives
+from .natives import Natives
 from .products import Objects, Products
 from .reduced import Reduced
 from .results import Results

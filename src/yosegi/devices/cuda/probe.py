@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ... import store
-from ...trial import Outcome, attempt
+from ...child import attempt
 
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _KERNEL: Final = 'extern "C" __global__ void kernel_(int *x) { x[threadIdx.x] += 1; }'
@@ -20,9 +20,9 @@ def verdict(version: str) -> str | None:
     return store.verdict("cuda", f"{version}\n{_driver()}", _attempt)
 
 
-def _attempt() -> Outcome:
+def _attempt() -> str | None:
     outcome = attempt("yosegi.devices.cuda.probe:probe")
-    return outcome if outcome.failure is not None or not outcome.result else Outcome(failure=outcome.result)
+    return outcome.failure or outcome.result or None
 
 
 def _driver() -> str:

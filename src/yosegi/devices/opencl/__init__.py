@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final
 
-from ...device import Absent, Device
+from ...background import Job
+from ...child import attempt
+from ...device import Absent, Device, Found, Pending
+from ...drivers import Driver, remembered
+from ...dtype import ALL, complex128, float64
+from ...qualification import families
 from .device import OpenCL
-from .probe import verdict
+from .library import FRESH_CACHES, flattened, opencl, registered
+
+_PROBE: Final = "yosegi.devices.opencl.probe"
 
 
-def discover() -> Iterable[Device | Absent]:
-    """The devices of all platforms in order; why there are none, otherwise. Never raises."""
-    try:
-        import pyopencl as cl
-    except Exception as error:  # a broken installation raises more than ImportError
-        return (Absent("opencl:0", f"pyopencl cannot be imported ({error}); install yosegi[opencl]"),)
-    failure = verdict()
-    if failure is not None:
-        return (Absent("opencl:0", f"a trial in a child process failed: {failure}"),)
-    # Drivers that have something to say about a program that they built say it here.
-    warnings.filterwarnings("ignore", category=cl.CompilerWarning)
-    found: list[Device | Absent] = []
-    try:
-        platforms = cl.get_platforms()
-    except Exception as error:
-        return (Absent("opencl:0", f"no OpenCL platform ({error})"),)
-    for platform in platforms:
-        try:
-            devices = platform.get_devices()
-        except Exception as error:
-            found.append(Absent(f"opencl:{len(found)}", f"platform {platform.name} has no device ({error})"))
-            continue
-        for device in devices:
-            try:
-                found.append(OpenCL(cl, device, len(found)))
-            except Exception as error:
-                found.append(Absent(f"opencl:{len(found)}", f"{device.name.strip()} does not work ({error})"))
+def discover() -> Iterable[Found]:
+    """The devices of all platforms in order; why there are none, otherwise. Never raises.
+
+    Drivers are listed in a child process first, and qualified there: see `drivers`.
+    """
+    if find_spec("pyopencl") is None:
+        return (Absent("opencl:0", "pyopencl is not installed; install yosegi[opencl]"),)
+    outcome = remembered("opencl-list", registered(), lambda: attempt(f"{_PROBE}:listing"))
+    if outcome.failure is not None:
+        again = "`yosegi devices --forget opencl` tries again"
+        return (Absent("opencl:0", f"listing the drivers in a child process failed: {outcome.failure}; {again}"),)
+    found = [_found(number, entry) for number, entry in enumerate(outcome.result)]
     return found or (Absent("opencl:0", "no OpenCL platform is installed"),)
+
+
+def _found(number: int, entry: dict[str, Any]) -> Found:
+    name = f"opencl:{number}"
+    driver = Driver(name, f"{entry['identity']}\n{registered()}", FRESH_CACHES)
+    if driver.verdict is not None:
+        return _device(number, driver)
+    return Pending(name, entry["description"], entry["is_gpu"], Job(partial(_qualified, number, entry, driver)))
+
+
+def _qualified(number: int, entry: dict[str, Any], driver: Driver) -> Device | Absent:
+    missing = set() if entry["has_doubles"] else {float64, complex128}
+    tried = families(frozenset(ALL) - missing)
+    driver.qualified(lambda driver: driver.tried(f"{_PROBE}:check", [number], tried))
+    return _device(number, driver)
+
+
+def _device(number: int, driver: Driver) -> Device | Absent:
+    if driver.absence is not None:
+        return Absent(driver.name, driver.absence)
+    try:
+        cl = opencl()
+        device = flattened(cl)[number]
+        return OpenCL(cl, device, number, driver)
+    except Exception as error:  # a broken installation raises whatever it likes
+        return Absent(driver.name, f"it does not work: {type(error).__name__}: {error}")

@@ -7,22 +7,24 @@ from typing import Any, final
 
 from ...errors import CompileFailure, DeviceLost, OutOfMemory
 from ...store import ProgramCache
-from .errors import failure
+from .errors import failure, translated
+from .library import identity_of
 
 
 @final
 class Programs(ProgramCache):
     """The programs of one device."""
 
-    def __init__(self, cl: Any, context: Any, device: Any, options: tuple[str, ...]) -> None:
+    def __init__(
+        self, cl: Any, context: Any, device: Any, options: tuple[str, ...], *, is_trusted: bool = True
+    ) -> None:
+        """Without trust nothing is built here: programs are what child processes have built."""
+        self._is_trusted = is_trusted
         self._cl = cl
         self._context = context
         self._device = device
         self._options = options
-        platform = device.platform
-        self.identity = "\n".join([
-            platform.name, platform.version, device.name, device.version, device.driver_version, cl.VERSION_TEXT,
-            *options])  # fmt: skip
+        self.identity = "\n".join([identity_of(cl, device), *options])
         """What its binaries belong to: the platform, the device, the driver."""
         super().__init__(self.identity)
 
@@ -36,6 +38,8 @@ class Programs(ProgramCache):
     def build(self, source: str) -> tuple[Any, bytes | None]:
         """The program of a source, and its binary, if the driver gives it out."""
         cl = self._cl
+        if not self._is_trusted:
+            raise CompileFailure("its driver is not trusted, and no child process has built this program")
         try:
             program = cl.Program(self._context, source).build(list(self._options), [self._device])
         except cl.Error as error:
@@ -44,5 +48,15 @@ class Programs(ProgramCache):
                 raise failed from error
             raise CompileFailure(f"{error}\n{source}") from error  # the error's text has the compiler's log
         with suppress(cl.Error, IndexError):
-            return program, program.get_info(cl.program_info.BINARIES)[0]
+            return program, _binary(cl, program)
         return program, None
+
+    def binary(self, source: str) -> bytes:
+        """The binary of a program that is in memory, with all that its driver has compiled of it until now."""
+        with translated(self._cl, "taking a program's binary"):
+            return _binary(self._cl, self.get(source))
+
+
+def _binary(cl: Any, program: Any) -> bytes:
+    found: bytes = program.get_info(cl.program_info.BINARIES)[0]
+    return found

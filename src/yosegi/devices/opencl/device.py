@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from ...codegen.dialect import Target
 from ...device import Device, Kernel, Limits
+from ...drivers import Driver, Verdict
 from ...dtype import ALL, complex128, float64
 from ...fuse import Region
 from ...fused import PATTERNS, Fused
 from ...op import OpKind
+from ...parcel import region_as_plain
+from ...qualification import families_of
 from ...sequences import parts_of
+from ...work import digest
 from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue
@@ -23,6 +29,7 @@ _KINDS: Final = frozenset({
     OpKind.CONVOLUTION,
 })  # fmt: skip
 
+_PROBE: Final = "yosegi.devices.opencl.probe"
 _SIZES: Final = 32  # parameters left for sizes and for constants of a program
 
 
@@ -32,7 +39,10 @@ class OpenCL:
     rank = 300
     coalesces = True
 
-    def __init__(self, cl: Any, device: Any, number: int) -> None:
+    def __init__(self, cl: Any, device: Any, number: int, driver: Driver | None = None) -> None:
+        """Without a `driver`, which knows what was found of it, everything is compiled here: in child processes."""
+        self._number = number
+        self._driver = driver
         self.name = self.space = f"opencl:{number}"
         self.is_gpu = bool(device.type & cl.device_type.GPU)
         self.is_volatile = not device.host_unified_memory
@@ -48,10 +58,11 @@ class OpenCL:
         rounded = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         options = ("-cl-std=CL1.2", "-w", *(["-cl-fp32-correctly-rounded-divide-sqrt"] if rounded else []))
         target = _target(device, is_cpu=bool(device.type & cl.device_type.CPU))
-        programs = Programs(cl, context, device, options)
+        programs = Programs(cl, context, device, options, is_trusted=self._is_trusted)
         self.identity = f"{programs.identity}\n{units} units"
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
         identity = f"{self.description}\n{device.driver_version}\n{device.platform.version}"
+        identity += "" if self._is_trusted else "\ncompiled in a child process"
         self._fused = Fused(Machine(self.queue, self.compile, self.supports, self._arrays), identity)
 
     def supports(self, region: Region) -> str | None:
@@ -60,15 +71,42 @@ class OpenCL:
         lacking = next((s.dtype for s in specs if s.dtype not in self.limits.dtypes), None)
         if lacking is not None:
             return f"no {lacking.name} on this device"
-        reason = refusal(region, self._fused)
+        reason = self._found_wrong(region) or refusal(region, self._fused)
         arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
         if reason is None and arrays > self._arrays:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 
+    @property
+    def _verdict(self) -> Verdict:
+        return Verdict() if self._driver is None or self._driver.verdict is None else self._driver.verdict
+
+    @property
+    def _is_trusted(self) -> bool:
+        return self._driver is None or self._verdict.is_trusted
+
+    def _found_wrong(self, region: Region) -> str | None:
+        """Why the driver was found to be no good for a region, or `None`."""
+        refused = self._verdict.refused
+        wrong = sorted(families_of(region) & refused.keys()) if refused else ()
+        return f"its {wrong[0]} failed when the driver was qualified: {refused[wrong[0]]}" if wrong else None
+
     def compile(self, region: Region) -> Kernel:
-        """The region as launches of generated kernels."""
+        """The region as launches of generated kernels. A driver that is not trusted compiles in a child process."""
+        if not self._is_trusted:
+            assert self._driver is not None
+            wanted = self._number, region_as_plain(region)
+            for source, code in self._driver.prove(str(region), digest(region), f"{_PROBE}:prove", *wanted):
+                self.queue.programs.adopt(source, b64decode(code))
         return compile_region(region, self.queue, self._fused)
+
+    def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """Every way to compute a product or a composite, by name."""
+        return self._fused.ways(region)
+
+    def fill_with_garbage(self) -> None:
+        """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""
+        self._memory.fill_with_garbage()
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data of this device: in place where memory is shared."""

@@ -1,54 +1,64 @@
-"""A driver that is new to this machine is tried in a child process first: some end the process they are loaded into.
-
-The verdict is kept beside the programs, by the version of pyopencl and the drivers that are registered.
+"""What runs in child processes: OpenCL drivers are listed, qualified, and, where one is not trusted, asked to compile
+there. Some end the process that they are loaded into, or that calls their compilers.
 """
 
 from __future__ import annotations
 
-import os
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from base64 import b64encode
+from functools import cache
+from typing import Any, Final
 
-from ... import store
-from ...trial import attempt
+from ...errors import LaunchFailure
+from ...parcel import region_of_plain
+from ...portable import Plain
+from ...qualification import difference, difference_of, inputs_for
+from ...sequences import parts_of
+from .device import OpenCL
+from .library import flattened, identity_of, opencl
 
-_KERNEL = "__kernel void add_one(__global int *x) { x[get_global_id(0)] += 1; }"
-
-
-def verdict() -> str | None:
-    """Why OpenCL must not be touched in this process, or `None` if it survived a trial."""
-    return store.verdict("opencl", _registered(), lambda: attempt("yosegi.devices.opencl.probe:probe"))
-
-
-def _registered() -> str:
-    """What is installed: the verdict holds as long as this does not change."""
-    folder = Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors"))
-    drivers = (
-        [f"{p.name} {p.stat().st_mtime_ns}" for p in sorted(folder.glob("*"))] if folder.is_dir() else [str(folder)]
-    )
-    return "\n".join([version("pyopencl"), *drivers])
+HERE: Final = "yosegi.devices.opencl.probe"
+_CHEAP: Final = 1 << 26
+"""Bytes of a region's inputs and outputs up to which it is run once before it is handed over."""
 
 
-def probe() -> list[str]:
-    """Build and run a small kernel on every device; their names. Called in the child."""
-    import numpy as np
-    import pyopencl as cl
+def listing() -> list[dict[str, Any]]:
+    """The devices of all platforms in order, with what is to be known of them before they are loaded elsewhere."""
+    cl = opencl()
+    return [
+        {
+            "description": f"{device.name.strip()}, {device.platform.name} {device.driver_version}",
+            "identity": identity_of(cl, device),
+            "is_gpu": bool(device.type & cl.device_type.GPU),
+            "has_doubles": "cl_khr_fp64" in device.extensions.split(),
+        }
+        for device in flattened(cl)
+    ]
 
-    names = []
-    for platform in cl.get_platforms():
-        for device in platform.get_devices():
-            names.append(device.name)
-            _run(cl, np, device)
-    return names
+
+@cache
+def _device(number: int) -> OpenCL:
+    cl = opencl()
+    device = OpenCL(cl, flattened(cl)[number], number)
+    device.fill_with_garbage()  # a kernel that leaves something out shows it
+    return device
 
 
-def _run(cl: Any, np: Any, device: Any) -> None:
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    data = np.arange(16, dtype=np.int32)
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffer = cl.Buffer(context, flags, hostbuf=data)
-    cl.Program(context, _KERNEL).build().add_one(queue, (16,), None, buffer)
-    cl.enqueue_copy(queue, data, buffer)
-    queue.finish()
+def check(number: int, family: str) -> dict[str, str]:
+    """The family of kernels, if a device gets it wrong, and how."""
+    device = _device(number)
+    wrong = difference(device, family, lambda region: device.variants(parts_of(region)[0]))
+    return {} if wrong is None else {family: wrong}
+
+
+def prove(number: int, plain: Plain) -> list[tuple[str, str]]:
+    """Compile a region and run it once; the sources and binaries of its programs. Raises if the result is wrong."""
+    device, region = _device(number), region_of_plain(plain)
+    programs = device.queue.programs
+    before = set(programs.sources())
+    kernel = device.compile(region)
+    if region.nbytes <= _CHEAP:
+        wrong = difference_of(device, region, inputs_for(region), {"": lambda: kernel})
+        if wrong is not None:
+            raise LaunchFailure(wrong)
+    made = [source for source in programs.sources() if source not in before]
+    return [(source, b64encode(programs.binary(source)).decode()) for source in made]

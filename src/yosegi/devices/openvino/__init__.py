@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from typing import Final
 
-from ...device import Absent, Device
+from ...background import Job
+from ...child import attempt
+from ...device import Absent, Device, Found, Pending
+from ...drivers import Driver, Verdict, remembered
+from .blobs import machine
 from .device import OpenVINO
-from .probe import verdict
+from .library import REDUCED
+from .rows import DTYPES
+
+_PROBE: Final = "yosegi.devices.openvino.probe"
+_PRECISIONS: Final = "yosegi.devices.openvino.precisions"
 
 
-def discover() -> Iterable[Device | Absent]:
-    """A device for each plugin that came through its trial. OpenVINO itself is loaded when it first compiles."""
+def discover() -> Iterable[Found]:
+    """A device for each plugin. OpenVINO itself is loaded when it first compiles.
+
+    Its plugins are listed in a child process, and qualified there: every row of the op table on special values, and
+    every lower precision.
+    """
     if find_spec("openvino") is None:
         return (Absent("openvino:0", "openvino is not installed; install yosegi[openvino]"),)
-    known = verdict()
-    if known["failure"] is not None:
-        return (Absent("openvino:0", f"a trial in a child process failed: {known['failure']}"),)
-    found: list[Device | Absent] = []
-    for number, told in enumerate(known["plugins"]):
-        if told["failure"] is None:
-            found.append(OpenVINO(told["plugin"], number, told["description"], told["wrong"], told["against"]))
-        else:
-            reason = f"{told['plugin']}: a trial in a child process failed: {told['failure']}"
-            found.append(Absent(f"openvino:{number}", reason))
+    outcome = remembered("openvino-list", machine(), lambda: attempt(f"{_PROBE}:present"))
+    if outcome.failure is not None:
+        again = "`yosegi devices --forget openvino` tries again"
+        return (Absent("openvino:0", f"listing its plugins in a child process failed: {outcome.failure}; {again}"),)
+    found = [_found(number, plugin, description) for number, (plugin, description) in enumerate(outcome.result)]
     return found or (Absent("openvino:0", "none of its plugins finds a device"),)
+
+
+def _found(number: int, plugin: str, description: str) -> Found:
+    name = f"openvino:{number}"
+    driver = Driver(name, f"{machine()}\n{plugin}: {description}")
+    made = partial(_device, plugin, number, description, driver)
+    if driver.verdict is not None:
+        return made()
+
+    def qualified() -> Device | Absent:
+        driver.qualified(partial(_verdict, plugin))
+        return made()
+
+    return Pending(name, f"OpenVINO, {plugin}: {description}", plugin.startswith("GPU"), Job(qualified))
+
+
+def _verdict(plugin: str, driver: Driver) -> Verdict:
+    """Every row of the table, by dtypes, and every lower precision: one that ends the process is not used, and says
+    nothing of the others."""
+    verdict = driver.tried(f"{_PROBE}:wrong_rows", [plugin], sorted(d.name for d in DTYPES))
+    against: dict[str, str] = {}
+    for precision in REDUCED if verdict.failure is None else ():
+        outcome = driver.attempt(f"{_PRECISIONS}:reason_against", plugin, precision.value)
+        reason = outcome.result if outcome.failure is None else f"a trial in a child process failed: {outcome.failure}"
+        if reason is not None:
+            against[precision.value] = reason
+    return replace(verdict, more={"against": against})
+
+
+def _device(plugin: str, number: int, description: str, driver: Driver) -> Device | Absent:
+    if driver.absence is not None:
+        return Absent(driver.name, f"{plugin}: {driver.absence}")
+    assert driver.verdict is not None
+    return OpenVINO(plugin, number, description, driver.verdict.refused, driver.verdict.more["against"], driver)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from ...device import Device, Kernel, Limits, host_device
+from ...drivers import Driver
 from ...fuse import Region
 from ...memory import HOST
 from ...op import REGISTRY, OpKind
@@ -32,10 +33,12 @@ class OpenVINO:
     coalesces = True
 
     def __init__(
-        self, plugin: str, number: int, description: str, wrong: Mapping[str, str], against: Mapping[str, str]
-    ) -> None:
-        """What was found when it was tried: the rows that were `wrong` ("op dtype") and how, and what speaks `against`
-        lower precisions, by their names."""
+        self, plugin: str, number: int, description: str, wrong: Mapping[str, str], against: Mapping[str, str],
+        driver: Driver | None = None,
+    ) -> None:  # fmt: skip
+        """What was found when it was qualified: the rows, or dtypes, that were `wrong` ("op dtype") and how, and what
+        speaks `against` lower precisions, by their names. Without a `driver` everything is compiled here: in child
+        processes."""
         self.name = f"openvino:{number}"
         self.rank = 200 + number
         self.is_gpu = plugin.startswith("GPU")
@@ -45,7 +48,7 @@ class OpenVINO:
         self.limits = Limits(DTYPES, _KINDS, NATIVES, compiles_slowly=True, prior=_PRIOR, precisions=precisions)
         self._wrong = wrong
         self._against = against
-        self.models = Models(self.name, plugin)
+        self.models = Models(self.name, plugin, driver)
 
     @property
     def identity(self) -> str:
@@ -60,7 +63,7 @@ class OpenVINO:
             return f"no {name}: {self._against.get(name, 'it has no such precision')}"
         for call in region.calls if self._wrong else ():
             for dtype in {s.dtype.name for s in call.inputs}:
-                told = self._wrong.get(f"{call.op.name} {dtype}")
+                told = self._wrong.get(f"{call.op.name} {dtype}") or self._wrong.get(dtype)
                 if told is not None:
                     return f"its {call.op.name} of {dtype} was wrong when it was tried here: {told}"
         return why_not(region)

@@ -10,13 +10,18 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ...drivers import Driver
 from ...errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure
 from ...fuse import Region
 from ...memory.pool import memory_limit
+from ...parcel import region_as_plain
+from ...work import digest
 from . import blobs
 from .errors import failure, translated
 from .library import core, settings
@@ -24,6 +29,7 @@ from .ports import host_pool
 from .requests import Request
 from .translate import Translation, translate
 
+_PROBE: Final = "yosegi.devices.openvino.probe"
 LIVE: Final = 96  # each holds two idle threads and 2 MB
 SOON: Final = 10.0  # seconds; a model wanted again sooner after it was put away would drive the next one out in turn
 
@@ -31,7 +37,8 @@ SOON: Final = 10.0  # seconds; a model wanted again sooner after it was put away
 class Models:
     """The models of one plugin, those alive by their regions. Counts how many were compiled, and how many loaded."""
 
-    def __init__(self, name: str, plugin: str) -> None:
+    def __init__(self, name: str, plugin: str, driver: Driver | None = None) -> None:
+        self._driver = driver
         self.name = name
         self.plugin = plugin
         self.pool = host_pool(memory_limit(name))
@@ -76,11 +83,32 @@ class Models:
         if found is not None:
             self.loaded += 1
             return found.create_infer_request()
-        made = core().compile_model(model, self.plugin, chosen)
+        verdict = None if self._driver is None else self._driver.verdict
+        if self._driver is not None and verdict is not None and not verdict.is_trusted:
+            made = self._elsewhere(self._driver, region, chosen)
+        else:
+            made = core().compile_model(model, self.plugin, chosen)
         self.compiled += 1
         if place is not None:
             blobs.save(place, made)
         return made.create_infer_request()
+
+    def _elsewhere(self, driver: Driver, region: Region, chosen: dict[str, Any]) -> Any:
+        """A region's compiled model by way of a child process, for a plugin that is not trusted."""
+        with TemporaryDirectory(prefix="yosegi-") as folder:
+            place = Path(folder) / "model.blob"
+            wanted = self.plugin, region_as_plain(region), str(place)
+            driver.prove(str(region), digest(region), f"{_PROBE}:prove", *wanted)
+            found = blobs.load(place, self.plugin, chosen)
+        if found is None:
+            raise CompileFailure(f"[{self.name}] a model that a child process has compiled could not be loaded")
+        return found
+
+    def export(self, region: Region, place: Path) -> None:
+        """Leave a region's compiled model in a file."""
+        model = translate(region).model
+        assert model is not None
+        blobs.save(place, core().compile_model(model, self.plugin, settings(self.plugin, region.precision)))
 
 
 class Model:

@@ -1,4 +1,4 @@
-"""Trials in a child process: whatever happens there, this process goes on."""
+"""Calls in a child process: whatever happens there, this process goes on."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from yosegi.trial import Outcome, attempt
+from yosegi.child import Outcome, attempt
 
 
 def add(a, b):
@@ -46,8 +46,8 @@ def chatter():
 )
 def test_attempt(call, outcome):
     name, *arguments = call
-    assert attempt(f"test_trial:{name}", *arguments) == outcome
+    assert attempt(f"test_child:{name}", *arguments) == outcome
 
 
 def test_a_trial_that_never_returns_is_ended():
-    assert attempt("test_trial:sleep", timeout=2) == Outcome(failure="it did not return within 2 s")
+    assert attempt("test_child:sleep", timeout=2) == Outcome(failure="it did not return within 2 s")

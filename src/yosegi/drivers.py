@@ -1,0 +1,191 @@
+"""Drivers that are not ours: which may be used on this machine, and how far their compilers are trusted.
+
+A driver is qualified once, in child processes: see `qualification`. What was found is a `Verdict`, kept on disk by the
+driver's version, the processor and the version of Yosegi. A driver that came through without a crash is trusted: its
+compiler runs in this process. One that crashed on some kernels loses these, and compiles everything else in a child
+process too, where each new program runs once before it runs here (`Driver.prove`). One that fails too often is
+withdrawn, until somebody forgets the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from threading import Lock
+from typing import Any, Final
+
+from .child import Outcome, Worker
+from .errors import CompileFailure
+from .store import cache_folder, digest_of, locked, package_digest, processor, written
+
+_FEW: Final = 3
+"""Crashes, or calls that do not return, after which a driver is withdrawn."""
+_WORKERS: Final = 2
+"""Child processes that qualify a driver side by side."""
+_FAMILY: Final = 20.0  # seconds that a family of kernels may take in a qualification
+_PROOF: Final = 30.0  # seconds that a program may take to be compiled and run once
+_FORMAT: Final = 1
+_FOLDER: Final = "drivers"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a driver on this machine."""
+
+    failure: str | None = None
+    """Why it is withdrawn, if it is."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """What it gets wrong, or crashes on, and how: by families of kernels, or by rows of a table."""
+    crashes: tuple[str, ...] = ()
+    """What ended a child process, or did not return."""
+    programs: dict[str, str] = field(default_factory=dict)
+    """Programs that failed in a child process, by their digests, and how: none is tried twice."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Whatever else a device wants to keep."""
+    since: float = 0.0
+    """When that was found out, in seconds since 1970."""
+
+    @classmethod
+    def of(cls, data: Any) -> Verdict:
+        """From plain data. Raises `ValueError`, `KeyError` or `TypeError` if it is something else."""
+        failure, since, more = data["failure"], data["since"], data["more"]
+        if data["format"] != _FORMAT or not (failure is None or type(failure) is str) or type(more) is not dict:
+            raise ValueError("it is no verdict")
+        refused, programs = ({str(k): str(v) for k, v in dict(data[name]).items()} for name in ("refused", "programs"))
+        return cls(failure, refused, tuple(map(str, list(data["crashes"]))), programs, more, float(since))
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the driver's compiler may run in this process: it never crashed, and nobody asked for isolation."""
+        return self.failure is None and not self.crashes and os.environ.get("YOSEGI_ISOLATE", "0") in ("", "0")
+
+    def after(self, what: str, outcome: Outcome) -> Verdict:
+        """The verdict after a call that ended a child process."""
+        crashes = (*self.crashes, f"{what}: {outcome.failure}")
+        failure = self.failure
+        if len(crashes) >= _FEW:
+            failure = f"{len(crashes)} crashes, the last in {crashes[-1]}"
+        return replace(self, crashes=crashes, failure=failure, since=time.time())
+
+
+class Driver:
+    """The driver of one device."""
+
+    def __init__(self, name: str, identity: str, environment: dict[str, str] | None = None) -> None:
+        """`name` is that of the device, `identity` its hardware and versions, `environment` for child processes."""
+        self.name = name
+        self._identity = identity
+        self._environment = environment or {}
+        self._lock = Lock()
+        self._worker = Worker(self._environment)
+        short = digest_of(identity, processor(), package_digest())
+        self._path = cache_folder() / _FOLDER / f"{name.replace(':', '-')}-{short}.json"
+        self.verdict = self._read()
+
+    def _read(self) -> Verdict | None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return Verdict.of(json.loads(self._path.read_text(encoding="utf-8")))
+        return None
+
+    def _record(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        content = {"format": _FORMAT, "device": self.name, "identity": self._identity, **asdict(verdict)}
+        written(self._path, json.dumps(content, indent=1).encode())
+
+    @property
+    def absence(self) -> str | None:
+        """Why the driver is withdrawn, since when, and how to try it again; `None` if it is not."""
+        if self.verdict is None or self.verdict.failure is None:
+            return None
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.verdict.since))
+        again = f"`yosegi devices --forget {self.name}` tries it again"
+        return f"its driver is withdrawn since {since}: {self.verdict.failure}; {again}"
+
+    def qualified(self, qualify: Callable[[Driver], Verdict]) -> Verdict:
+        """The verdict, from disk or by a qualification; one process at a time makes one."""
+        with self._lock, locked(self._path):
+            if self.verdict is None:
+                self.verdict = self._read()
+            if self.verdict is None:
+                self._record(replace(qualify(self), since=time.time()))
+            assert self.verdict is not None
+            return self.verdict
+
+    def tried(self, function: str, arguments: Sequence[Any], families: Sequence[str]) -> Verdict:
+        """The verdict of `function(*arguments, family)` for all families, in child processes side by side: it returns
+        what is refused from then on, and why."""
+        verdict = Verdict()
+        lock = Lock()
+        waiting = list(families)
+
+        def work(worker: Worker) -> None:
+            nonlocal verdict
+            while True:
+                with lock:
+                    if not waiting or verdict.failure is not None:
+                        break
+                    family = waiting.pop(0)
+                outcome = worker.call(function, *arguments, family, timeout=_FAMILY)
+                refused = outcome.result if outcome.failure is None else {family: outcome.failure}
+                with lock:
+                    if outcome.died:
+                        verdict = verdict.after(family, outcome)
+                    verdict = replace(verdict, refused={**verdict.refused, **refused})
+            worker.close()
+
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            for done in [pool.submit(work, Worker(self._environment)) for _ in range(_WORKERS)]:
+                done.result()
+        return verdict
+
+    def attempt(self, function: str, *arguments: Any) -> Outcome:
+        """The outcome of a call in a child process. It does not count for the verdict."""
+        return self._worker.call(function, *arguments, timeout=_FAMILY)
+
+    def prove(self, title: str, digest: str, function: str, *arguments: Any) -> Any:
+        """The result of `function(*arguments)` in a child process, for a driver that is not trusted: it compiles a
+        program and runs it once. Raises `CompileFailure` if that fails. No program is tried again after it has."""
+        with self._lock:
+            verdict = self.verdict or Verdict()
+            reason = verdict.failure or verdict.programs.get(digest)
+            if reason is not None:
+                raise CompileFailure(f"[{self.name}] compiling {title} in a child process: {reason}")
+            outcome = self._worker.call(function, *arguments, timeout=_PROOF)
+            if outcome.failure is None:
+                return outcome.result
+            if outcome.died:
+                verdict = verdict.after(title, outcome)
+            self._record(replace(verdict, programs={**verdict.programs, digest: outcome.failure}))
+            raise CompileFailure(f"[{self.name}] compiling {title} in a child process: {outcome.failure}")
+
+
+def remembered(name: str, identity: str, call: Callable[[], Outcome]) -> Outcome:
+    """The outcome of a call in a child process that was made before, or is made now and kept: for the same identity,
+    processor and version. A call that passed its deadline is made again the next time."""
+    path = cache_folder() / _FOLDER / f"{name}-{digest_of(identity, processor(), package_digest())}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Outcome(data["result"], data["failure"])
+    with locked(path):
+        outcome = call()
+        if not outcome.timed_out:
+            written(path, json.dumps({"result": outcome.result, "failure": outcome.failure}).encode())
+    return outcome
+
+
+def forget(name: str) -> int:
+    """Forget the verdicts on a device's driver, so that it is qualified anew; how many there were.
+
+    >>> forget("no-such-device:0")
+    0
+    """
+    found = list((cache_folder() / _FOLDER).glob(f"{name.replace(':', '-')}*.json"))
+    for path in found:
+        with suppress(OSError):
+            path.unlink()
+    return len(found)

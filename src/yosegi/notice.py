@@ -1,0 +1,47 @@
+"""One line on standard error for what takes long, so that nobody waits in silence."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+from typing import Final
+
+from .options import current
+
+_LONG: Final = 1.0  # seconds
+_told: Final[set[str]] = set()
+
+
+@contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Say what is under way if the block takes more than a second; each thing once in a process."""
+    timer = Timer(_LONG, _tell, (what,)) if what not in _told else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _tell(what: str) -> None:
+    if what in _told or sys.stderr is None:
+        return
+    _told.add(what)
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        Console(stderr=True).print(f"[dim]yosegi: {what} …[/dim]", highlight=False)
+    else:
+        print(f"yosegi: {what} …", file=sys.stderr, flush=True)
+
+
+def warn(category: type[Warning], message: str) -> None:
+    """Warn that work runs elsewhere than the user meant, if the options in force ask for it."""
+    if current().on_fallback == "warn":
+        warnings.warn(category(message), stacklevel=3)
