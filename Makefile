@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos contract gpu native-ops bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos contract drivers gpu native-ops bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -41,6 +41,10 @@ contract: $(READY)
 GRAPHS ?= 2000
 chaos: $(READY)
 	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
+
+# Random programs over an OpenCL driver that crashes, hangs and computes wrong numbers on demand: see tests/stub_driver.py.
+drivers: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/driver_faults.py
 
 # On a machine with an NVIDIA GPU, CuPy, and PyTorch to compare with: tests, random programs and times, into OUT.
 OUT ?= gpu-run
@@ -90,7 +94,8 @@ $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Yosegi needs Python 3.11 or newer; name it with make PYTHON=<path>"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q --editable ".[llvm,pocl,report]" --group dev
+	$(BIN)/python -m pip install -q --editable ".[opencl,report]" --group dev
+	$(BIN)/python -m compileall -q src
 	@touch $(READY)
 
 clean:

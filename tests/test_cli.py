@@ -12,6 +12,7 @@ from yosegi.bench import suite
 from yosegi.bench.document import read
 from yosegi.cli import main
 from yosegi.device import Absent, devices
+from yosegi.drivers import Driver, Verdict
 from yosegi.memory import HOST
 
 QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0", "--device", "cpu"]
@@ -20,6 +21,17 @@ QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0
 def test_devices(capsys):
     assert main(["devices"]) == 0
     assert "cpu" in capsys.readouterr().out
+
+
+def test_a_verdict_is_forgotten(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cli, "discovered", tuple)
+    driver = Driver("some:0", "version 1")
+    driver.qualified(lambda d: Verdict(failure="it crashed"))
+    assert main(["devices", "--forget", "some:0"]) == 0
+    assert capsys.readouterr().out.startswith("some:0: forgot 1 verdict\n")
+    assert main(["devices", "--forget", "some:0"]) == 2
+    assert "a device with a verdict to forget, got 'some:0'" in capsys.readouterr().err
 
 
 class Wordy(FakeDevice):

@@ -20,6 +20,7 @@ from .bench.document import read
 from .bench.peers import PEERS
 from .calibration import calibrate
 from .device import Absent, Device, device_named, devices, discovered
+from .drivers import forget
 from .errors import ArgumentError, YosegiError
 from .evaluate import holds_data
 from .report.page import report
@@ -57,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("devices", help="what this machine has, what it lacks and why")
     listing.add_argument("--verbose", action="store_true", help="whole descriptions, dtypes and classes of operations")
+    listing.add_argument(
+        "--forget",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="qualify a device's driver anew; again for more",
+    )
     listing.set_defaults(run=show_devices)
     measuring = commands.add_parser("calibrate", help="measure the devices, so that plans are made by their real speed")
     measuring.add_argument(
@@ -133,6 +141,11 @@ def _positive(text: str) -> int:
 
 def show_devices(console: Console, options: argparse.Namespace) -> int:
     """The chain of this machine, then what is absent: a line for each, or with `--verbose` all that is known."""
+    for name in options.forget:
+        count = forget(name)
+        if not count:
+            raise ArgumentError(f"[devices] expected the name of a device with a verdict to forget, got {name!r}")
+        print(f"{name}: forgot {count} verdict{'s' if count > 1 else ''}")
     console.print(_everything(discovered()) if options.verbose else _in_lines(discovered()))
     return 0
 

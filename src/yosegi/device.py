@@ -21,10 +21,10 @@ from typing import Any, Final, Protocol
 from .background import Job
 from .child import Closed, close_all
 from .dtype import DType
-from .errors import ArgumentError, FallbackWarning
+from .errors import ArgumentError
 from .fuse import Region
 from .memory import HOST
-from .notice import announced, warn
+from .notice import announced
 from .op import OpKind
 from .options import DEVICE_CHECKS, current
 from .precision import Precision
@@ -372,7 +372,6 @@ def _ready(name: str) -> Device | None:
     found = _named(name)
     if isinstance(found, Pending):
         _registry.start(now=True)
-        warn(FallbackWarning, f"{found.name} is not ready: its driver is being qualified; the host serves meanwhile")
         return None
     if isinstance(found, Absent):
         raise _not_there(name)
@@ -386,6 +385,12 @@ def _joined(found: Device | None, name: str) -> Device:
         _registry.joined.add(found.name)
         refresh()
     return found
+
+
+def not_ready(name: str) -> list[str]:
+    """The devices among those that a name stands for whose drivers are being qualified."""
+    parts = [] if name == "auto" else name.split("+")
+    return [part for part in parts if isinstance(_named(part), Pending)]
 
 
 def device_named(name: Any) -> Device:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 from typing import Final
-
-from .options import current
 
 _LONG: Final = 1.0  # seconds
 _told: Final[set[str]] = set()
@@ -39,9 +36,3 @@ def _tell(what: str) -> None:
         Console(stderr=True).print(f"[dim]yosegi: {what} …[/dim]", highlight=False)
     else:
         print(f"yosegi: {what} …", file=sys.stderr, flush=True)
-
-
-def warn(category: type[Warning], message: str) -> None:
-    """Warn that work runs elsewhere than the user meant, if the options in force ask for it."""
-    if current().on_fallback == "warn":
-        warnings.warn(category(message), stacklevel=3)

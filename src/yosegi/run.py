@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from .candidates import Candidate
-from .device import Device, owner_of, present
+from .device import Device, not_ready, owner_of, present
 from .errors import (
     DeviceFailure,
     DeviceLost,
@@ -224,6 +224,8 @@ def check_fallback(plan: Plan, asked_for: Device) -> None:
     policy = current().on_fallback
     if policy == "silent":
         return
+    for name in not_ready(current().device):
+        warnings.warn(FallbackWarning(f"{name} does not run it yet: its driver is being qualified"), stacklevel=2)
     for step in plan.steps:
         if all(is_constant(step.region.graph, node) for node in step.region.nodes):
             continue  # they are known already: nothing runs anywhere

@@ -15,7 +15,7 @@ def test_a_launch_returns_before_the_work_is_done():
     device = ASYNCHRONOUS[0]
     x = ys.asarray(np.linspace(0, 1, 10_000_000, dtype=np.float32))
     f = ys.jit(lambda x: ys.sin(ys.exp(ys.tanh(x) * 2.0)) * 3.0)
-    with ys.options(device=device):
+    with ys.options(device=device, on_fallback="error"):
         ys.eval(f(x))  # compiles
         device.synchronize()
         shares, done = [], 0.0

@@ -275,7 +275,16 @@ def exact_programs(draw: Any) -> ys.Tensor:
 @given(exact_programs())
 @settings(max_examples=150)
 def test_chains_of_exact_ops_lose_nothing(made: ys.Tensor) -> None:
-    same(run(made, simplified=False)[0], reference(made)[0], ulps=0, zero_signs=False)
+    got, expected = run(made, simplified=False)[0], reference(made)[0]
+    same(*map(_normal, (got, expected)), ulps=0, zero_signs=False)
+
+
+def _normal(array: Any) -> Any:
+    """Without subnormal bfloat16 numbers, which the instructions of processors that have some take for zero."""
+    if array.dtype != ys.bfloat16.numpy:
+        return array
+    small = np.abs(array.astype(np.float32)) < ys.finfo(ys.bfloat16).smallest_normal
+    return np.where(small, np.zeros((), array.dtype), array)
 
 
 def softmax(x: Any) -> Any:

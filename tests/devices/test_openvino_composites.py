@@ -146,7 +146,7 @@ def test_it_gets_them_whole() -> None:
     }  # fmt: skip
     assert set(made) == set(NATIVES) == set(DEVICE.limits.natives)
     for name, tensor in made.items():
-        with ys.options(device=DEVICE.name):
+        with ys.options(device=DEVICE.name, on_fallback="error"):
             (step,) = ys.explain(tensor).to_json()["steps"]
         assert (step["device"], step["ops"]) == (DEVICE.name, [name])
 
@@ -156,7 +156,7 @@ def test_others_come_in_parts_and_stay_together(name: str) -> None:
     x, w, one = ys.asarray(numbers(8, 16)), ys.asarray(numbers(16, 16)), ys.asarray(np.ones(16, np.float32))
     more = {"batch_norm": (one, one), "linear_residual_relu": (w, x)}.get(name, ())
     function = getattr(ys.nn, name)
-    with ys.options(device=DEVICE.name):
+    with ys.options(device=DEVICE.name, on_fallback="error"):
         made = function(x, *more)
         (step,) = ys.plan(made).steps
         assert step.device.name == DEVICE.name

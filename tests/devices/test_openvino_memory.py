@@ -50,7 +50,7 @@ def test_a_jitted_function_works_on_the_users_memory() -> None:
     a, w = numbers(2, 8, 12, 12), ys.asarray(numbers(8, 8, 3, 3))
     f = ys.jit(lambda x: ys.nn.conv2d(x, w, padding=1))
     x = ys.asarray(a, copy=False)
-    with ys.options(device=DEVICE.name):
+    with ys.options(device=DEVICE.name, on_fallback="error"):
         for _ in range(3):
             result = np.asarray(f(x))
             (replay,) = f._replays.values()
@@ -131,7 +131,7 @@ def test_an_output_that_is_an_input_is_the_input() -> None:
 
 def test_nothing_is_transferred() -> None:
     before = ys.memory_stats()["transfers"]
-    with ys.options(device=DEVICE.name):
+    with ys.options(device=DEVICE.name, on_fallback="error"):
         assert str(program(ys.asarray(numbers(20, 20))).device) == "cpu"  # its memory is the host's
         ys.eval(program(ys.asarray(numbers(20, 20))))
     assert trace.records[-1].device == DEVICE.name
@@ -143,7 +143,7 @@ def test_constants_are_part_of_the_model() -> None:
     w = ys.asarray(numbers(30, 30))
     f = ys.jit(lambda x: ys.tanh(x @ w + 0.25))
     x = numbers(4, 30)
-    with ys.options(device=DEVICE.name):
+    with ys.options(device=DEVICE.name, on_fallback="error"):
         result = f(ys.asarray(x)).numpy()
     np.testing.assert_allclose(result, np.tanh(x @ w.numpy() + np.float32(0.25)), rtol=1e-4, atol=1e-5)
     assert "float32[4, 30] → float32[4, 30]" in str(next(iter(f._replays.values())).plan.explain())

@@ -26,7 +26,7 @@ def numbers(*shape: int, scale: float = 1.0) -> Any:
 def planned(function: Callable[..., Any], *inputs: Any, device: str) -> tuple[Any, Plan]:
     """What a jitted function gives on a device, and its plan."""
     jitted = ys.jit(function)
-    with ys.options(device=device):
+    with ys.options(device=device, on_fallback="error"):
         result = jitted(*map(ys.asarray, inputs)).numpy()
     (replay,) = jitted._replays.values()
     return result, replay.plan

@@ -90,7 +90,7 @@ def test_a_precision_is_used_only_for_those_who_ask(monkeypatch: pytest.MonkeyPa
     exact = np.exp(x.astype(np.float64)) @ w
     errors = {}
     for precision in ("f32", "f16"):
-        with ys.options(device=DEVICE.name, precision=precision):
+        with ys.options(device=DEVICE.name, precision=precision, on_fallback="error"):
             errors[precision] = np.max(np.abs(f(ys.asarray(x)).numpy() - exact)) / np.max(np.abs(exact))
     plans = [replay.plan.explain().to_json()["steps"] for replay in f._replays.values()]
     assert [step["precision"] for (step,) in plans] == ["full", "bf16"]
@@ -129,7 +129,7 @@ def test_the_command_line_shows_the_reasons(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "2000")
-    assert main(["devices"]) == 0
+    assert main(["devices", "--verbose"]) == 0
     shown = capsys.readouterr().out
     present: Any = device_named(DEVICE.name)
     for name, reason in present._against.items():

@@ -88,7 +88,8 @@ shared = cl.Buffer(context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=data)
 own = cl.Buffer(context, flags.READ_WRITE, data.nbytes)
 cl.enqueue_copy(queue, own, shared)
 assert (on_host(own, 100, np.int32) == data).all()
-program = cl.Program(context, "__kernel void f(__global int* x, int n, long m) { x[get_global_id(0)] *= n + m; }").build()
+source = "__kernel void f(__global int* x, int n, long m) { x[get_global_id(0)] *= n + m; }"
+program = cl.Program(context, source).build()
 event = program.f(queue, (100,), None, shared, np.int32(2), np.int64(5))
 event.wait()
 assert event.command_execution_status == cl.command_execution_status.COMPLETE

@@ -146,13 +146,19 @@ template <class T, int AT, int STEP> struct Part {
     inline void operator=(Two<T> from) { lanes[AT] = from.x; lanes[AT + STEP] = from.y; }
 };
 template <class T> struct Four { union { struct { T x, y, z, w; }; struct { T s0, s1, s2, s3; };
-                                         Part<T, 0, 1> lo; Part<T, 2, 1> hi; Part<T, 0, 2> even; Part<T, 1, 2> odd; }; };
+                                         Part<T, 0, 1> lo; Part<T, 2, 1> hi;
+                                         Part<T, 0, 2> even; Part<T, 1, 2> odd; }; };
+template <class V> static inline V loaded(const void* from) {
+    V made;
+    __builtin_memcpy(&made, from, sizeof made);
+    return made;
+}
 }
 #define STUB_VECTOR(T) \
     typedef stub::Two<T> T##2; \
     typedef stub::Four<T> T##4; \
-    static inline T##2 vload2(size_t at, const T* p) { T##2 made; __builtin_memcpy(&made, p + 2 * at, sizeof made); return made; } \
-    static inline T##4 vload4(size_t at, const T* p) { T##4 made; __builtin_memcpy(&made, p + 4 * at, sizeof made); return made; } \
+    static inline T##2 vload2(size_t at, const T* p) { return stub::loaded<T##2>(p + 2 * at); } \
+    static inline T##4 vload4(size_t at, const T* p) { return stub::loaded<T##4>(p + 4 * at); } \
     static inline void vstore2(T##2 x, size_t at, T* p) { __builtin_memcpy(p + 2 * at, &x, sizeof x); } \
     static inline void vstore4(T##4 x, size_t at, T* p) { __builtin_memcpy(p + 4 * at, &x, sizeof x); }
 STUB_TYPES(STUB_VECTOR)
@@ -196,7 +202,6 @@ namespace stub {
 template <class T> struct Parameter { enum { POINTS = 0, WRITES = 0 }; };
 template <class T> struct Parameter<T*> { enum { POINTS = 1, WRITES = 1 }; };
 template <class T> struct Parameter<const T*> { enum { POINTS = 1, WRITES = 0 }; };
-template <class T> struct Parameter<T* __restrict> : Parameter<T*> {};
 
 static inline void spoil(float& x) { x = x > -1e6f && x < 1e6f ? x + 1 : 1; }
 static inline void spoil(double& x) { x = x > -1e6 && x < 1e6 ? x + 1 : 1; }
@@ -220,7 +225,7 @@ struct Entry {
     unsigned count;
     const unsigned* sizes;
     const char* points;
-    void (*once)(void**);                      // an item
+    void (*once)(void**);                    // an item
     void (*groups)(void**, size_t, size_t);  // the items of the groups from one number to another
     void (*spoiled)(void**);
 };
@@ -268,7 +273,7 @@ struct Entry {
     unsigned count;
     const unsigned* sizes;
     const char* points;
-    void (*once)(void**);                      // an item
+    void (*once)(void**);                    // an item
     void (*groups)(void**, size_t, size_t);  // the items of the groups from one number to another
     void (*spoiled)(void**);
 };
@@ -515,7 +520,7 @@ std::string fault_of(const std::string& where, const std::string& source) {
 // Does what ends or stops the process. Returns for everything else.
 void suffer(const std::string& fault) {
     if (fault == "segfault") {
-        int* volatile nowhere = nullptr;
+        volatile int* volatile nowhere = nullptr;
         *nowhere = 1;
     }
     if (fault == "abort") abort();
@@ -631,7 +636,7 @@ bool has_barriers(const std::string& source) { return source.find("barrier(") !=
 
 bool is_word(char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-// OpenCL C as C++: `__local` and `__constant` make variables static, but say nothing of pointers. Finds the kernels' names.
+// OpenCL C as C++, and the names of the kernels: `__local` and `__constant` make variables static, but not pointers.
 std::string translated(const std::string& source, std::vector<std::string>& kernels) {
     std::string made;
     const bool unrolls = has_barriers(source);  // products, which are worth the compiler's time
@@ -757,10 +762,10 @@ bool load(Program* program) {
 }
 
 std::vector<std::string> compiler_options(const std::string& given, bool is_wrong) {
-    std::vector<std::string> made = {"-std=c++17", "-w", "-fpermissive", "-O2", "-ffp-contract=off", "-fwrapv",
-                                     "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti", "-fno-math-errno",
-                                     "-fno-asynchronous-unwind-tables", "-fvisibility=hidden", "-fPIC", "-shared",
-                                     "-nostdlib", "-pipe"};
+    std::vector<std::string> made = {
+        "-std=c++17", "-w", "-fpermissive", "-O2", "-ffp-contract=off", "-fwrapv", "-fsigned-char",
+        "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-asynchronous-unwind-tables",
+        "-fvisibility=hidden", "-fPIC", "-shared", "-nostdlib", "-pipe"};
 #ifdef __x86_64__
     if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2")) made.insert(made.end(), {"-mfma", "-mavx2"});
 #endif
@@ -978,7 +983,7 @@ cl_int device_info(Device*, cl_uint what, size_t room, void* to, size_t* size) {
     switch (what) {
         case 0x1000: return answer.value(GPU);
         case 0x1001: return answer.value<cl_uint>(0x57B);   // vendor
-        case 0x1002: return answer.value<cl_uint>(2);       // compute units: the same everywhere, as kernels depend on it
+        case 0x1002: return answer.value<cl_uint>(2);       // compute units: the same everywhere, and so the kernels
         case 0x1003: return answer.value<cl_uint>(3);       // work-item dimensions
         case 0x1004: return answer.value(MOST_ITEMS);       // work-group size
         case 0x1005: return answer.bytes(items, sizeof items);
@@ -1165,9 +1170,9 @@ cl_int build_program(
         } else {
             std::vector<std::string> kernels;
             std::string code = PRELUDE + translated(program->source, kernels);
-            code += "\nextern \"C\" { __attribute__((visibility(\"default\"))) extern const stub::Entry stub_entries[] = {";
+            code += "\nextern \"C\" __attribute__((visibility(\"default\"))) const stub::Entry stub_entries[] = {";
             for (const std::string& name : kernels) code += "stub::Of<" + name + ">::entry(\"" + name + "\"), ";
-            code += "{}}; }\n";
+            code += "{}};\n";
             const auto chosen = compiler_options(program->options, fault == "wrong");
             if (compiled(code, chosen, program->object, program->log) && load(program)) result = SUCCESS;
         }
@@ -1418,7 +1423,8 @@ cl_int launch_kernel(
     return put(queue, 0x11F0, {count, before}, event, false, [=, arguments = kernel->arguments] {
         suffer(fault);
         std::vector<void*> pointers, values;
-        for (const Argument& argument : arguments) pointers.push_back(argument.memory ? argument.memory->bytes : nullptr);
+        for (const Argument& argument : arguments)
+            pointers.push_back(argument.memory ? argument.memory->bytes : nullptr);
         for (size_t n = 0; n < arguments.size(); n++)
             values.push_back(arguments[n].bytes.empty() ? &pointers[n] : (void*)arguments[n].bytes.data());
         (void)buffers;

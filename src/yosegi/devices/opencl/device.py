@@ -52,7 +52,7 @@ class OpenCL:
         missing = set() if "cl_khr_fp64" in extensions else {float64, complex128}
         self.limits = Limits(frozenset(ALL) - missing, _KINDS, natives=PATTERNS)
         units = int(device.max_compute_units)
-        self.description = f"{device.name.strip()}, {units} units, {device.version.strip()}"
+        self._what = f"{device.name.strip()}, {units} units, {device.version.strip()}"
         self._arrays = int(device.max_parameter_size) // 8 - _SIZES
         self._memory = Memory(cl, context, queue, device, self.name)
         rounded = device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
@@ -61,7 +61,7 @@ class OpenCL:
         programs = Programs(cl, context, device, options, is_trusted=self._is_trusted)
         self.identity = f"{programs.identity}\n{units} units"
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
-        identity = f"{self.description}\n{device.driver_version}\n{device.platform.version}"
+        identity = f"{self._what}\n{device.driver_version}\n{device.platform.version}"
         identity += "" if self._is_trusted else "\ncompiled in a child process"
         self._fused = Fused(Machine(self.queue, self.compile, self.supports, self._arrays), identity)
 
@@ -76,6 +76,14 @@ class OpenCL:
         if reason is None and arrays > self._arrays:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
+
+    @property
+    def description(self) -> str:
+        """What it is, what its driver gets wrong, and whether that is trusted."""
+        verdict = self._verdict
+        wrong = [f"no {family}: {why}" for family, why in verdict.refused.items()]
+        trust = [] if self._is_trusted else ["compiled in child processes"]
+        return "; ".join([self._what, *wrong, *trust])
 
     @property
     def _verdict(self) -> Verdict:
