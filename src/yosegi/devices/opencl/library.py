@@ -48,8 +48,6 @@ def identity_of(cl: Any, device: Any) -> str:
 
 def registered() -> str:
     """What is installed: a list of devices holds as long as this does not change."""
-    folder = Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors"))
-    drivers = (
-        [f"{p.name} {p.stat().st_mtime_ns}" for p in sorted(folder.glob("*"))] if folder.is_dir() else [str(folder)]
-    )
-    return "\n".join([version("pyopencl"), *drivers])
+    place = Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors"))
+    files = sorted(place.glob("*")) if place.is_dir() else [place]
+    return "\n".join([version("pyopencl"), *[f"{p} {p.stat().st_mtime_ns}" if p.exists() else str(p) for p in files]])
