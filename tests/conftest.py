@@ -59,9 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[_REPORT] = "\n".join(found)
 
 
-def pytest_report_header() -> list[str]:
-    """What OpenCL is tested on, and why."""
-    return os.environ.get(_REPORT, "").splitlines()
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What OpenCL was tested on, and why."""
+    terminalreporter.section("OpenCL")
+    terminalreporter.write_line(os.environ.get(_REPORT, ""))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

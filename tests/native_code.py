@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from caches import seeded
 from values import Array
 from yosegi.choice import Chosen
 from yosegi.codegen.llvm.expand import expanded
@@ -133,7 +134,7 @@ def expected(x: Any) -> Any:
 
 def process(code: str, folder: Path, **environment: str) -> str:
     """What another process prints."""
-    settings = os.environ | {"YOSEGI_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    settings = os.environ | {"YOSEGI_CACHE_DIR": seeded(folder), "PYTHONPATH": os.pathsep.join(sys.path)} | environment
     done = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

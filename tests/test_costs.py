@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from caches import seeded
 from fakes import FakeDevice
 from yosegi.candidates import Candidate
 from yosegi.costs import Costs
@@ -38,7 +39,7 @@ class Known(FakeDevice):
 
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("YOSEGI_CACHE_DIR", seeded(tmp_path))
 
 
 def region_of(function, *arrays):
@@ -273,7 +274,7 @@ for n in range(20):
 
 def test_several_processes_write_and_none_is_lost(tmp_path):
     code = WRITER.format(tests=os.path.dirname(__file__))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "YOSEGI_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "YOSEGI_CACHE_DIR": seeded(tmp_path)}
     writers = [subprocess.Popen([sys.executable, "-c", code, str(n)], env=environment) for n in range(4)]
     assert [w.wait(120) for w in writers] == [0] * 4
     page = read(Known())

@@ -13,7 +13,7 @@ import pytest
 import yosegi as ys
 from yosegi import device as registry
 from yosegi import evaluate
-from yosegi.device import Absent
+from yosegi.device import Absent, chain_named
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
 from yosegi.options import current
 
@@ -231,7 +231,7 @@ def test_numpy_dtypes_and_ours() -> None:
 
 
 def test_a_plan_cache_that_is_too_small_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = evaluate.PlanCache(limit=2000)
+    small = evaluate.PlanCache(chain_named(current().device), limit=2000)
     monkeypatch.setitem(evaluate._plans, current(), small)
 
     def work(n: int) -> list[float]:

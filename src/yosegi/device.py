@@ -172,6 +172,7 @@ class _Folder:
             with self.lock:
                 if self.found is None:
                     self.found = self._discovered()
+                    refresh()
         return self.found
 
     def resolved(self) -> tuple[Device | Absent, ...]:
@@ -185,6 +186,8 @@ class _Folder:
         """Put a device that has qualified, or not, in the place of the pending one."""
         try:
             found: Device | Absent = pending.resolved()
+        except Closed:
+            raise
         except Exception as error:  # whatever a driver does, the other devices are there
             found = Absent(pending.name, f"qualifying its driver failed: {type(error).__name__}: {error}")
         with self.lock:
@@ -264,6 +267,8 @@ class _Registry:
 
 _registry: Final = _Registry()
 _chains: Final[dict[tuple[str, bool], tuple[Device, ...]]] = {}
+_ready_now: Final[list[tuple[Device, ...]]] = []
+"""What `present` gave, until the devices change."""
 
 
 class Generation:
@@ -275,6 +280,7 @@ class Generation:
 def refresh() -> None:
     """Note that the devices are others than before."""
     _chains.clear()
+    _ready_now.clear()
     Generation.number += 1
 
 
@@ -288,6 +294,16 @@ def discovered() -> tuple[Device | Absent, ...]:
 
 def present() -> tuple[Device, ...]:
     """The devices that are ready now, in the order of the chain. Waits for nobody."""
+    if _ready_now:
+        return _ready_now[0]
+    number = Generation.number
+    found = _found_ready()
+    if number == Generation.number:
+        _ready_now.append(found)
+    return found
+
+
+def _found_ready() -> tuple[Device, ...]:
     known = [d for folder in _registry.folders.values() for d in folder.found or ()]
     ready = [d for d in known if not isinstance(d, (Absent, Pending))]
     return tuple(d for d in _in_order([*ready, *_hosts(known)]) if not isinstance(d, Absent))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from opencl_regions import make
 from scalar_calls import Read, calls, check, operands
 from values import Array
 from yosegi.codegen.builder import Builder
 from yosegi.codegen.c import CBuilder
 from yosegi.codegen.kernels import SMALL
 from yosegi.device import Absent
-from yosegi.devices.opencl import discover
 from yosegi.devices.opencl.dialect import OPENCL
 from yosegi.dtype import ALL, DType, bool_, float16, float32, float64, int32
 from yosegi.fuse import Region, RegionKind
@@ -24,7 +24,7 @@ from yosegi.graph import Graph
 from yosegi.node import spec
 from yosegi.op import leaf_call
 
-DEVICE: Any = next(iter(discover()))
+DEVICE: Any = make()
 needs_device = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 
 WIDTHS = {"scalar": 1, "vector": SMALL + 1}

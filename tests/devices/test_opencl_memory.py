@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from caches import seeded
 from opencl_regions import DEVICE, RNG, graph_and_leaves, make, numbers, reduces, regions, run
 from values import same
 from yosegi.codegen.kernels import Kernel as Generated
@@ -37,7 +38,8 @@ FORKS = """
 import os
 import numpy as np
 import yosegi as ys
-x = ys.asarray(np.arange(1200 * 1200, dtype=np.float32).reshape(1200, 1200) % 7)
+from caches import seeded
+x = ys.asarray(np.arange(700 * 700, dtype=np.float32).reshape(700, 700) % 7)
 with ys.options(device="opencl:0"):
     f = ys.jit(lambda x: x @ x)
     f(x)  # the queue is at work on it; the second call is watched, and waits for the queue
@@ -52,7 +54,7 @@ with ys.options(device="opencl:0"):
 @needs_fork
 def test_a_forked_child_does_not_wait_for_the_driver(tmp_path: Path) -> None:
     """Its threads are not there: the child waited for ever."""
-    environment = {**os.environ, "YOSEGI_CACHE_DIR": str(tmp_path), "YOSEGI_CALIBRATE": "1"}
+    environment = {**os.environ, "YOSEGI_CACHE_DIR": seeded(tmp_path), "YOSEGI_CALIBRATE": "1"}
     assert subprocess.run([sys.executable, "-c", FORKS], env=environment, timeout=60, check=False).returncode == 0
 
 
@@ -61,7 +63,8 @@ import os
 import sys
 import numpy as np
 import yosegi as ys
-x = ys.asarray(np.ones((1500, 1500), np.float32))
+from caches import seeded
+x = ys.asarray(np.ones((700, 700), np.float32))
 with ys.options(device="opencl:0"):
     y = ys.jit(lambda x: x @ x @ x)(x)  # the queue is still at work on it when the process ends
 if len(sys.argv) > 1 and (child := os.fork()):
@@ -72,7 +75,7 @@ if len(sys.argv) > 1 and (child := os.fork()):
 @pytest.mark.parametrize("forks", [[], pytest.param(["fork"], marks=needs_fork)])
 def test_a_process_may_end_while_kernels_run(forks: list[str], tmp_path: Path) -> None:
     """Their memory went first, and the process ended with a segmentation fault."""
-    environment = {**os.environ, "YOSEGI_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "YOSEGI_CACHE_DIR": seeded(tmp_path)}
     ended = subprocess.run([sys.executable, "-c", ENDS_EARLY, *forks], env=environment, timeout=120, check=False)
     assert ended.returncode == 0
 
@@ -193,10 +196,10 @@ def test_two_threads() -> None:
 
 SECOND_PROCESS = """
 import numpy as np, yosegi as ys
-from yosegi.devices.opencl import discover
+from opencl_regions import make
 from yosegi.fuse import fuse
 from yosegi.graph import capture, graph_of
-device = next(iter(discover()))
+device = make()
 (region,) = fuse(graph_of(capture([(ys.asarray(np.ones(5000, np.float32)) * 2.5)._node])[0]))
 data = [device.from_host(np.ones(5000, np.float32)), device.from_host(np.float32(2.5))]
 result = device.to_host(device.compile(region)(*data)[0])
@@ -207,7 +210,7 @@ print(device.queue.programs.built, device.queue.programs.loaded)
 
 def test_a_second_process_finds_the_program_on_disk(tmp_path: Path) -> None:
     def process() -> str:
-        environment = os.environ | {"YOSEGI_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = os.environ | {"YOSEGI_CACHE_DIR": seeded(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", SECOND_PROCESS], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -251,7 +254,7 @@ def test_without_a_platform_the_device_is_absent(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("no driver")
 
     monkeypatch.setattr(sys.modules["pyopencl"], "get_platforms", broken)
-    (absent,) = opencl.discover()
+    absent, *_ = opencl.discover()
     assert isinstance(absent, Absent)
     assert "no driver" in absent.reason
 
@@ -279,7 +282,7 @@ COPY = """__kernel void kernel_(__global const float* restrict a, __global float
 
 @pytest.mark.skipif(os.environ.get("YOSEGI_SPEED") != "1", reason="set YOSEGI_SPEED=1 to measure")
 def test_speed_of_a_fused_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    device = next(iter(opencl.discover()))
+    device = make()
     n, f = 10_000_000, np.float32
     a, w, b = RNG.normal(size=n).astype(f), f(1.3), f(0.2)
 

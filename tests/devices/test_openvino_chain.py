@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from caches import seeded
 from openvino_regions import DEVICE, in_a_process, needed, numbers
 from yosegi.background import background
 from yosegi.device import discovered
@@ -113,7 +114,7 @@ print("ending", flush=True)
 
 
 def test_a_process_ends_well_while_a_model_is_compiled(tmp_path: Path) -> None:
-    real = {"YOSEGI_CACHE_DIR": str(tmp_path)}
+    real = {"YOSEGI_CACHE_DIR": seeded(tmp_path)}
     in_a_process("import yosegi as ys; ys.devices()", **real)
     assert in_a_process(ENDING, **real) == "ending"
 
