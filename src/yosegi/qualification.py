@@ -22,11 +22,14 @@ from .dtype import (
     DType,
     bfloat16,
     bool_,
+    complex64,
     complex128,
     float16,
     float32,
     float64,
+    int8,
     int32,
+    int64,
     uint8,
 )
 from .errors import DeviceFailure
