@@ -48,8 +48,8 @@ def new_driver(found: Any, until: Event) -> Iterator[Pending]:
             yield pending
         finally:
             until.set()
-            if made._thread is not None:
-                made._thread.join()
+            for thread in made._threads.values():
+                thread.join()
     registry.refresh()
     transfers.method.cache_clear()
 
@@ -93,7 +93,8 @@ def test_a_device_that_is_named_takes_over_when_it_is_ready() -> None:
             assert device_of(x + 2) == "cpu"
         until.set()
         pending.resolved()
-        joined()
+        while registry.not_ready(device.name):
+            time.sleep(0.01)
         assert device_of(x + 3) == device.name
 
 
@@ -121,7 +122,11 @@ def test_a_driver_that_does_not_qualify_costs_nothing() -> None:
             assert device_of(x + 1) == "cpu"
             until.set()
             pending.resolved()
-            joined()
+            while not isinstance(registry._named("some:0"), Absent):
+                time.sleep(0.01)
+            assert device_of(x + 2) == "cpu"
+            with ys.options(on_fallback="warn"), pytest.warns(FallbackWarning, match="its driver is withdrawn"):
+                assert device_of(x + 3) == "cpu"
         refused = pytest.raises(ArgumentError, match="got 'some:0': its driver is withdrawn: it crashed")
         with refused, ys.options(device="some:0", background=True):
             pass

@@ -15,7 +15,7 @@ import numpy as np
 from .background import Job, background
 from .candidates import refusal
 from .costs import costs, is_measuring
-from .device import BEFORE_JOINING, Device, devices, waits_for_drivers
+from .device import BEFORE_JOINING, Device, devices, is_ending, waits_for_drivers
 from .fuse import Region, fuse, join
 from .graph import capture, graph_of
 from .health import health
@@ -199,7 +199,7 @@ class _Meter:
         """A probe, compiled and run once; `None` if the device cannot, or time is up."""
         region = replace(probe.region, precision=precision)
         is_late = perf_counter() > until and not (probe.name in _NEEDED and precision is Precision.FULL)
-        if is_late or health.reason_against(self.device.name, region) is not None:
+        if is_late or is_ending() or health.reason_against(self.device.name, region) is not None:
             return None
         self.tell(probe.name if precision is Precision.FULL else f"{probe.name} in {precision.value}")
         if refusal(self.device, region) is not None:

@@ -13,9 +13,10 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Iterable, Set
-from contextlib import suppress
 from dataclasses import dataclass
+from logging import getLogger
 from threading import Event, RLock, Thread
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from .background import Job
@@ -165,6 +166,8 @@ class _Folder:
         self.name = name
         self.lock = RLock()
         self.found: tuple[Found, ...] | None = None
+        self.failed: dict[str, str] = {}
+        """The devices whose drivers did not qualify in this process, and why."""
 
     def listed(self) -> tuple[Found, ...]:
         """What its `discover` gave. It is called once: two devices of one name would not know each other's memory."""
@@ -192,6 +195,8 @@ class _Folder:
             found = Absent(pending.name, f"qualifying its driver failed: {type(error).__name__}: {error}")
         with self.lock:
             self.found = tuple([found if d is pending else d for d in self.listed()])
+            if isinstance(found, Absent):
+                self.failed[found.name] = found.reason
         refresh()
 
     def _discovered(self) -> tuple[Found, ...]:
@@ -208,61 +213,86 @@ class _Folder:
 
 
 class _Registry:
-    """The folders, and the thread that looks into them."""
+    """The folders, and the threads that look into them."""
 
     def __init__(self) -> None:
         package = importlib.import_module("yosegi.devices")
         self.folders = {m.name: _Folder(m.name) for m in pkgutil.iter_modules(package.__path__)}
         self.host: str = package.HOST
         self._lock = RLock()
-        self._thread: Thread | None = None
-        self._now = Event()
-        self.stopped = False
+        self._threads: dict[str, Thread] = {}
+        """The one that looks into all folders, under "", and those that settle a device that was named."""
+        self._ending = Event()
         self.is_done = False
         self.joined: set[str] = set()
         """The names of those that are part of the whole chain before all are found: who was asked for by name."""
         atexit.register(self.stop)
 
-    def start(self, *, now: bool = False) -> None:
-        """Look for all devices in the background, after a while or at once."""
-        if now:
-            self._now.set()
-        if self._thread is None and not self.stopped:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = Thread(target=self._search, name="yosegi discovery", daemon=True)
-                    self._thread.start()
+    @property
+    def is_ending(self) -> bool:
+        """Whether the process ends: whoever is at work in the background should come to an end."""
+        return self._ending.is_set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all folders were looked into, and no driver is left to qualify."""
+        known = [folder.found for folder in self.folders.values()]
+        return not any(found is None or any(isinstance(d, Pending) for d in found) for found in known)
+
+    def search(self) -> None:
+        """Look for all devices in the background, after a while."""
+        self._start("", self._search)
+
+    def settle(self, pending: Pending) -> None:
+        """Qualify the driver of one device in the background."""
+        self._start(pending.name, lambda: self.folders[_folder_of(pending.name)].settle(pending))
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        with self._lock:
+            if name in self._threads or self.is_ending:
+                return
+            self._threads[name] = Thread(target=_until_closed, args=(work,), name="yosegi discovery", daemon=True)
+            self._threads[name].start()
 
     def _search(self) -> None:
-        self._now.wait(_DELAY)
-        with suppress(Closed):
-            for folder in self.folders.values():
-                if self.stopped:
-                    return
-                folder.resolved()
-            others = len(present()) > 1
-            for device in reversed(present()) if others else ():  # the host first: the others are compared with it
-                for prepare in BEFORE_JOINING:
-                    if self.stopped:
-                        return
+        if self._ending.wait(_DELAY):
+            return
+        for folder in self.folders.values():
+            folder.resolved()
+        others = len(present()) > 1
+        for device in reversed(present()) if others else ():  # the host first: the others are compared with it
+            for prepare in BEFORE_JOINING:
+                if not self.is_ending:
                     prepare(device)
-            self.is_done = True
-            refresh()
+        self.is_done = True
+        refresh()
 
     def stop(self) -> None:
         """At the end of the process: nobody waits long for a driver."""
-        self.stopped = True
-        self._now.set()
+        self._ending.set()
         close_all()
-        if self._thread is not None:
-            self._thread.join(_AT_EXIT)
+        end = monotonic() + _AT_EXIT
+        for thread in list(self._threads.values()):
+            thread.join(max(0.0, end - monotonic()))
 
     def reset(self) -> None:
-        """In a forked child: the thread is not there, and locks may have been held by it."""
+        """In a forked child: the threads are not there, locks may have been held by them, and drivers do not survive.
+        Nothing more is looked for."""
         self._lock = RLock()
-        self._thread = None
+        self._threads = {"": Thread()}
         for folder in self.folders.values():
             folder.lock = RLock()
+            reason = "this process was forked while its driver was being qualified"
+            folder.found = tuple([Absent(d.name, reason) if isinstance(d, Pending) else d for d in folder.found or ()])
+
+
+def _until_closed(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Closed:
+        pass  # the process ends
+    except Exception:  # whatever it is, the host is there
+        getLogger("yosegi").warning("looking for devices failed", exc_info=True)
 
 
 _registry: Final = _Registry()
@@ -328,7 +358,14 @@ def devices() -> tuple[Device, ...]:
     >>> ys.devices()[-1].name
     'cpu'
     """
+    if _registry.is_settled:
+        return present()
     return tuple([d for d in discovered() if not isinstance(d, Absent)])
+
+
+def is_ending() -> bool:
+    """Whether the process ends, and work in the background should."""
+    return _registry.is_ending
 
 
 def owner_of(space: str) -> Device | None:
@@ -376,7 +413,7 @@ def _chain(name: str, waits: bool) -> tuple[Device, ...]:
         if waits:
             return devices()
         if not _registry.is_done:
-            _registry.start()
+            _registry.search()
         return tuple([d for d in present() if d is host or _registry.is_done or d.name in _registry.joined])
     chosen = [device_named(part) if waits else _ready(part) for part in name.split("+")]
     there = tuple([d for d in chosen if d is not None])
@@ -384,12 +421,15 @@ def _chain(name: str, waits: bool) -> tuple[Device, ...]:
 
 
 def _ready(name: str) -> Device | None:
-    """A device by name if it is ready; if its driver has yet to qualify, that is begun. Raises if there is none."""
+    """A device by name if it is ready. If its driver has yet to qualify, that is begun; if it did not, the program that
+    has named it goes on without it. Raises if there is no such device."""
     found = _named(name)
     if isinstance(found, Pending):
-        _registry.start(now=True)
+        _registry.settle(found)
         return None
     if isinstance(found, Absent):
+        if name in not_ready(name):
+            return None
         raise _not_there(name)
     return _joined(found, name)
 
@@ -403,10 +443,16 @@ def _joined(found: Device | None, name: str) -> Device:
     return found
 
 
-def not_ready(name: str) -> list[str]:
-    """The devices among those that a name stands for whose drivers are being qualified."""
-    parts = [] if name == "auto" else name.split("+")
-    return [part for part in parts if isinstance(_named(part), Pending)]
+def not_ready(name: str) -> dict[str, str]:
+    """The devices among those that a name stands for whose drivers have not qualified, or not yet, with the reasons."""
+    reasons: dict[str, str] = {}
+    for part in [] if name == "auto" else name.split("+"):
+        found, folder = _named(part), _registry.folders.get(_folder_of(part))
+        if isinstance(found, Pending):
+            reasons[part] = "its driver is being qualified"
+        elif isinstance(found, Absent) and folder is not None and found.name in folder.failed:
+            reasons[part] = folder.failed[found.name]
+    return reasons
 
 
 def device_named(name: Any) -> Device:

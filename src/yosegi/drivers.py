@@ -27,7 +27,7 @@ _FEW: Final = 3
 """Crashes, or calls that do not return, after which a driver is withdrawn."""
 _WORKERS: Final = 2
 """Child processes that qualify a driver side by side."""
-_FAMILY: Final = 20.0  # seconds that a family of kernels may take in a qualification
+_FAMILY: Final = 40.0  # seconds that a family of kernels may take in a qualification, on a busy machine too
 _PROOF: Final = 30.0  # seconds that a program may take to be compiled and run once
 _FORMAT: Final = 1
 _FOLDER: Final = "drivers"

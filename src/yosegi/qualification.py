@@ -57,7 +57,7 @@ from .tensor import Tensor
 
 _ROUNDINGS: Final = 64
 """Of the largest number of a result, by which an element may differ from the reference."""
-_LAUNCHES: Final = 20
+_LAUNCHES: Final = 4
 """Of one kernel in a row, before anybody waits."""
 
 Variants = Callable[[Region], Mapping[str, Callable[[], Kernel]]]

@@ -224,8 +224,8 @@ def check_fallback(plan: Plan, asked_for: Device) -> None:
     policy = current().on_fallback
     if policy == "silent":
         return
-    for name in not_ready(current().device):
-        warnings.warn(FallbackWarning(f"{name} does not run it yet: its driver is being qualified"), stacklevel=2)
+    for name, why in not_ready(current().device).items():
+        warnings.warn(FallbackWarning(f"{name} does not run it: {why}"), stacklevel=2)
     for step in plan.steps:
         if all(is_constant(step.region.graph, node) for node in step.region.nodes):
             continue  # they are known already: nothing runs anywhere
