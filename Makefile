@@ -88,6 +88,7 @@ compile-cost: $(READY)
 # Time to the first result in a fresh process beside JAX, and what importing costs. Fails where a limit is not met.
 first-call: $(READY)
 	$(BIN)/python -c "import jax" 2>/dev/null || $(BIN)/python -m pip install -q jax
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python tests/first_call.py
 
 $(READY): pyproject.toml

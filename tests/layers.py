@@ -105,8 +105,9 @@ def _module(path: Path) -> str:
 
 def _imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
     package = module.split(".") if is_package else module.split(".")[:-1]
+    only_for_types = _only_for_types(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and not _only_for_types(tree, node):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_for_types:
             base = [p for p in package if p][: len([p for p in package if p]) - node.level + 1]
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
@@ -123,9 +124,10 @@ def _imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
                     yield alias.name.removeprefix("yosegi").strip(".")
 
 
-def _only_for_types(tree: ast.AST, node: ast.ImportFrom) -> bool:
+def _only_for_types(tree: ast.AST) -> set[int]:
+    """The nodes under `if TYPE_CHECKING`, by identity."""
     guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    return any(node in ast.walk(guard) for guard in guards)
+    return {id(node) for guard in guards for node in ast.walk(guard)}
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

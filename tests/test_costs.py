@@ -184,7 +184,7 @@ def test_nothing_is_kept_of_a_device_that_does_not_say_what_it_is(tmp_path):
     table = Costs()
     table.set_speed(FakeDevice(), SPEED)
     table.save()
-    assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.glob("costs/*.json"))
 
 
 GOOD = {"format": "yosegi-costs", "version": 1, "identity": Known.identity, "speed": SPEED.to_json(), "times": {},

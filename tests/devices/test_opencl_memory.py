@@ -38,7 +38,6 @@ FORKS = """
 import os
 import numpy as np
 import yosegi as ys
-from caches import seeded
 x = ys.asarray(np.arange(700 * 700, dtype=np.float32).reshape(700, 700) % 7)
 with ys.options(device="opencl:0"):
     f = ys.jit(lambda x: x @ x)
@@ -63,7 +62,6 @@ import os
 import sys
 import numpy as np
 import yosegi as ys
-from caches import seeded
 x = ys.asarray(np.ones((700, 700), np.float32))
 with ys.options(device="opencl:0"):
     y = ys.jit(lambda x: x @ x @ x)(x)  # the queue is still at work on it when the process ends
