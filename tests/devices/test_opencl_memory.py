@@ -39,7 +39,7 @@ import os
 import numpy as np
 import yosegi as ys
 x = ys.asarray(np.arange(700 * 700, dtype=np.float32).reshape(700, 700) % 7)
-with ys.options(device="opencl:0"):
+with ys.options(device="DEVICE"):
     f = ys.jit(lambda x: x @ x)
     f(x)  # the queue is at work on it; the second call is watched, and waits for the queue
     child = os.fork()
@@ -54,7 +54,12 @@ with ys.options(device="opencl:0"):
 def test_a_forked_child_does_not_wait_for_the_driver(tmp_path: Path) -> None:
     """Its threads are not there: the child waited for ever."""
     environment = {**os.environ, "YOSEGI_CACHE_DIR": seeded(tmp_path), "YOSEGI_CALIBRATE": "1"}
-    assert subprocess.run([sys.executable, "-c", FORKS], env=environment, timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", FORKS.replace("DEVICE", DEVICE.name)], env=environment, timeout=60, check=False
+        ).returncode
+        == 0
+    )
 
 
 ENDS_EARLY = """
@@ -63,7 +68,7 @@ import sys
 import numpy as np
 import yosegi as ys
 x = ys.asarray(np.ones((700, 700), np.float32))
-with ys.options(device="opencl:0"):
+with ys.options(device="DEVICE"):
     y = ys.jit(lambda x: x @ x @ x)(x)  # the queue is still at work on it when the process ends
 if len(sys.argv) > 1 and (child := os.fork()):
     os.waitpid(child, 0)
@@ -74,7 +79,12 @@ if len(sys.argv) > 1 and (child := os.fork()):
 def test_a_process_may_end_while_kernels_run(forks: list[str], tmp_path: Path) -> None:
     """Their memory went first, and the process ended with a segmentation fault."""
     environment = {**os.environ, "YOSEGI_CACHE_DIR": seeded(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", ENDS_EARLY, *forks], env=environment, timeout=120, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_EARLY.replace("DEVICE", DEVICE.name), *forks],
+        env=environment,
+        timeout=120,
+        check=False,
+    )
     assert ended.returncode == 0
 
 
