@@ -155,7 +155,7 @@ def test_a_reused_block_has_the_bytes_not_the_elements() -> None:
 
 
 def test_a_limit_that_cannot_be_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("YOSEGI_MEMORY_LIMIT", "opencl:0=1MB")
+    monkeypatch.setenv("YOSEGI_MEMORY_LIMIT", f"{DEVICE.name}=1MB")
     device = make()
     assert device.memory()[1] == 1_000_000
     a = numbers(float32, 100_000)
