@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from yosegi import store
 from yosegi.store import ProgramCache, Programs, cache_folder, verdict, written
 
 
@@ -118,13 +117,14 @@ def test_a_verdict_that_cannot_be_read_is_made_again(folder: Path) -> None:
 
 
 def test_that_nothing_can_be_kept_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
-    monkeypatch.setattr(store, "_told", [])
+    monkeypatch.setattr("yosegi.notice._told", set())
     for name in ("one", "two"):
         assert written(Path("/proc/nowhere") / name, b"content") is not None
-    assert [r.getMessage().partition(" (")[0] for r in caplog.records] == ["nothing can be kept in /proc/nowhere"]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("yosegi: nothing can be kept in /proc/nowhere (")
 
 
 def test_one_process_at_a_time_makes_a_file(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ class _Registry:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the process ends: whoever is at work in the background should come to an end."""
+        """True once the process ends: work in the background should end, too."""
         return self._ending.is_set()
 
     @property
@@ -364,7 +364,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def is_ending() -> bool:
-    """Whether the process ends, and work in the background should."""
+    """True once the process ends: work in the background should end, too."""
     return _registry.is_ending
 
 

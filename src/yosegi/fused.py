@@ -35,7 +35,7 @@ from .fuse import Region, RegionKind, fuse, is_composite, is_constant, multiplie
 from .graph import Graph
 from .node import Call, Shape
 from .precision import Precision
-from .reference import bind
+from .reference import bind, outputs_of
 from .trace import trace
 
 PATTERNS: Final = frozenset({
@@ -465,17 +465,4 @@ class _Measured:
         if self._work.size > _HOST_WORK:
             simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
             return lambda *data: [machine.to_host(d) for d in simplest(*data)]
-        graph = region.graph
-        read = {a for n in region.nodes for a in graph.args[n]}
-        constants = {a: np.asarray(bind(graph.calls[a])()) for a in read if is_constant(graph, a)}
-
-        def reference(*data: Any) -> Sequence[Any]:
-            values = constants | {e: machine.to_host(d) for e, d in zip(region.inputs, data, strict=True)}
-            with np.errstate(all="ignore"):
-                for node in region.nodes:
-                    call = graph.calls[node]
-                    made = bind(call)(*[values[a] for a in graph.args[node]])
-                    values[node] = np.asarray(made).astype(call.spec.dtype.numpy)
-            return [values[o] for o in region.outputs]
-
-        return reference
+        return lambda *data: outputs_of(region, [machine.to_host(d) for d in data])

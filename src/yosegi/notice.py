@@ -15,7 +15,7 @@ _told: Final[set[str]] = set()
 @contextmanager
 def announced(what: str) -> Iterator[None]:
     """Say what is under way if the block takes more than a second; each thing once in a process."""
-    timer = Timer(_LONG, _tell, (what,)) if what not in _told else None
+    timer = Timer(_LONG, _tell, (what,)) if f"{what} …" not in _told else None
     if timer is not None:
         timer.daemon = True
         timer.start()
@@ -27,12 +27,17 @@ def announced(what: str) -> Iterator[None]:
 
 
 def _tell(what: str) -> None:
+    tell(f"{what} …")
+
+
+def tell(what: str) -> None:
+    """Say something in one line on standard error, once in a process."""
     if what in _told or sys.stderr is None:
         return
     _told.add(what)
     if sys.stderr.isatty():
         from rich.console import Console
 
-        Console(stderr=True).print(f"[dim]yosegi: {what} …[/dim]", highlight=False)
+        Console(stderr=True).print(f"yosegi: {what}", style="dim", highlight=False, markup=False)
     else:
-        print(f"yosegi: {what} …", file=sys.stderr, flush=True)
+        print(f"yosegi: {what}", file=sys.stderr, flush=True)

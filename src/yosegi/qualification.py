@@ -50,7 +50,7 @@ from .ops.reduce import mean, prod
 from .ops.reduce import sum as total
 from .ops.shape import concat, flip, permute_dims
 from .ops.types import astype
-from .reference import bind
+from .reference import outputs_of
 from .sequences import parts_of
 from .simplify import simplify
 from .tensor import Tensor
@@ -61,7 +61,7 @@ _LAUNCHES: Final = 4
 """Of one kernel in a row, before anybody waits."""
 
 Variants = Callable[[Region], Mapping[str, Callable[[], Kernel]]]
-"""Every way in which a device computes a region, by name."""
+"""Every variant in which a device computes a region, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def difference_of(
     device: Device, region: Region, arrays: Sequence[Any], variants: Mapping[str, Callable[[], Kernel]]
 ) -> str | None:
     """What a device gets wrong in a region for these inputs, in any of these variants, or `None`."""
-    expected = reference_of(region, arrays)
+    expected = outputs_of(region, arrays)
     for name, make in variants.items():
         label = f"{region}{f' ({name})' if name else ''}"
         try:
@@ -147,19 +147,6 @@ def inputs_for(region: Region) -> list[Any]:
     """Arrays of numbers without a pattern, for a region's inputs."""
     specs = [region.graph.calls[entry].spec for entry in region.inputs]
     return [_array(s.shape, s.dtype, n) for n, s in enumerate(specs)]
-
-
-def reference_of(region: Region, arrays: Sequence[Any]) -> list[Any]:
-    """A region's outputs by the reference bodies of its ops."""
-    graph = region.graph
-    values: dict[int, Any] = dict(zip(region.inputs, arrays, strict=True))
-    read = {a for n in region.nodes for a in graph.args[n]} - values.keys() - set(region.nodes)
-    with np.errstate(all="ignore"):
-        for entry in (*sorted(read), *region.nodes):
-            call = graph.calls[entry]
-            made = bind(call)(*[values[a] for a in graph.args[entry]])
-            values[entry] = np.asarray(made).astype(call.spec.dtype.numpy)
-    return [values[o] for o in region.outputs]
 
 
 def region_of(specimen: Specimen, device: Device) -> tuple[Region, list[Any]]:

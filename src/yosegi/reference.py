@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .composite import decomposed
 from .node import Call
+
+if TYPE_CHECKING:
+    from .fuse import Region
 
 
 def bind(call: Call) -> Callable[..., Any]:
@@ -36,6 +39,19 @@ def bind(call: Call) -> Callable[..., Any]:
         return np.asarray(made).astype(results[0], copy=False)
 
     return in_single
+
+
+def outputs_of(region: Region, arrays: Sequence[Any]) -> list[Any]:
+    """A region's outputs for its inputs' arrays, by the bodies of its calls."""
+    graph = region.graph
+    values: dict[int, Any] = dict(zip(region.inputs, arrays, strict=True))
+    read = {a for n in region.nodes for a in graph.args[n]} - values.keys() - set(region.nodes)
+    with np.errstate(all="ignore"):
+        for entry in (*sorted(read), *region.nodes):
+            call = graph.calls[entry]
+            made = bind(call)(*[values[a] for a in graph.args[entry]])
+            values[entry] = np.asarray(made).astype(call.spec.dtype.numpy)
+    return [values[o] for o in region.outputs]
 
 
 def of_nothing(call: Call) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import platform
 import sys
@@ -20,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
+
+from .notice import tell
 
 _MAGIC: Final = b"yosegi1\n"
 _TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
@@ -93,23 +94,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def written(path: Path, content: bytes) -> OSError | None:
-    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower, and that is told
-    once. Gives the reason if it could not be."""
+    """Put a file in place as a whole, or not at all: a cache that cannot be written is only slower, and one
+    warning says so. Gives the reason if it could not be."""
     failure = _written(path, content)
     if failure is not None and path.is_relative_to(cache_folder()):
-        _tell_once(str(cache_folder()), str(failure))
+        reason = failure.strerror or str(failure)
+        tell(f"nothing can be kept in {cache_folder()} ({reason}): every process compiles and measures anew")
     return failure
-
-
-def _tell_once(folder: str, reason: str) -> None:
-    """Warn that nothing can be kept."""
-    if not _told:
-        _told.append(folder)
-        log = logging.getLogger("yosegi")
-        log.warning("nothing can be kept in %s (%s): every process compiles and measures anew", folder, reason)
-
-
-_told: Final[list[str]] = []
 
 
 def _written(path: Path, content: bytes) -> OSError | None:

@@ -109,7 +109,7 @@ class OpenCL:
         return compile_region(region, self.queue, self._fused)
 
     def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
-        """Every way to compute a product or a composite, by name."""
+        """Every variant of a product or a composite, by name."""
         return self._fused.ways(region)
 
     def fill_with_garbage(self) -> None:

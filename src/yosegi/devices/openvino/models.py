@@ -94,7 +94,7 @@ class Models:
         return made.create_infer_request()
 
     def _elsewhere(self, driver: Driver, region: Region, chosen: dict[str, Any]) -> Any:
-        """A region's compiled model by way of a child process, for a plugin that is not trusted."""
+        """A region's model, compiled in a child process, for a plugin that is not trusted."""
         with TemporaryDirectory(prefix="yosegi-") as folder:
             place = Path(folder) / "model.blob"
             wanted = self.plugin, region_as_plain(region), str(place)
