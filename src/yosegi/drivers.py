@@ -61,8 +61,10 @@ class Verdict:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the driver's compiler may run in this process: it never crashed, and nobody asked for isolation."""
-        return self.failure is None and not self.crashes and os.environ.get("YOSEGI_ISOLATE", "0") in ("", "0")
+        """Whether the driver's compiler may run in this process, and its results need no check: it never crashed, got
+        nothing wrong, and nobody asked for isolation."""
+        is_good = self.failure is None and not self.crashes and not self.refused
+        return is_good and os.environ.get("YOSEGI_ISOLATE", "0") in ("", "0")
 
     def after(self, what: str, outcome: Outcome) -> Verdict:
         """The verdict after a call that ended a child process."""
@@ -141,6 +143,10 @@ class Driver:
         with ThreadPoolExecutor(_WORKERS) as pool:
             for done in [pool.submit(work, Worker(self._environment)) for _ in range(_WORKERS)]:
                 done.result()
+        lost = [family for family in families if family in verdict.refused]
+        if verdict.failure is None and len(lost) > len(families) // 2:
+            reason = f"{len(lost)} of {len(families)} families of kernels failed, {lost[0]}: {verdict.refused[lost[0]]}"
+            return replace(verdict, failure=reason)
         return verdict
 
     def attempt(self, function: str, *arguments: Any) -> Outcome:
