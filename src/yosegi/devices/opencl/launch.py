@@ -26,6 +26,8 @@ class Queue:
         self.memory = memory
         self.name = name
         self.target = target
+        self.launched: set[str] | None = None
+        """The sources of programs that were launched, for those who want to know."""
 
 
 class Launch:
@@ -36,6 +38,7 @@ class Launch:
 
     def __init__(self, queue: Queue, generated: Generated, buffers: int) -> None:
         self._queue = queue
+        self._source = generated.source
         cl = queue.cl
         program = queue.programs.get(generated.source)
         number = np.int64 if generated.long_sizes else np.int32
@@ -51,6 +54,8 @@ class Launch:
         """Put it into the queue."""
         queue = self._queue
         queue.memory.check()
+        if queue.launched is not None:
+            queue.launched.add(self._source)
         cl, kernel = queue.cl, self._kernel
         with translated(cl, f"[{queue.name}] launching a kernel"):
             with self._lock:

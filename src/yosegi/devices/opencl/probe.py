@@ -40,7 +40,12 @@ def _device(number: int) -> OpenCL:
     cl = opencl()
     device = OpenCL(cl, flattened(cl)[number], number)
     device.fill_with_garbage()  # a kernel that leaves something out shows it
+    device.queue.launched = set()
     return device
+
+
+_given: Final[set[str]] = set()
+"""The sources of programs that this process has handed over."""
 
 
 def check(number: int, family: str) -> dict[str, str]:
@@ -51,14 +56,17 @@ def check(number: int, family: str) -> dict[str, str]:
 
 
 def prove(number: int, plain: Plain) -> list[tuple[str, str]]:
-    """Compile a region and run it once; the sources and binaries of its programs. Raises if the result is wrong."""
+    """Compile a region and run it once; the sources and binaries of the programs that ran. Raises if the result is
+    wrong. What is too large to be run here is handed over as it was built."""
     device, region = _device(number), region_of_plain(plain)
-    programs = device.queue.programs
-    before = set(programs.sources())
+    queue = device.queue
     kernel = device.compile(region)
-    if region.nbytes <= _CHEAP:
+    is_cheap = region.nbytes <= _CHEAP
+    if is_cheap:
         wrong = difference_of(device, region, inputs_for(region), {"": lambda: kernel})
         if wrong is not None:
             raise LaunchFailure(wrong)
-    made = [source for source in programs.sources() if source not in before]
-    return [(source, b64encode(programs.binary(source)).decode()) for source in made]
+    ran = queue.launched if is_cheap else queue.programs.sources()
+    made = [source for source in ran or () if source not in _given]
+    _given.update(made)
+    return [(source, b64encode(queue.programs.binary(source)).decode()) for source in made]
