@@ -519,6 +519,7 @@ std::string fault_of(const std::string& where, const std::string& source) {
 
 // Does what ends or stops the process. Returns for everything else.
 void suffer(const std::string& fault) {
+    if (fault == "segfault" || fault == "abort") fprintf(stderr, "stub driver: %s in process %d\n", fault.c_str(), (int)getpid());
     if (fault == "segfault") {
         volatile int* volatile nowhere = nullptr;
         *nowhere = 1;

@@ -40,7 +40,6 @@ def _device(number: int) -> OpenCL:
     cl = opencl()
     device = OpenCL(cl, flattened(cl)[number], number)
     device.fill_with_garbage()  # a kernel that leaves something out shows it
-    device.queue.launched = set()
     return device
 
 
@@ -60,13 +59,15 @@ def prove(number: int, plain: Plain) -> list[tuple[str, str]]:
     wrong. What is too large to be run here is handed over as it was built."""
     device, region = _device(number), region_of_plain(plain)
     queue = device.queue
+    queue.launched = ran = set[str]()  # of this region alone: what a failed one has launched is not to be used
     kernel = device.compile(region)
-    is_cheap = region.nbytes <= _CHEAP
-    if is_cheap:
+    if region.nbytes <= _CHEAP:
         wrong = difference_of(device, region, inputs_for(region), {"": lambda: kernel})
         if wrong is not None:
             raise LaunchFailure(wrong)
-    ran = queue.launched if is_cheap else queue.programs.sources()
-    made = [source for source in ran or () if source not in _given]
+        device.synchronize()
+    else:
+        ran.update(queue.programs.sources())
+    made = [source for source in ran if source not in _given]
     _given.update(made)
     return [(source, b64encode(queue.programs.binary(source)).decode()) for source in made]
