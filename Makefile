@@ -32,10 +32,13 @@ conformance: $(READY)
 	cd "$(SUITE)" && ARRAY_API_TESTS_MODULE=yosegi $(CURDIR)/$(BIN)/python -m pytest array_api_tests \
 	    -q -p no:cacheprovider -W ignore --max-examples $(EXAMPLES) --xfails-file $(CURDIR)/tests/conformance-xfails.txt
 
-# Products, convolutions and reductions of hostile inputs under tolerances: every error within its own.
+# Products, convolutions and reductions of hostile inputs under tolerances, and inputs that turn hostile at random
+# moments: every error within its own.
 PROGRAMS ?= 1000
+CALLS ?= 20000
 contract: $(READY)
 	PYTHONPATH=tests YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/hostile.py --programs $(PROGRAMS)
+	PYTHONPATH=tests YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/certificates.py --calls $(CALLS)
 
 # Random programs over failing devices: every result right, nothing escapes, memory comes back.
 GRAPHS ?= 2000

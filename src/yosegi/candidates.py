@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .certificate import precisions_for
 from .device import Device
-from .fuse import Region, is_checked, multiplies
+from .fuse import Region
 from .memory import HOST
 from .precision import IN_FULL, Policy, Precision
 from .wide import widened
@@ -41,39 +42,31 @@ def candidates_for(
 ) -> tuple[list[Candidate], Refusals]:
     """The ways to run a region, in the order of the chain, and the devices that cannot, with their reasons.
 
-    A device that can run it in several precisions has them in the order of the policy, then its inputs' own, then
-    float64, which is another region to it.
+    A device that can run it in several precisions has them in the order of `precisions_for`.
     """
     found: list[Candidate] = []
     refused: list[tuple[str, str]] = []
-    others = _admitted(region, policy)
-    wide = widened(region) if Precision.F64 in others else None
+    precisions = precisions_for(region, policy)
+    wide = widened(region) if Precision.F64 in precisions else None
     if region.precision is not Precision.FULL:
         region = replace(region, precision=Precision.FULL)
     for device in chain:
         reason = refusal(device, region)
+        if reason is None and wide is not None and Precision.FULL not in precisions:
+            reason = refusal(device, wide)  # float64 is all that may be
         if reason is not None:
             refused.append((device.name, reason))
             continue
-        found += [Candidate.of(device, precision) for precision in others if _supports(device, region, precision)]
-        found.append(Candidate.of(device))
-        if wide is not None and refusal(device, wide) is None:
-            found.append(Candidate.of(device, Precision.F64))
+        found += [Candidate.of(device, p) for p in precisions if _supports(device, region, wide, p)]
     return found, tuple(refused)
 
 
-def _supports(device: Device, region: Region, precision: Precision) -> bool:
-    has = precision in device.limits.precisions
-    return has and device.supports(replace(region, precision=precision)) is None
-
-
-def _admitted(region: Region, policy: Policy) -> Sequence[Precision]:
-    """The precisions other than its own in which a region may be computed: fewer bits are for products."""
-    if not policy.precisions or not is_checked(region):
-        return ()
-    if any(multiplies(call) for call in region.calls):
-        return policy.precisions
-    return [p for p in policy.precisions if p is Precision.F64]
+def _supports(device: Device, region: Region, wide: Region | None, precision: Precision) -> bool:
+    if precision is Precision.FULL:
+        return True
+    if precision is Precision.F64:
+        return wide is not None and refusal(device, wide) is None
+    return precision in device.limits.precisions and device.supports(replace(region, precision=precision)) is None
 
 
 def refusal(device: Device, region: Region) -> str | None:

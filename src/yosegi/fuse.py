@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from .dtype import complex64, float32
 from .graph import Graph
 from .node import Call, Shape
-from .op import OpKind, constant, embedded, leaf
+from .op import constant, embedded, leaf
 from .precision import Precision
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
@@ -38,6 +37,12 @@ class RegionKind(Enum):
     """One op that is a piece of its own: a sort, a decomposition, a movement."""
     SEQUENCE = "sequence"
     """Neighbours on one device, compiled as one unit."""
+    PROJECTION = "projection"
+    """The same, written by `projection`: a device may have a kernel for it as a whole."""
+
+
+JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
+"""The kinds of regions that are made of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +93,6 @@ def multiplies(call: Call) -> bool:
 def is_composite(region: Region) -> bool:
     """Whether the region is one composite op, as a whole."""
     return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
-
-
-def is_checked(region: Region) -> bool:
-    """Whether a tolerance is about this region: it makes sums of 32-bit floats, of products or of others."""
-    return any(
-        call.spec.dtype in (float32, complex64) and (multiplies(call) or call.op.kind is OpKind.REDUCTION)
-        for call in region.calls
-    )
 
 
 def is_constant(graph: Graph, entry: int) -> bool:

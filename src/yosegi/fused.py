@@ -31,7 +31,7 @@ from .device import Kernel
 from .dtype import DType, float32
 from .errors import CompileFailure, NoSuchWay, Unsupported
 from .expand import in_parts
-from .fuse import Region, RegionKind, fuse, is_composite, is_constant, multiplies
+from .fuse import JOINED, Region, RegionKind, fuse, is_composite, is_constant, multiplies
 from .graph import Graph
 from .node import Call, Shape
 from .precision import Precision
@@ -274,7 +274,7 @@ class _Work:
     def of(cls, region: Region) -> _Work:
         """A region's. Raises `Unsupported`."""
         own = in_parts(region)
-        if is_composite(region) or region.kind is RegionKind.SEQUENCE:
+        if is_composite(region) or region.kind in JOINED:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
             return cls(own.graph, tuple(pieces(own.graph)))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from .background import Job
 from .candidates import Candidate, Refusals, candidates_for
+from .certificate import Certified, is_product, projector_for
 from .choice import adopt, confirm, decisions, noting
-from .contract import Guarded
 from .costs import Cost, costs
 from .device import Device, Kernel, device_named, host_device
-from .errors import ArgumentError
+from .errors import ArgumentError, DeviceFailure
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
-from .fuse import Region, RegionKind, fuse, is_checked
+from .fuse import Region, RegionKind, fuse
 from .graph import Graph
 from .partition import Unit
 from .planfile import Kept, PlanFile
@@ -107,13 +107,13 @@ class Step:
 
     @property
     def tolerance(self) -> float | None:
-        """How far off its results may be, if that is looked at."""
-        return self.policy.tolerance if is_checked(self.region) else None
+        """How far off its results may be, if they carry a certificate."""
+        return self.policy.tolerance if is_product(self.region) else None
 
     def error_on(self, candidate: Candidate) -> float | None:
         """How far off a candidate's result was when it was last looked at."""
         kernel = self.kernels.get(candidate)
-        return kernel.error if isinstance(kernel, Guarded) else None
+        return kernel.error if isinstance(kernel, Certified) else None
 
     def region_on(self, candidate: Candidate) -> Region:
         """The region in a candidate's precision."""
@@ -137,10 +137,17 @@ class Step:
         if kernel is None:
             kernel = self._compiled(candidate, wait)
             if self.tolerance is not None:
-                region, to_host = self.region_on(candidate), candidate.device.to_host
-                kernel = Guarded(kernel, region, to_host, self.tolerance, is_fixed=self.policy.is_fixed)
+                kernel = self._certified(candidate, kernel)
             kernel = self.kernels.setdefault(candidate, kernel)
         return kernel
+
+    def _certified(self, candidate: Candidate, kernel: Kernel) -> Kernel:
+        assert self.tolerance is not None
+        region, device, is_fixed = self.region_on(candidate), candidate.device, self.policy.is_fixed
+        projector = None
+        with suppress(DeviceFailure):
+            projector = projector_for(region, device.compile, device, is_fixed=is_fixed)
+        return Certified(kernel, region, device, self.tolerance, projector=projector, is_fixed=is_fixed)
 
     def _compiled(self, candidate: Candidate, wait: bool) -> Kernel:
         device = candidate.device

@@ -8,21 +8,25 @@ from typing import Any
 
 from .clusters import clustered
 from .device import Kernel
-from .fuse import Region, RegionKind, fuse
+from .fuse import JOINED, Region, RegionKind, fuse
 from .fused import Fused
 
 
 def parts_of(region: Region) -> list[Region]:
     """The regions that a sequence is made of, in an order in which they can run; of another region, itself."""
-    if region.kind is not RegionKind.SEQUENCE:
+    if region.kind not in JOINED:
         return [region]
     return [replace(part, repeats=region.repeats, precision=region.precision) for part in fuse(region.graph, region)]
 
 
+def compiled_parts(region: Region, fused: Fused) -> list[Region]:
+    """The parts of a region as they are compiled: products with what they take of their neighbours."""
+    return clustered(parts_of(region), region.outputs, fused.joins)
+
+
 def sequence(region: Region, fused: Fused, compile_part: Callable[[Region], Kernel]) -> Kernel:
-    """The parts, with what products take of their neighbours, one after the other. What no later part reads is let go
-    of, so that its memory serves again."""
-    parts = clustered(parts_of(region), region.outputs, fused.joins)
+    """The parts one after the other. What no later part reads is let go of, so that its memory serves again."""
+    parts = compiled_parts(region, fused)
     kernels = [fused.compiled(p) if p.kind is RegionKind.SEQUENCE else compile_part(p) for p in parts]
     last = {e: n for n, part in enumerate(parts) for e in part.inputs}
     kept = set(region.outputs)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from .candidates import Candidate, Refusals, candidates_for
+from .certificate import is_delicate_sum, is_product
 from .costs import costs
 from .device import Device
 from .forecast import Forecast, comes_from_host, forecast_of, space_of
-from .fuse import Region, is_checked
+from .fuse import Region
 from .graph import Graph
 from .labels import NEVER, Problem, Value, best
 from .memory import HOST
@@ -133,7 +134,8 @@ class Table:
             refused = self.refused[n]
             if instead_of is not None and instead_of[n] != label:
                 refused = (*refused, (self.labels[instead_of[n]].name, _NOT_WORTH_IT))
-            region, is_alone = self.regions[n], self.policy.tolerance is not None and is_checked(self.regions[n])
+            region = self.regions[n]
+            is_alone = self.policy.tolerance is not None and (is_product(region) or is_delicate_sum(region))
             made.append(Choice(region, self.ways[n][label], self.works[n], refused, n in self.pins, is_alone))
         return made
 
@@ -202,7 +204,7 @@ class Table:
 
 def _cost(region: Region, work: Work, candidate: Candidate) -> float:
     """A region in a way to run it, with its launch if that is its own. Float64 comes after everything else."""
-    if candidate.precision is Precision.F64:
+    if candidate.precision is Precision.F64 and is_product(region):
         return NEVER
     measured = None if candidate.device.coalesces else costs.measured(region, candidate)
     if measured is not None:

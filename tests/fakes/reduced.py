@@ -8,7 +8,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from yosegi.fuse import Region, is_constant, multiplies
+from yosegi.fuse import Region, RegionKind, is_constant, multiplies
 from yosegi.precision import Precision
 from yosegi.reference import bind
 
@@ -32,7 +32,8 @@ def parts(array: Any, precision: Precision) -> list[Any]:
 
 
 class Reduced(FakeDevice):
-    """Computes float32 products in whatever precision it is asked for, and remembers which those were."""
+    """Computes float32 products in whatever precision it is asked for, and remembers which those were; certificates are
+    not counted."""
 
     def __init__(self, *precisions: Precision, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -43,7 +44,8 @@ class Reduced(FakeDevice):
         full = super().compile(region)
 
         def kernel(*data: FakeArray) -> tuple[FakeArray, ...]:
-            self.ran.append(region.precision)
+            if region.kind is not RegionKind.PROJECTION:
+                self.ran.append(region.precision)
             if region.precision is Precision.FULL:
                 return full(*data)
             return tuple(self.allocated(m) for m in self._computed(region, [d.array for d in data]))

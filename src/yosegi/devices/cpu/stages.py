@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from threading import Lock
 from types import FunctionType
 from typing import Any, Final
@@ -25,13 +26,14 @@ from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel, waits_for_drivers
 from ...errors import NotReady
 from ...expand import in_parts
-from ...fuse import Region, multiplies
+from ...fuse import Region, RegionKind, multiplies
 from ...node import Call
 from ...notice import announced
 from ...options import current
 from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import Natives, worthwhile
+from .projections import Projections
 from .reduced import Reduced
 from .results import Results
 from .ways import Ways
@@ -56,7 +58,13 @@ class Stages:
 
     def compiled(self, region: Region, kernel: FunctionType | None = None) -> Kernel:
         """The region as a function of its inputs' arrays. A function that computes it already becomes that one."""
-        return compile_region(region, self._ways, self.reduced.body, kernel)
+        made = compile_region(region, self._ways, self.reduced.body, kernel)
+        projections = self._projections if region.kind is RegionKind.PROJECTION else None
+        return made if projections is None else projections.kernel(region, made)
+
+    @cached_property
+    def _projections(self) -> Projections | None:
+        return None if self.natives.runtime is None else Projections(self.natives.runtime)
 
 
 def compile_region(

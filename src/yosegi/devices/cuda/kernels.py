@@ -13,7 +13,7 @@ from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
-from ...fuse import Region, RegionKind, is_composite, is_constant
+from ...fuse import JOINED, Region, RegionKind, is_composite, is_constant
 from ...fused import Fused, is_sliding
 from ...precision import Precision
 from ...reference import bind, of_nothing
@@ -47,7 +47,7 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
 
 def compile_region(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
-    if region.kind is RegionKind.SEQUENCE:
+    if region.kind in JOINED:
         return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
     is_product = region.kind is RegionKind.CONTRACTION and region.precision in (Precision.FULL, Precision.TF32)
     if is_composite(region) or (is_product and fused.refusal(region) is None):

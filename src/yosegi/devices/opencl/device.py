@@ -5,18 +5,19 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from ...codegen.dialect import Target
 from ...device import Device, Kernel, Limits
 from ...drivers import Driver, Verdict
 from ...dtype import ALL, complex128, float64
-from ...fuse import Region
+from ...fuse import JOINED, Region
 from ...fused import PATTERNS, Fused
 from ...op import OpKind
 from ...parcel import region_as_plain
 from ...qualification import families_of
-from ...sequences import parts_of
+from ...sequences import compiled_parts, parts_of
 from ...work import digest
 from .cache import Programs
 from .kernels import compile_region, refusal
@@ -111,6 +112,11 @@ class OpenCL:
     def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
         """Every variant of a product or a composite, by name."""
         return self._fused.ways(region)
+
+    def parts(self, region: Region) -> list[tuple[Region, Callable[[], Kernel]]]:
+        """The parts of a region, each with what compiles it as a part."""
+        parts = compiled_parts(region, self._fused)
+        return [(p, partial(self._fused.compiled if p.kind in JOINED else self.compile, p)) for p in parts]
 
     def fill_with_garbage(self) -> None:
         """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""

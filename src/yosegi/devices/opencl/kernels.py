@@ -13,7 +13,7 @@ from ...codegen.moves import moves
 from ...codegen.reductions import reduction, second_stage
 from ...device import Kernel
 from ...errors import Unsupported
-from ...fuse import Region, RegionKind, is_composite, is_constant
+from ...fuse import JOINED, Region, RegionKind, is_composite, is_constant
 from ...fused import Fused, is_sliding
 from ...reference import bind, of_nothing
 from ...sequences import parts_of, sequence
@@ -42,7 +42,7 @@ def _refusal(region: Region, fused: Fused) -> str | None:
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
-    if region.kind is RegionKind.SEQUENCE:
+    if region.kind in JOINED:
         return sequence(region, fused, lambda part: compile_region(part, queue, fused))
     if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.compiled(region)
