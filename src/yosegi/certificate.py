@@ -112,11 +112,8 @@ def precisions_for(region: Region, policy: Policy) -> Sequence[Precision]:
 # Certificates
 
 
-class Projector(Protocol):
-    """The Gram matrix of the differences between a result and its projection, and the sum of the result's squares."""
-
-    def __call__(self, *data: Any) -> tuple[Any, Any]:
-        """For the operands and the result."""
+Projector = Callable[..., Any]
+"""Takes the operands and the result. Returns, on the host, what the region of `projection_of` computes."""
 
 
 class Memory(Protocol):
@@ -165,11 +162,11 @@ class Certified:
         if self._projector is not None:
             try:
                 operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
-                gram, squares = self._projector(*operands, made[0])
+                sums = self._projector(*operands, made[0])
             except DeviceFailure:  # the check alone has failed: the host makes it
                 self._projector = None
             else:
-                self.error = bound(gram, float(squares), self._tolerance)
+                self.error = bound(sums, self._tolerance)
                 if self.error <= self._tolerance:
                     self._doubts = 0
                     return made
@@ -201,8 +198,8 @@ class Certified:
         if self._wide is None:
             self._wide = projection_of(self._call, vectors)
         drawn = random_matrix(_width(self._call), vectors, is_fixed=self._is_fixed)
-        gram, squares = wide_outputs(self._wide, [*operands, got, drawn])
-        mean, norm = float(np.trace(gram)) / vectors, float(squares)
+        (sums,) = wide_outputs(self._wide, [*operands, got, drawn])
+        mean, norm = float(sums[: -1 : vectors + 1].sum()) / vectors, float(sums[-1])
         if not (isfinite(mean) and isfinite(norm) and norm > 0):
             return float("inf")
         return factor * sqrt(mean / norm) * (1 + self._tolerance)
@@ -217,9 +214,10 @@ def _operands(region: Region) -> list[Any]:
     ]
 
 
-def bound(gram: Any, squares: float, tolerance: float) -> float:
-    """An upper bound for a result's error, by the Gram matrix of its differences; infinite if it cannot be told."""
-    mean = float(np.einsum("ii", gram)) / VECTORS
+def bound(sums: Any, tolerance: float) -> float:
+    """An upper bound for a result's error, by the output of its projection; infinite if none can be concluded."""
+    gram, squares = sums[:-1], float(sums[-1])
+    mean = float(gram[:: VECTORS + 1].sum()) / VECTORS
     if not (mean < _NORMAL[1] and _NORMAL[0] < squares < _NORMAL[1]):  # not a number, for one
         return float("inf")
     estimate = sqrt(mean / squares) * (1 + tolerance)  # of the result itself, which has the error in it
@@ -237,11 +235,7 @@ def projector_for(
     kernel = compile(projection_of(call, VECTORS))
     drawn = memory.from_host(random_matrix(_width(call), VECTORS, is_fixed=is_fixed))
 
-    def project(*data: Any) -> tuple[Any, Any]:
-        gram, squares = kernel(*data, drawn)
-        return memory.to_host(gram), memory.to_host(squares)
-
-    return project
+    return lambda *data: memory.to_host(kernel(*data, drawn)[0])
 
 
 @cache

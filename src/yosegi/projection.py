@@ -85,8 +85,9 @@ def width_of(call: Call) -> int | None:
 def projection_of(call: Call, vectors: int) -> Region:
     """The region that compares a product with its projection.
 
-    Its inputs are the two operands, the result, and a random matrix of shape (`width_of(call)`, `vectors`). Its outputs
-    are the Gram matrix of the differences, of shape (`vectors`, `vectors`), and the sum of the result's squares.
+    Its inputs are the two operands, the result, and a random matrix of shape (`width_of(call)`, `vectors`). Its output
+    has the elements of the differences' Gram matrix, of shape (`vectors`, `vectors`), and behind them the sum of the
+    result's squares.
     """
     width = width_of(call)
     assert width is not None
@@ -96,8 +97,9 @@ def projection_of(call: Call, vectors: int) -> Region:
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
     turned = writer.add("permute_dims", difference, axes=(1, 0))
-    gram = writer.add("matmul", turned, difference)
-    return writer.region(gram, writer.add("sum", writer.add("square", 2), axis=None))
+    gram = writer.add("reshape", writer.add("matmul", turned, difference), shape=(vectors * vectors,), copy=None)
+    squares = writer.add("reshape", writer.add("sum", writer.add("square", 2), axis=None), shape=(1,), copy=None)
+    return writer.region(writer.add("concatenate", gram, squares, axis=0))
 
 
 def _matmul(w: Writer, call: Call, vectors: int) -> tuple[int, int]:

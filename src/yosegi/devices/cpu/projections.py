@@ -46,7 +46,7 @@ class Projections:
             try:
                 left, made = _matrix(a, rows, length), _matrix(c, rows, width)
                 folded = self._folded(_matrix(b, length, width), self._transposed(r))
-                return self._compared(made, self._transposed(r), left, folded)
+                return (self._compared(made, self._transposed(r), left, folded),)
             except _LiesOtherwise:
                 return otherwise(a, b, c, r)
 
@@ -70,8 +70,8 @@ class Projections:
         self._columns(b.shape[0], b.strides[1], b.shape[1])(b, vectors, folded)
         return np.negative(folded, out=folded)
 
-    def _compared(self, c: Any, vectors: Any, a: Any, folded: Any) -> tuple[Any, Any]:
-        """The Gram matrix of C·R − A·(B·R), and the sum of C's squares."""
+    def _compared(self, c: Any, vectors: Any, a: Any, folded: Any) -> Any:
+        """The Gram matrix of C·R − A·(B·R), and behind it the sum of C's squares."""
         if c.strides[1] != 4:
             raise _LiesOtherwise
         made = np.empty((VECTORS + 1, len(c)), np.float32)
@@ -81,7 +81,10 @@ class Projections:
             self._rows(len(c), (c.strides[0], c.shape[1]), (0, 0))(c, vectors, c, c, made)
             self._columns(len(c), a.strides[1], a.shape[1])(a, folded, made)
         difference = made[:VECTORS]
-        return difference @ difference.T, made[VECTORS].sum(dtype=np.float64)
+        sums = np.empty(VECTORS * VECTORS + 1)
+        sums[:-1] = np.dot(difference, difference.T).ravel()
+        sums[-1] = made[VECTORS].sum(dtype=np.float64)
+        return sums
 
     # Calls of generated code
 

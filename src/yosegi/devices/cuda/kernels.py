@@ -22,6 +22,7 @@ from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
 from .products import Products
+from .projections import projection
 
 _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
@@ -47,6 +48,8 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
 
 def compile_region(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
+    if region.kind is RegionKind.PROJECTION and (made := projection(region, queue, CUDA)) is not None:
+        return made
     if region.kind in JOINED:
         return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
     is_product = region.kind is RegionKind.CONTRACTION and region.precision in (Precision.FULL, Precision.TF32)
