@@ -47,8 +47,8 @@ def compiled(fault: str) -> str:
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(drivers, "_FAMILY", 3.0)
-    monkeypatch.setattr(drivers, "_PROOF", 3.0)
+    monkeypatch.setattr(drivers, "_FAMILY", 8.0)
+    monkeypatch.setattr(drivers, "_PROOF", 8.0)
     return tmp_path
 
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_refused_and_says_nothing_of_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "how"),
-    [("crash", "it ended the process with SIGSEGV"), ("hang", "it did not return within 3 s"), ("memory", "Memory")],
+    [("crash", "it ended the process with SIGSEGV"), ("hang", "it did not return within 8 s"), ("memory", "Memory")],
 )
 def test_a_family_that_ends_the_process_is_lost_alone(fault: str, how: str) -> None:
     driver = qualified({"family 3": fault})
@@ -123,7 +123,7 @@ def test_a_program_that_fails_is_not_tried_again(folder: Path) -> None:
     for _ in range(3):
         with pytest.raises(CompileFailure, match=r"\[some:0\] compiling another in a child process: it did not return"):
             driver.prove("another", "digest 2", f"{HERE}:compiled", "hang")
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 15
     later = Driver("some:0", "version 1")  # in the next process
     with pytest.raises(CompileFailure, match="it did not return"):
         later.prove("another", "digest 2", f"{HERE}:compiled", "")
