@@ -19,7 +19,7 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi.choice import Choices, Chosen, adopt, decisions, size_class
+from yosegi.choice import Choices, Chosen, adopting, decisions, size_class
 from yosegi.contest import Kernel, Trial, disagreement
 from yosegi.errors import CompileFailure, NoSuchWay, OutOfMemory
 
@@ -282,8 +282,8 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
         assert clock.calls == before
         assert Choices("here").best("twice", candidates, TRIAL).again is None
     monkeypatch.setattr("yosegi.choice._decided", {})
-    adopt(dict.fromkeys(made, "b"))
-    loaded = Choices("here").best("twice", candidates, TRIAL)
+    with adopting(dict.fromkeys(made, "b")):
+        loaded = Choices("here").best("twice", candidates, TRIAL)
     assert (loaded.verdict.winner, loaded.again) == ("b", None)
     assert clock.calls == before + 1, "only the deterministic choice was tried"
 

@@ -16,6 +16,7 @@ import yosegi as ys
 from fakes import FakeDevice, installed
 from native_code import needs_llvm
 from yosegi.errors import ArgumentError, PlanRefused
+from yosegi.planfile import digest_of_plan
 
 RNG = np.random.default_rng(3)
 X, W, B = RNG.standard_normal((65, 127), np.float32), RNG.standard_normal((127, 33), np.float32), np.float32([0.5])
@@ -87,11 +88,17 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+def edit(path: Path, change: Any) -> None:
+    """Edit a plan's file, and its digest with it: what the digest finds is not what these tests are about."""
+    data = change(json.loads(path.read_text()))
+    if isinstance(data, dict):
+        data["digest"] = digest_of_plan(data)
+    path.write_text(json.dumps(data))
+
+
 def test_a_device_that_has_changed_is_a_reason(tmp_path: Path) -> None:
     path = saved(tmp_path)
-    data = json.loads(path.read_text())
-    data["devices"]["cpu"] = data["devices"]["cpu"].replace("NumPy ", "NumPy 0.")
-    path.write_text(json.dumps(data))
+    edit(path, lambda d: d | {"devices": {"cpu": d["devices"]["cpu"].replace("NumPy ", "NumPy 0.")}})
     with pytest.raises(PlanRefused, match=r"cpu is not what the plan was made for: NumPy 0\.\S+ before, NumPy \S+ now"):
         ys.load_plan(path)
 
@@ -106,16 +113,14 @@ def test_a_device_that_is_gone_is_a_reason(tmp_path: Path) -> None:
 
 def test_another_version_is_a_reason(tmp_path: Path) -> None:
     path = saved(tmp_path)
-    data = json.loads(path.read_text())
-    path.write_text(json.dumps(data | {"sources": "others"}))
+    edit(path, lambda d: d | {"sources": "others"})
     with pytest.raises(PlanRefused, match="was written by another version"):
         ys.load_plan(path)
 
 
 def test_other_kernels_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
     path = saved(tmp_path)
-    data = json.loads(path.read_text())
-    path.write_text(json.dumps(data | {"kernels": {"this work": "generated"}}))
+    edit(path, lambda d: d | {"kernels": {"this work": "generated"}})
     monkeypatch.setattr("yosegi.choice._decided", {"this work": "another"})
     with pytest.raises(PlanRefused, match="the kernel 'generated', where this process has chosen 'another'"):
         ys.load_plan(path)
@@ -132,8 +137,7 @@ def test_kernels_that_cannot_be_had_are_a_reason(tmp_path: Path, monkeypatch: An
     monkeypatch.setattr("yosegi.choice._decided", decided)
     ys.load_plan(path)(X, W, B)
     assert decided
-    data = json.loads(path.read_text())
-    path.write_text(json.dumps(data | {"kernels": dict.fromkeys(decided, "one of another machine")}))
+    edit(path, lambda d: d | {"kernels": dict.fromkeys(decided, "one of another machine")})
     with pytest.raises(PlanRefused, match=r"'one of another machine', where .*; load it before"):
         ys.load_plan(path)
     decided.clear()
@@ -150,22 +154,41 @@ def test_kernels_that_cannot_be_had_are_a_reason(tmp_path: Path, monkeypatch: An
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "place"),
     [
-        lambda d: [],
-        lambda d: {},
-        lambda d: d | {"format": "other"},
-        lambda d: d | {"graph": {"calls": 3}},
-        lambda d: d | {"steps": [{**d["steps"][0], "nodes": [99]}]},
-        lambda d: d | {"steps": [{**d["steps"][0], "precision": "f8"}]},
-        lambda d: d | {"devices": {"cpu": 3}},
+        (lambda d: [], "the top"),
+        (lambda d: {}, "format"),
+        (lambda d: d | {"format": "other"}, "format"),
+        (lambda d: d | {"more": 1}, "the top"),
+        (lambda d: d | {"graph": {"calls": 3}}, "graph"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "nodes": [99]}]}, r"steps\[0\].nodes\[0\]"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "frees": [True]}]}, r"steps\[0\].frees\[0\]"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "frees": d["graph"]["outputs"]}]}, "graph.outputs"),
+        (lambda d: d | {"steps": d["steps"] * 2}, r"steps\[1\].inputs"),
+        (lambda d: d | {"steps": []}, "graph.outputs"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "kind": "loop"}]}, r"steps\[0\].kind"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "precision": "f8"}]}, r"steps\[0\].precision"),
+        (lambda d: d | {"steps": [{**d["steps"][0], "device": "gpu"}]}, r"steps\[0\].device"),
+        (lambda d: d | {"devices": {"cpu": 3}}, "devices.cpu"),
+        (lambda d: d | {"kernels": ["generated"]}, "kernels"),
+        (lambda d: d | {"version": [[[0]]]}, None),
     ],
 )
-def test_files_that_are_no_plans(change: Any, tmp_path: Path) -> None:
+def test_files_that_are_no_plans(change: Any, place: str | None, tmp_path: Path) -> None:
     path = saved(tmp_path)
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(ArgumentError, match=r"\[load_plan\] expected a plan, got"):
+    edit(path, change)
+    expected = "another version" if place is None else rf"\[load_plan\] expected .*, got .* at {place} of .*; save"
+    with pytest.raises(PlanRefused, match=expected):
         ys.load_plan(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 100_000, '{"format": 1, "format": 1}', "NaN", "9" * 5000, "\ud800", '{"format": "\0"}']
+)
+def test_texts_that_are_no_plans(text: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(PlanRefused, match=r"\[load_plan\] expected "):
+        ys.load_plan(tmp_path / "plan.json")
 
 
 def test_files_that_are_not_there_or_cannot_be(tmp_path: Path) -> None:

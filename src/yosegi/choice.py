@@ -200,12 +200,20 @@ def decisions(*, is_fixed: bool = False) -> dict[str, str]:
     return dict(_fixed if is_fixed else _decided)
 
 
-def adopt(made: Mapping[str, str]) -> None:
-    """Choose as was chosen elsewhere. Raises `PlanRefused` where this process has chosen otherwise already, or has
-    adopted another choice."""
+@contextmanager
+def adopting(made: Mapping[str, str]) -> Iterator[None]:
+    """Choose as was chosen elsewhere, from now on unless the block raises. Raises `PlanRefused` where this process has
+    chosen otherwise already, or has adopted another choice."""
     taken = {name: str(verdict.winner) for name, verdict in _adopted.items()} | _decided
     _agree(made, taken, "load it before such work is done")
-    _adopted.update({name: Verdict(winner, {}) for name, winner in made.items()})
+    new = {name: Verdict(winner, {}) for name, winner in made.items() if name not in _adopted}
+    _adopted.update(new)
+    try:
+        yield
+    except BaseException:
+        for name in new:
+            _adopted.pop(name, None)
+        raise
 
 
 def confirm(adopted: Mapping[str, str], chosen: Mapping[str, str]) -> None:

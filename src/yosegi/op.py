@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from math import copysign
-from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, get_type_hints
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -121,6 +121,8 @@ class Op(Generic[P]):
             self._defaults["given"] = ()
         self._positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
         self._keywords = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        self._function = function
+        self._attr_types: dict[str, Any] | None = None
         self._bound: dict[Any, _Bound] = {}
         # Weak: a call lives as long as a node or a plan has it, and stays the same one all that time.
         self._calls: WeakValueDictionary[Any, Call] = WeakValueDictionary()
@@ -191,6 +193,21 @@ class Op(Generic[P]):
         """The call of this op on inputs of these specs, for passes that write graphs."""
         values = tuple([attrs.get(name, self._defaults.get(name)) for name in self._attr_names])
         return self._bind((specs, values, exact(values), "pass"), specs, values).call
+
+    @property
+    def attr_types(self) -> dict[str, Any]:
+        """The type of each attribute, as it is annotated: what a file may hold for it."""
+        if self._attr_types is None:
+            hints = {**get_type_hints(self._function), "given": tuple[str, ...]}
+            self._attr_types = {name: hints[name] for name in self._attr_names}
+        return self._attr_types
+
+    def takes(self, count: int, given: tuple[str, ...] = ()) -> bool:
+        """True if it can be called with so many tensors, of which the last are those optional ones."""
+        needed = sum(self._is_tensor) - len(self.optional)
+        if given != tuple([name for name in self.optional if name in given]):
+            return False
+        return count >= needed if self._variadic else count == needed + len(given)
 
     def infers(self, call: Call) -> bool:
         """Whether the rule, applied to the call's own inputs and attributes, gives the call's outputs again."""
@@ -334,8 +351,22 @@ def leaf(*, spec: Spec) -> Arr:
     raise AssertionError("a leaf has no body")
 
 
-@op(OpKind.SOURCE, infer=lambda *, value, dtype: spec((), dtype))
-def constant(*, value: Any, dtype: DType) -> Arr:
+def _constant_rule(*, value: Any, dtype: DType) -> Spec:
+    _fitted_array(value, dtype)
+    return spec((), dtype)
+
+
+def _fitted_array(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """A Python number as an array of a dtype that has room for it."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(value, dtype.numpy)
+    except (OverflowError, TypeError, ValueError):
+        raise DTypeError(f"expected a number that fits {dtype.name}, got {value!r}; cast the tensor first") from None
+
+
+@op(OpKind.SOURCE, infer=_constant_rule)
+def constant(*, value: complex | bool, dtype: DType) -> Arr:
     """A number that is part of the program's structure, so that simplification can see it."""
     return np.asarray(value, dtype.numpy)
 
@@ -346,7 +377,13 @@ def embedded(*, array: Any) -> Arr:
     return array
 
 
-@op(OpKind.SOURCE, infer=lambda *outputs, index: outputs[index])
+def _pick_rule(*outputs: Spec, index: int) -> Spec:
+    if not 0 <= index < len(outputs):
+        raise ArgumentError(f"expected an index from 0 to {len(outputs) - 1}, got {index}")
+    return outputs[index]
+
+
+@op(OpKind.SOURCE, infer=_pick_rule)
 def pick(x: Arr, /, *, index: int) -> Arr:
     """One output of an op that has several."""
     return x[index]
@@ -354,7 +391,7 @@ def pick(x: Arr, /, *, index: int) -> Arr:
 
 def pick_call(source: tuple[Spec, ...], index: int) -> Call:
     """The call that takes one output of an op with these."""
-    return pick.interned((source, index), {"index": index}, source, (source[index],))
+    return pick.interned((source, index), {"index": index}, source, (_pick_rule(*source, index=index),))
 
 
 @lru_cache(maxsize=4096)
@@ -397,11 +434,7 @@ def literal(value: Any, dtype: DType) -> Node:
     The few numbers that simplification has rules for become part of the structure. Any other is data, so that
     `x * rate` keeps its plan when `rate` changes.
     """
-    try:
-        with np.errstate(all="ignore"):
-            array = np.asarray(value, dtype.numpy)
-    except (OverflowError, TypeError, ValueError):
-        raise DTypeError(f"expected a number that fits {dtype.name}, got {value!r}; cast the tensor first") from None
+    array = _fitted_array(value, dtype)
     array.flags.writeable = False  # one array serves every use of the number
     # Numbers that compare equal may differ in the sign of a zero: their bytes tell.
     plain = type(value) in (int, float) and (value != 0 or copysign(1, value) > 0)
@@ -496,7 +529,13 @@ def convert(x: Arr, /, *, dtype: DType) -> Arr:
     return x.astype(dtype.numpy)
 
 
-@op(OpKind.SOURCE, infer=lambda x, *, dtype: spec((), dtype))
+def _fitted_rule(x: Spec, *, dtype: DType) -> Spec:
+    if x.ndim or not (x.dtype.is_integer and dtype.is_integer):
+        raise DTypeError(f"expected one integer and an integer dtype, got {x!r} and {dtype.name}")
+    return spec((), dtype)
+
+
+@op(OpKind.SOURCE, infer=_fitted_rule)
 def fitted(x: Arr, /, *, dtype: DType) -> Arr:
     """A Python integer that a traced function was given, in the integer dtype it met, which must have room for it."""
     if not np.iinfo(dtype.numpy).min <= x <= np.iinfo(dtype.numpy).max:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .background import Job
 from .candidates import Candidate, Refusals, candidates_for
 from .certificate import Certified, is_product, projector_for
-from .choice import adopt, confirm, decisions, noting
+from .choice import adopting, confirm, decisions, noting
 from .costs import Cost, costs
 from .device import Device, Kernel, device_named, host_device
-from .errors import ArgumentError, DeviceFailure
+from .errors import ArgumentError, DeviceFailure, PlanRefused
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
 from .fuse import Region, RegionKind, fuse
@@ -274,12 +274,15 @@ class Plan:
         file = PlanFile.read(path)
         present = {name: device for name in file.devices if (device := _present(name)) is not None}
         file.check(present)
-        adopt(file.kernels)
-        plan = cls(file.graph, [_loaded(file.graph, step, present) for step in file.steps])
-        with noting() as chosen:
-            for step in plan.steps:
-                step.kernel_on(step.candidate)
-        confirm(file.kernels, chosen)
+        steps = [_loaded(file.graph, step, f"steps[{n}]", present) for n, step in enumerate(file.steps)]
+        with adopting(file.kernels), noting() as chosen:
+            try:
+                plan = cls(file.graph, steps)
+                for step in plan.steps:
+                    step.kernel_on(step.candidate)
+            except DeviceFailure as failure:
+                raise PlanRefused(f"[load_plan] the plan's kernels cannot be made here: {failure}") from failure
+            confirm(file.kernels, chosen)
         return plan, file.kernels
 
     def __repr__(self) -> str:
@@ -305,11 +308,29 @@ def _kept(step: Step) -> Kept:
     )
 
 
-def _loaded(graph: Graph, kept: Kept, present: Mapping[str, Device]) -> Step:
+def _loaded(graph: Graph, kept: Kept, place: str, present: Mapping[str, Device]) -> Step:
     candidate = Candidate.of(present[kept.device], Precision(kept.precision))
     kind = RegionKind(kept.kind)
     region = Region(graph, kind, kept.nodes, kept.inputs, kept.outputs, True, candidate.precision)
+    reason = _refusal(region, candidate)
+    if reason is not None:
+        raise PlanRefused(
+            f"[load_plan] expected a device that runs the step, got {candidate}: {reason} at {place}; save the plan again"
+        )
     return Step(region, candidate, tuple(works_of(graph, [region])), kept.frees, (candidate.device,), is_named=True)
+
+
+def _refusal(region: Region, candidate: Candidate) -> str | None:
+    """Why a candidate would not have got a region, or `None`: its precision is that of the region's products."""
+    precision, full = candidate.precision, replace(region, precision=Precision.FULL)
+    admitted = Policy(() if precision is Precision.FULL else (precision,))
+    parts = [c for part in fuse(region.graph, full) for c in [candidates_for(part, (candidate.device,), admitted)]]
+    for found, refused in parts:
+        if not found:
+            return refused[0][1]
+    if precision is not Precision.FULL and not any(candidate in found for found, _ in parts):
+        return f"none of its ops in {precision.value}"
+    return None
 
 
 def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:

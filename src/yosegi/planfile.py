@@ -1,28 +1,32 @@
 """Plans as files of JSON: what runs where, in which precision and with which kernels, for which devices as they were.
 
 A file is plain data, and belongs to the machine that it was written on: devices are told by their identities, the code
-that makes their kernels by its own. Whatever has changed is a reason not to run it.
+that makes their kernels by its own. Whatever has changed is a reason not to run it, and so is any change of the file:
+its graph goes through the ops' own rules, its steps through `fuse`, all of it through a digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
-from .device import Device
+from . import decode
+from .decode import Malformed
+from .device import Device, host_device
 from .errors import ArgumentError, PlanRefused
-from .fuse import RegionKind
+from .fuse import Region, RegionKind, fuse, is_constant, join
 from .graph import Graph
-from .portable import graph_as_plain, graph_of_plain
+from .portable import entries, graph_as_plain, graph_of_plain
 from .precision import Precision
 from .store import package_digest, written
 
 FORMAT: Final = "yosegi-plan"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,63 +55,134 @@ class PlanFile:
 
     def write(self, path: str | PathLike[str]) -> None:
         """Put it in a file."""
-        content = {
+        content: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "sources": package_digest(),
             "devices": dict(self.devices),
             "kernels": dict(self.kernels),
             "graph": graph_as_plain(self.graph),
-            "steps": [asdict(step) for step in self.steps],
+            "steps": [{f.name: _plain(getattr(step, f.name)) for f in fields(step)} for step in self.steps],
         }
+        content["digest"] = digest_of_plan(content)
         failure = written(Path(fspath(path)), json.dumps(content, indent=1).encode())
         if failure is not None:
             raise ArgumentError(f"[save] expected a file that can be written, got {fspath(path)}: {failure}")
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> PlanFile:
-        """What is in a file. Raises `ArgumentError` if that is no plan, `PlanRefused` if it is another version's."""
+        """The plan in a file. Raises `ArgumentError` if there is no file, and `PlanRefused` with the place in it if it
+        is not what was written, or was written by another version."""
         name = fspath(path)
         try:
-            data = json.loads(Path(name).read_bytes())
-            if data["format"] != FORMAT:
-                raise ValueError(f"its format is {data['format']!r}")
-            if (data["version"], data["sources"]) != (VERSION, package_digest()):
-                raise PlanRefused(f"[load_plan] {name} was written by another version of Yosegi; make the plan again")
-            graph = graph_of_plain(data["graph"])
-            steps = tuple([_kept(step, len(graph.calls)) for step in data["steps"]])
-            return cls(graph, steps, _texts(data["devices"]), _texts(data["kernels"]))
-        except PlanRefused:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ArgumentError) as error:
+            content = Path(name).read_bytes()
+        except (OSError, ValueError) as error:  # a name with a zero in it is a ValueError
             raise ArgumentError(f"[load_plan] expected a plan, got {name}: {type(error).__name__}: {error}") from error
+        try:
+            return cls._of(decode.mapping(decode.loads(content), ""), name)
+        except Malformed as error:
+            raise PlanRefused(f"[load_plan] {error} of {name}; save the plan again") from None
+        except RecursionError:
+            raise PlanRefused(f"[load_plan] expected a plan, got lists in lists in {name}; save it again") from None
+
+    @classmethod
+    def _of(cls, data: dict[str, Any], name: str) -> PlanFile:
+        decode.one_of(data.get("format"), "format", (FORMAT,))
+        if (data.get("version"), data.get("sources")) != (VERSION, package_digest()):
+            raise PlanRefused(f"[load_plan] {name} was written by another version of Yosegi; make the plan again")
+        digest, devices, kernels, graph, steps = decode.record(
+            {key: value for key, value in data.items() if key not in ("format", "version", "sources")}, "",
+            "digest", "devices", "kernels", "graph", "steps",
+        )  # fmt: skip
+        program, users = graph_of_plain(graph), decode.texts(devices, "devices")
+        kept = [_kept(step, f"steps[{n}]", program, users) for n, step in enumerate(decode.items(steps, "steps"))]
+        _check_order(program, kept)
+        file = cls(program, tuple(kept), users, decode.texts(kernels, "kernels"))
+        if decode.text(digest, "digest") != digest_of_plan(data):
+            raise Malformed("the digest of an unchanged file", digest, "digest")
+        return file
 
     def check(self, present: Mapping[str, Device]) -> None:
-        """Raise `PlanRefused` unless the devices are those that it was made for."""
+        """Raise `PlanRefused` unless the devices are those that it was made for, and could hold its values."""
         for name, identity in self.devices.items():
             if name not in present:
                 raise PlanRefused(f"[load_plan] the plan needs {name}, which is not there")
             if present[name].identity != identity:
                 changes = _changes(identity, present[name].identity)
                 raise PlanRefused(f"[load_plan] {name} is not what the plan was made for: {changes}")
+        memory = max([host_device().memory()[1], *[device.memory()[1] for device in present.values()]])
+        for n, call in enumerate(self.graph.calls):
+            if memory and sum(s.nbytes for s in call.outputs) > memory:
+                raise PlanRefused(
+                    f"[load_plan] expected values of at most {memory} bytes, the largest memory here, got "
+                    f"{list(call.outputs)} at graph.calls[{n}].outputs; save a plan for smaller inputs"
+                )
 
 
-def _kept(data: Any, entries: int) -> Kept:
-    lists = {name: tuple([_entry(e, entries) for e in data[name]]) for name in ("nodes", "inputs", "outputs", "frees")}
-    kind, precision = RegionKind(data["kind"]).value, Precision(data["precision"]).value
-    return Kept(str(data["device"]), precision, kind, **lists)
+def digest_of_plan(data: Mapping[str, Any]) -> str:
+    """The digest of a file's content, arrays included, whatever its layout: an edit that leaves a program that could
+    run is found by it."""
+    content = {key: value for key, value in data.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _entry(value: Any, entries: int) -> int:
-    if type(value) is not int or not 0 <= value < entries:
-        raise ValueError(f"{value!r} is no entry of its graph")
-    return value
+def _kept(data: Any, place: str, graph: Graph, devices: Mapping[str, str]) -> Kept:
+    """A step: a region that `fuse` could have made of its nodes."""
+    device, precision, kind, *lists = decode.record(data, place, *[f.name for f in fields(Kept)])
+    decode.one_of(device, f"{place}.device", devices)
+    decode.one_of(precision, f"{place}.precision", [p.value for p in Precision])
+    decode.one_of(kind, f"{place}.kind", [k.value for k in RegionKind])
+    nodes, inputs, outputs, frees = [
+        _distinct(entries(each, f"{place}.{name}", len(graph.calls)), f"{place}.{name}")
+        for name, each in zip(_LISTS, lists, strict=True)
+    ]
+    made: set[int] = set()
+    for n, node in enumerate(nodes):
+        missing = [a for a in graph.args[node] if a not in made and a not in inputs and not is_constant(graph, a)]
+        if missing:
+            raise Malformed("nodes whose arguments come before them", node, f"{place}.nodes[{n}]")
+        made.add(node)
+    if not nodes or not set(outputs) <= made or set(inputs) & made:
+        raise Malformed("nodes, among them all outputs and no input", list(nodes), f"{place}.nodes")
+    parts = fuse(graph, Region(graph, RegionKind(kind), nodes, inputs, outputs))
+    if {n for part in parts for n in part.nodes} != made:
+        raise Malformed("nodes that are computed", list(nodes), f"{place}.nodes")
+    whole = join(parts, outputs)
+    if kind != RegionKind.SEQUENCE.value and (kind, nodes) != (whole.kind.value, whole.nodes):
+        raise Malformed(f"the kind {whole.kind.value!r} of these nodes", kind, f"{place}.kind")
+    return Kept(device, precision, kind, nodes, inputs, outputs, frees)
 
 
-def _texts(data: Any) -> dict[str, str]:
-    if not all(type(text) is str for pair in data.items() for text in pair):
-        raise ValueError(f"expected texts, got {data!r}")
-    return dict(data)
+_LISTS: Final = ("nodes", "inputs", "outputs", "frees")
+
+
+def _distinct(values: tuple[int, ...], place: str) -> tuple[int, ...]:
+    if len(set(values)) < len(values):
+        raise Malformed("each entry once", list(values), place)
+    return values
+
+
+def _check_order(graph: Graph, steps: Sequence[Kept]) -> None:
+    """Raise unless each value is made once, before it is read, and is there for as long as it is needed."""
+    there, made = set(graph.inputs), set(graph.inputs)
+    for n, step in enumerate(steps):
+        absent = [e for e in step.inputs if e not in there]
+        if absent:
+            raise Malformed("values that are there", absent, f"steps[{n}].inputs")
+        if made & set(step.nodes):
+            raise Malformed("values that no step before has made", list(step.nodes), f"steps[{n}].nodes")
+        made |= set(step.nodes)
+        there |= set(step.outputs)
+        if not there >= set(step.frees):
+            raise Malformed("values that are there", list(step.frees), f"steps[{n}].frees")
+        there -= set(step.frees)
+    absent = [e for e in graph.outputs if e not in there]
+    if absent:
+        raise Malformed("outputs that a step leaves", absent, "graph.outputs")
+
+
+def _plain(value: str | tuple[int, ...]) -> str | list[int]:
+    return value if isinstance(value, str) else list(value)
 
 
 def _changes(before: str, now: str) -> str:

@@ -238,6 +238,8 @@ def _expect_fit(dtype: DType, *numbers: float) -> None:
 
 
 def _count_rule(*, start: Any, stop: Any, step: Any, dtype: DType) -> Spec:
+    for value in (start, stop, step):
+        _number(value, "a finite real number", (int, float))
     n = _steps(start, stop, step)
     out = spec((n,), dtype)
     if not (dtype.is_integer and _whole(start, step)):
@@ -248,7 +250,7 @@ def _count_rule(*, start: Any, stop: Any, step: Any, dtype: DType) -> Spec:
 
 
 @op(OpKind.SOURCE, infer=_count_rule)
-def count(*, start: Any, stop: Any, step: Any, dtype: DType) -> Arr:
+def count(*, start: float, stop: float, step: float, dtype: DType) -> Arr:
     """Evenly spaced numbers, by their step."""
     n = _steps(start, stop, step)
     if dtype.is_integer and _whole(start, step):  # modulo 2**64, which holds every integer dtype
@@ -283,7 +285,7 @@ def arange(
 
 
 def _spaced_rule(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: bool) -> Spec:
-    out = spec((num,), dtype)
+    out = spec(rules.normal_shape(num), dtype)
     if not (dtype.is_integer and _whole(start, stop)):
         start, stop = rules.as_float(start), rules.as_float(stop)
     if num and dtype.is_integer:
@@ -293,7 +295,7 @@ def _spaced_rule(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: boo
 
 
 @op(OpKind.SOURCE, infer=_spaced_rule)
-def spaced(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: bool) -> Arr:
+def spaced(*, start: complex, stop: complex, num: int, dtype: DType, endpoint: bool) -> Arr:
     """Evenly spaced numbers, by how many. Integers are rounded down."""
     if dtype.is_integer and _whole(start, stop):  # exactly, where floats would not be
         steps = np.arange(num, dtype=object) * (stop - start) // max(1, num - endpoint)
@@ -325,7 +327,12 @@ def linspace(
     return place(spaced(start=start, stop=stop, num=num, dtype=wanted, endpoint=bool(endpoint)), device)
 
 
-@op(OpKind.SOURCE, infer=lambda *, n_rows, n_cols, k, dtype: spec((n_rows, n_cols), dtype))
+def _ones_rule(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Spec:
+    rules.diagonal_number(k)
+    return spec(rules.normal_shape((n_rows, n_cols)), dtype)
+
+
+@op(OpKind.SOURCE, infer=_ones_rule)
 def diagonal_ones(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Arr:
     """A matrix with ones on one diagonal."""
     return np.eye(n_rows, n_cols, k).astype(dtype.numpy)

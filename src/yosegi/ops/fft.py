@@ -31,8 +31,15 @@ _OPPOSITE: Final = {"backward": "forward", "ortho": "ortho", "forward": "backwar
 # The transforms
 
 
+def _check_axes(x: Spec, axes: tuple[int, ...], norm: str) -> None:
+    rules.one_of("norm", norm, tuple(_OPPOSITE))
+    if not axes or rules.normal_axes(axes, x.ndim) != axes or 0 in [x.shape[a] for a in axes]:
+        raise ShapeError(f"expected axes of at least one element, counted from the front, got {axes} of {x.shape}")
+
+
 def _complex_rule(x: Spec, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Spec:
     rules.expect(x.dtype, "a complex dtype", lambda d: d.is_complex)
+    _check_axes(x, axes, norm)
     return x
 
 
@@ -50,6 +57,7 @@ def complex_transform(x: Arr, /, *, axes: tuple[int, ...], inverse: bool, norm: 
 
 def _half_rule(x: Spec, *, axis: int, norm: str) -> Spec:
     rules.expect(x.dtype, "a real floating dtype", lambda d: d.is_float)
+    _check_axes(x, (axis,), norm)
     n = x.shape[axis]
     return spec((*x.shape[:axis], n // 2 + 1, *x.shape[axis + 1 :]), complex_of(x.dtype))
 
@@ -75,6 +83,9 @@ def half_spectrum(x: Arr, /, *, axis: int, norm: str) -> Arr:
 
 def _from_half_rule(x: Spec, *, n: int, axis: int, norm: str) -> Spec:
     rules.expect(x.dtype, "a complex dtype", lambda d: d.is_complex)
+    _check_axes(x, (axis,), norm)
+    if n < 1 or x.shape[axis] != n // 2 + 1:
+        raise ShapeError(f"expected {n // 2 + 1} elements along axis {axis} for {n} numbers, got shape {x.shape}")
     return spec((*x.shape[:axis], n, *x.shape[axis + 1 :]), real_of(x.dtype))
 
 

@@ -30,6 +30,7 @@ from .index_key import (
     Window,
     as_places,
     check_range,
+    check_window,
     is_whole,
     numpy_key,
     out_of_range,
@@ -45,12 +46,18 @@ _op = partial(op, OpKind.MOVEMENT)
 # Windows
 
 
+def _view_rule(x: Spec, *, key: Window) -> Spec:
+    check_window(key, x.shape)
+    return spec(window_shape(key), x.dtype)
+
+
 def _set_rule(x: Spec, value: Spec, *, key: Window) -> Spec:
+    check_window(key, x.shape)
     _check_value(x, value, window_shape(key))
     return spec(x.shape, x.dtype)
 
 
-@_op(infer=lambda x, *, key: spec(window_shape(key), x.dtype),
+@_op(infer=_view_rule,
      vjp=lambda g, out, x, *, key: (slice_set(zeros(x.shape, dtype=g.dtype), g, key=key),))  # fmt: skip
 def slice_view(x: Arr, /, *, key: Window) -> Arr:
     """A window of the tensor: ints, slices and new dimensions, in the normal form of `index_key.Window`."""
@@ -77,6 +84,10 @@ def _region(x: Shape, indices: Shape, axes: tuple[int, ...], at: int) -> Shape:
 def _gather_rule(x: Spec, *indices: Spec, axes: tuple[int, ...], at: int, of: str) -> Spec:
     for index in indices:
         rules.expect(index.dtype, "integer indices", lambda d: d.is_integer)
+    if not indices or len(indices) != len(axes):
+        raise ArgumentError(f"expected an index tensor for each axis, got {len(indices)} for axes {axes}")
+    if rules.normal_axes(axes, x.ndim) != axes or not 0 <= at <= x.ndim - len(axes):
+        raise ArgumentError(f"expected axes and a place within {x.ndim} dimensions, got axes {axes} and place {at}")
     return spec(_region(x.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, at), x.dtype)
 
 

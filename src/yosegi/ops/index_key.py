@@ -156,6 +156,18 @@ def _check_mask(selector: Tensor, over: Shape) -> None:
 # Windows
 
 
+def check_window(window: Window, shape: Shape) -> None:
+    """Raise unless a window stays inside a tensor of this shape."""
+    if sum(w is not None for w in window) != len(shape):
+        raise IndexingError(f"expected a window over the {len(shape)} dimensions of {shape}, got {window}")
+    for item, length in zip([w for w in window if w is not None], shape, strict=True):
+        start, count, step = (item, 1, 1) if isinstance(item, int) else item
+        last = start + (count - 1) * step if count else 0
+        inside = 0 <= last < length and 0 <= start < length if count else start == 0
+        if not inside or count < 0 or not 1 <= abs(step) <= max(length, 1):
+            raise IndexingError(f"expected a window inside a dimension of length {length}, got {item}")
+
+
 def is_whole(window: Window, shape: Shape) -> bool:
     """Whether the window is the whole tensor, as it is."""
     return len(window) == len(shape) and all(w == (0, n, 1) for w, n in zip(window, shape, strict=True))

@@ -48,15 +48,27 @@ def _spatial(windows: Windows) -> tuple[int, ...]:
     return tuple(range(2 + rank, 2 + 2 * rank))
 
 
-@op(OpKind.MOVEMENT, infer=lambda x, *, windows, lowest: spec(
-        (*x.shape[:2], *windows.counts(x.shape[2:]), *windows.kernel), x.dtype),
+def _windowed_rule(x: Spec, *, windows: Windows, lowest: bool) -> Spec:
+    rules.expect(x.dtype, "a numeric dtype", rules.is_numeric)
+    windows.check_pool(x.ndim - 2)
+    return spec((*x.shape[:2], *windows.counts(x.shape[2:]), *windows.kernel), x.dtype)
+
+
+def _overlapped_rule(x: Spec, *, lengths: Shape, windows: Windows) -> Spec:
+    out = spec((*x.shape[:2], *rules.normal_shape(lengths)), x.dtype)
+    if _windowed_rule(out, windows=windows, lowest=False).shape != x.shape:
+        raise ShapeError(f"expected the windows over {lengths}, got shape {x.shape}")
+    return out
+
+
+@op(OpKind.MOVEMENT, infer=_windowed_rule,
     vjp=lambda g, out, x, *, windows, lowest: (overlapped(g, lengths=x.shape[2:], windows=windows),))  # fmt: skip
 def windowed(x: Arr, /, *, windows: Windows, lowest: bool) -> Arr:
     """The windows over x, of shape (batch, channels, windows, kernel), padded with zeros or the lowest number."""
     return views(padded(x, windows, _lowest(x.dtype) if lowest else 0), windows)
 
 
-@op(OpKind.REDUCTION, infer=lambda x, *, lengths, windows: spec((*x.shape[:2], *lengths), x.dtype),
+@op(OpKind.REDUCTION, infer=_overlapped_rule,
     vjp=lambda g, out, x, *, lengths, windows: (windowed(g, windows=windows, lowest=False),))  # fmt: skip
 def overlapped(x: Arr, /, *, lengths: Shape, windows: Windows) -> Arr:
     """Windows laid back to where they were taken from, added up where they overlap: the transpose of `windowed`."""

@@ -192,7 +192,16 @@ def diagonal(x: Arr, /, *, offset: int = 0) -> Arr:
     return np.diagonal(x, min(max(offset, -rows), columns), axis1=-2, axis2=-1)
 
 
-@op(OpKind.MOVEMENT, infer=lambda x, *, shape, offset: spec((*x.shape[:-1], *shape), x.dtype),
+def _on_diagonal_rule(x: Spec, *, shape: tuple[int, ...], offset: int) -> Spec:
+    if not x.ndim or len(shape) != 2 or min(shape) < 0:
+        raise ShapeError(f"expected diagonals and the shape of a matrix, got shapes {x.shape} and {shape}")
+    out = spec((*x.shape[:-1], *shape), x.dtype)
+    if _diagonal_rule(out, offset=offset).outputs != spec(x.shape, x.dtype):
+        raise ShapeError(f"expected as many elements as diagonal {offset} of {shape} has, got shape {x.shape}")
+    return out
+
+
+@op(OpKind.MOVEMENT, infer=_on_diagonal_rule,
     vjp=lambda g, out, x, *, shape, offset: (diagonal(g, offset=offset),))  # fmt: skip
 def on_diagonal(x: Arr, /, *, shape: tuple[int, ...], offset: int = 0) -> Arr:
     """Matrices of zeros with these elements on a diagonal: the inverse of `diagonal`."""

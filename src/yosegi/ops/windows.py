@@ -41,6 +41,14 @@ class Windows:
         """From a window's first place to its last."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
+    def check_pool(self, rank: int) -> None:
+        """Raise unless these are windows of a pool over so many dimensions, as `windowed` takes them."""
+        sizes = (self.kernel, self.stride, self.dilation, self.spread)
+        if any(len(each) != rank or min(each, default=0) < 1 for each in sizes) or max(self.spread) > 1:
+            raise ArgumentError(f"expected numbers of at least 1 for {rank} dimensions, without spread, got {self}")
+        if len(self.padding) != rank or any(p < 0 for pair in self.padding for p in pair):
+            raise ArgumentError(f"expected {rank} pairs of padding of at least 0, got {self.padding}")
+
     def _spans(self, lengths: Shape) -> list[int]:
         """From the input's first element to its last."""
         return [(n - 1) * s + 1 for n, s in zip(lengths, self.spread, strict=True)]
