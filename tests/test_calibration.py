@@ -220,7 +220,7 @@ def test_rates_are_shown_in_units_that_fit():
 
 def test_rates_without_operations_are_kept_on_disk():
     known = Speed(launch=1e-6, bandwidth=1e10, rates={(Task.MOVEMENT, "float32"): float("inf")}, is_measured=True)
-    assert Speed.from_json(json.loads(json.dumps(known.to_json(), allow_nan=False))) == known
+    assert Speed.from_json(json.loads(json.dumps(known.to_json(), allow_nan=False)), "speed") == known
 
 
 # On first use, of programs that no other test has planned

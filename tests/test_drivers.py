@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from yosegi import drivers
+from yosegi import decode, drivers
 from yosegi.child import Outcome
 from yosegi.drivers import Driver, Verdict, forget, remembered
 from yosegi.errors import CompileFailure
@@ -163,8 +163,8 @@ def test_a_call_is_remembered_unless_it_was_late() -> None:
         return lambda: calls.append(outcome) or outcome
 
     late = Outcome(failure="it did not return", timed_out=True)
-    assert remembered("list", "version 1", call(late)).failure == "it did not return"
+    assert remembered("list", "version 1", call(late), decode.items).failure == "it did not return"
     for _ in range(2):
-        assert remembered("list", "version 1", call(Outcome([1, 2]))).result == [1, 2]
+        assert remembered("list", "version 1", call(Outcome([1, 2])), decode.items).result == [1, 2]
     assert len(calls) == 2
     assert forget("list") == 1

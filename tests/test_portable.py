@@ -70,9 +70,18 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "an op of another version": (lambda d: d["calls"][-1].update(op="frobnicate"), r"an op of this version, got 'frobnicate' at graph.calls\[2\].op"),
-    "an op that gives something else": (lambda d: d["calls"][-1].update(outputs=[[[7], "float64", False]]), r"calls\[2\].outputs"),
-    "an entry that reads a later one": (lambda d: d["calls"][-1].update(args=[9, 9]), r"from 0 to 1, got 9 at graph.calls\[2\].args\[0\]"),
+    "an op of another version": (
+        lambda d: d["calls"][-1].update(op="frobnicate"),
+        r"an op of this version, got 'frobnicate' at graph.calls\[2\].op",
+    ),
+    "an op that gives something else": (
+        lambda d: d["calls"][-1].update(outputs=[[[7], "float64", False]]),
+        r"calls\[2\].outputs",
+    ),
+    "an entry that reads a later one": (
+        lambda d: d["calls"][-1].update(args=[9, 9]),
+        r"from 0 to 1, got 9 at graph.calls\[2\].args\[0\]",
+    ),
     "an output that is none": (lambda d: d.update(outputs=[99]), r"got 99 at graph.outputs\[0\]"),
     "something missing": (lambda d: d.pop("calls"), "the keys calls, outputs, origins"),
     "another kind of thing": (lambda d: d.update(calls=7), "a list .* got 7 at graph.calls"),

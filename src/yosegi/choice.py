@@ -21,8 +21,10 @@ from math import log2
 from threading import RLock, local
 from typing import Any, Final
 
+from . import decode
 from .background import check_ready
-from .contest import Kernel, Refusal, Trial, Verdict, held, made
+from .contest import Kernel, Refusal, Sitting, Trial, Verdict, held, made
+from .decode import LONGEST_TIME, Malformed
 from .errors import PlanRefused
 from .options import current
 from .store import Programs
@@ -143,14 +145,8 @@ class Choices:
         stored = self._stored.get(name)
         if stored is None:
             return None
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            found = json.loads(stored)
-            sittings = tuple(
-                tuple({str(n): float(s) for n, s in taken.items()} for taken in sitting)
-                for sitting in found["sittings"]
-            )
-            refused = {str(n): Refusal(str(reason)) for n, reason in found["refused"].items()}
-            return Verdict(str(found["winner"]), refused, sittings)
+        with suppress(Malformed):
+            return _verdict_of(decode.loads(stored), kind)
         self._stored.reject(name)
         return None
 
@@ -162,6 +158,32 @@ class Choices:
     def _after_fork(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not there."""
         self._lock = RLock()
+
+
+def _verdict_of(data: Any, kind: str) -> Verdict:
+    """The tuning record for work of a kind. Raises `Malformed`."""
+    own, winner, reasons, sittings = decode.record(data, "", "kind", "winner", "refused", "sittings")
+    decode.one_of(own, "kind", (kind,))
+    refused = {name: Refusal(reason) for name, reason in decode.texts(reasons, "refused").items()}
+    if decode.text(winner, "winner") in refused:
+        raise Malformed("a winner that is not refused", winner, "winner")
+    return Verdict(
+        winner,
+        refused,
+        tuple([_sitting_of(s, f"sittings[{n}]") for n, s in enumerate(decode.items(sittings, "sittings"))]),
+    )
+
+
+def _sitting_of(data: Any, place: str) -> Sitting:
+    rounds = [
+        (decode.mapping(taken, f"{place}[{n}]"), f"{place}[{n}]") for n, taken in enumerate(decode.items(data, place))
+    ]
+    return tuple(
+        [
+            {name: decode.number(s, f"{here}.{name}", 0, LONGEST_TIME) for name, s in taken.items()}
+            for taken, here in rounds
+        ]
+    )
 
 
 _decided: Final[dict[str, str]] = {}

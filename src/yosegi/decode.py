@@ -13,8 +13,13 @@ from math import inf
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-LONGEST_TEXT: Final = 1 << 16
+LONGEST_TEXT: Final = 1 << 20
 MOST_ITEMS: Final = 1 << 20
+LONGEST_TIME: Final = 1e6
+"""Seconds that anything measured may have taken."""
+SHORTEST_TIME: Final = 1e-12
+HIGHEST_RATE: Final = 1e24
+"""Bytes or operations a second."""
 _SHOWN: Final = 60  # characters of a wrong value that an error shows
 _PLAIN: Final[dict[type, str]] = {
     NoneType: "null", bool: "true or false", int: "an integer", float: "a number", complex: "a number", str: "a text",
@@ -104,7 +109,7 @@ def one_of(value: Any, place: str, choices: Iterable[str]) -> str:
     """One of some texts."""
     known = tuple(choices)
     if type(value) is not str or value not in known:
-        raise Malformed(f"one of {', '.join(map(repr, known))}", value, place)
+        raise Malformed(f"one of {', '.join(map(shown, known))}", value, place)
     return value
 
 
@@ -134,6 +139,11 @@ def record(value: Any, place: str, *keys: str) -> list[Any]:
 def texts(value: Any, place: str) -> dict[str, str]:
     """An object whose values are texts."""
     return {text(key, place): text(item, f"{place}.{key}") for key, item in mapping(value, place).items()}
+
+
+def seconds(value: Any, place: str) -> float:
+    """A time that was measured."""
+    return number(value, place, SHORTEST_TIME, LONGEST_TIME)
 
 
 # Types

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from threading import Lock
 from typing import Any, Final
 
+from . import decode
 from .child import Outcome, Worker
 from .errors import CompileFailure
-from .store import cache_folder, digest_of, locked, package_digest, processor, written
+from .store import cache_folder, checked, digest_of, locked, package_digest, processor, written
 
 _FEW: Final = 3
 """Crashes, or calls that do not return, after which a driver is withdrawn."""
@@ -30,6 +31,7 @@ _WORKERS: Final = 2
 _FAMILY: Final = 40.0  # seconds that a family of kernels may take in a qualification, on a busy machine too
 _PROOF: Final = 30.0  # seconds that a program may take to be compiled and run once
 _FORMAT: Final = 1
+_LATEST: Final = 1e11  # seconds since 1970 that a calendar can show
 _FOLDER: Final = "drivers"
 
 
@@ -45,19 +47,27 @@ class Verdict:
     """What ended a child process, or did not return."""
     programs: dict[str, str] = field(default_factory=dict)
     """Programs that failed in a child process, by their digests, and how: none is tried twice."""
-    more: dict[str, Any] = field(default_factory=dict)
-    """Whatever else a device wants to keep."""
+    more: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Whatever else a device wants to keep: tables of texts."""
     since: float = 0.0
     """When that was found out, in seconds since 1970."""
 
     @classmethod
-    def of(cls, data: Any) -> Verdict:
-        """From plain data. Raises `ValueError`, `KeyError` or `TypeError` if it is something else."""
-        failure, since, more = data["failure"], data["since"], data["more"]
-        if data["format"] != _FORMAT or not (failure is None or type(failure) is str) or type(more) is not dict:
-            raise ValueError("it is no verdict")
-        refused, programs = ({str(k): str(v) for k, v in dict(data[name]).items()} for name in ("refused", "programs"))
-        return cls(failure, refused, tuple(map(str, list(data["crashes"]))), programs, more, float(since))
+    def of(cls, data: Any, device: str, identity: str, keeps: Sequence[str] = ()) -> Verdict:
+        """The verdict in a file, of this device. Raises `Malformed` if it is something else."""
+        form, name, own, failure, refused, crashes, programs, more, since = decode.record(
+            data, "", "format", "device", "identity", *[f.name for f in fields(cls)]
+        )
+        decode.integer(form, "format", _FORMAT, _FORMAT)
+        decode.one_of(name, "device", (device,))
+        decode.one_of(own, "identity", (identity,))
+        return cls(
+            _reason(failure, "failure"), decode.texts(refused, "refused"),
+            tuple([decode.text(c, f"crashes[{n}]") for n, c in enumerate(decode.items(crashes, "crashes"))]),
+            decode.texts(programs, "programs"),
+            {key: decode.texts(table, f"more.{key}") for key, table in zip(keeps, decode.record(more, "more", *keeps), strict=True)},
+            decode.number(since, "since", 0, _LATEST),
+        )  # fmt: skip
 
     @property
     def is_trusted(self) -> bool:
@@ -78,11 +88,15 @@ class Verdict:
 class Driver:
     """The driver of one device."""
 
-    def __init__(self, name: str, identity: str, environment: dict[str, str] | None = None) -> None:
-        """`name` is that of the device, `identity` its hardware and versions, `environment` for child processes."""
+    def __init__(
+        self, name: str, identity: str, environment: dict[str, str] | None = None, keeps: Sequence[str] = ()
+    ) -> None:
+        """`name` is that of the device, `identity` its hardware and versions, `environment` for child processes; a
+        verdict `keeps` these tables in `more`."""
         self.name = name
         self._identity = identity
         self._environment = environment or {}
+        self._keeps = keeps
         self._lock = Lock()
         self._worker = Worker(self._environment)
         short = digest_of(identity, processor(), package_digest())
@@ -90,9 +104,7 @@ class Driver:
         self.verdict = self._read()
 
     def _read(self) -> Verdict | None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return Verdict.of(json.loads(self._path.read_text(encoding="utf-8")))
-        return None
+        return checked(self._path, lambda data: Verdict.of(data, self.name, self._identity, self._keeps))
 
     def _record(self, verdict: Verdict) -> None:
         self.verdict = verdict
@@ -170,18 +182,30 @@ class Driver:
             raise CompileFailure(f"[{self.name}] compiling {title} in a child process: {outcome.failure}")
 
 
-def remembered(name: str, identity: str, call: Callable[[], Outcome]) -> Outcome:
+def remembered(name: str, identity: str, call: Callable[[], Outcome], check: Callable[[Any, str], object]) -> Outcome:
     """The outcome of a call in a child process that was made before, or is made now and kept: for the same identity,
-    processor and version. A call that passed its deadline is made again the next time."""
+    processor and version. A call that passed its deadline is made again the next time, and so is one whose result in
+    the file does not pass `check(result, place)`, which raises `Malformed`."""
     path = cache_folder() / _FOLDER / f"{name}-{digest_of(identity, processor(), package_digest())}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Outcome(data["result"], data["failure"])
+
+    def outcome_of(data: Any) -> Outcome:
+        result, failure = decode.record(data, "", "result", "failure")
+        if _reason(failure, "failure") is None:
+            check(result, "result")
+        return Outcome(result, failure)
+
+    known = checked(path, outcome_of)
+    if known is not None:
+        return known
     with locked(path):
         outcome = call()
         if not outcome.timed_out:
             written(path, json.dumps({"result": outcome.result, "failure": outcome.failure}).encode())
     return outcome
+
+
+def _reason(value: Any, place: str) -> str | None:
+    return None if value is None else decode.text(value, place)
 
 
 def forget(name: str) -> int:

@@ -12,15 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from . import decode
+from .decode import Malformed
 from .device import Device
+from .precision import Precision
 from .speed import Speed
 from .store import cache_folder, package_digest, set_aside, written
 from .trace import log
+from .work import Task
 
 FORMAT: Final = "yosegi-costs"
 VERSION: Final = 1
 SAMPLES: Final = 5
 """Times of a region that are kept: the newest."""
+_PRECISIONS: Final = tuple(p.value for p in Precision)
+_TASKS: Final = tuple(t.value for t in Task)
 _MOST: Final = 4096  # regions of a device that are kept
 
 Times = dict[str, dict[str, list[float]]]
@@ -51,28 +57,38 @@ def read(device: Device) -> Page:
     except OSError:
         return Page()
     try:
-        data = json.loads(text)
-        if (data["format"], data["version"], data["identity"]) != (FORMAT, VERSION, device.identity):
-            raise ValueError(f"format {data['format']!r}, version {data['version']!r}, of another device")
-        speed = None if data["speed"] is None else Speed.from_json(data["speed"])
-        return Page(speed, _times(data["times"]), {str(t): _numbers(r) for t, r in data["ratios"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _page(decode.loads(text), device)
+    except Malformed as error:
         set_aside(path)
         log.warning("%s is not what was measured of %s (%s): it was set aside", path, device.name, error)
         return Page()
 
 
-def _times(data: Any) -> Times:
-    times: Times = {}
-    for digest, table in data.items():
-        times[str(digest)] = {str(p): _numbers(seconds)[-SAMPLES:] for p, seconds in table.items()}
-    return times
+def _page(data: Any, device: Device) -> Page:
+    """The page in a file. Raises `Malformed`."""
+    form, version, _, identity, speed, times, ratios = decode.record(
+        data, "", "format", "version", "device", "identity", "speed", "times", "ratios"
+    )
+    decode.one_of(form, "format", (FORMAT,))
+    decode.integer(version, "version", VERSION, VERSION)
+    decode.one_of(identity, "identity", (device.identity,))
+    found: Times = {
+        digest: {
+            decode.one_of(p, f"times.{digest}", _PRECISIONS): _times(taken, f"times.{digest}.{p}")[-SAMPLES:]
+            for p, taken in decode.mapping(table, f"times.{digest}").items()
+        }
+        for digest, table in decode.mapping(times, "times").items()
+    }
+    factors = {
+        decode.one_of(task, "ratios", _TASKS): _times(taken, f"ratios.{task}")
+        for task, taken in decode.mapping(ratios, "ratios").items()
+    }
+    return Page(None if speed is None else Speed.from_json(speed, "speed"), found, factors)
 
 
-def _numbers(data: Any) -> list[float]:
-    if not isinstance(data, list) or not data or not all(type(n) is float and 0 < n < float("inf") for n in data):
-        raise ValueError(f"expected positive numbers, got {data!r}")
-    return data
+def _times(data: Any, place: str) -> list[float]:
+    """Seconds, or what they are a multiple of the line."""
+    return [decode.seconds(taken, f"{place}[{n}]") for n, taken in enumerate(decode.items(data, place, least=1))]
 
 
 def write(device: Device, page: Page) -> None:

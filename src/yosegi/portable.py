@@ -105,11 +105,14 @@ def _leaf_of_plain(attrs: dict[str, Any], given: Sequence[Call], outputs: tuple[
 
 def _applied(op: Op[Any], attrs: dict[str, Any], given: Sequence[Call], outputs: tuple[Spec, ...], place: str) -> Call:
     """The call of an op, by its own rule."""
-    for name, hint in op.attr_types.items():
-        if name in attrs:
-            decode.typed(attrs[name], hint, f"{place}.attrs.{name}")
+    for name, value in attrs.items():
+        if name not in op.attr_types:
+            raise Malformed(f"attributes of {op.name}", name, f"{place}.attrs")
+        decode.typed(value, op.attr_types[name], f"{place}.attrs.{name}")
     is_pick = op is pick
-    if any((len(call.outputs) > 1) is not is_pick for call in given) or not op.takes(len(given), attrs.get("given", ())):
+    if any((len(call.outputs) > 1) is not is_pick for call in given) or not op.takes(
+        len(given), attrs.get("given", ())
+    ):
         raise Malformed(f"the arguments of {op.name}", [list(c.outputs) for c in given], f"{place}.args")
     specs = tuple([s for call in given for s in call.outputs])
     try:
@@ -211,7 +214,9 @@ def _windows_of_plain(data: Plain, place: str) -> Windows:
     (content,) = decode.record(data, place, "windows")
     count = len(fields(Windows))
     inside = f"{place}.windows"
-    return Windows(*[of_plain(c, f"{inside}[{n}]") for n, c in enumerate(decode.items(content, inside, count, least=count))])
+    return Windows(
+        *[of_plain(c, f"{inside}[{n}]") for n, c in enumerate(decode.items(content, inside, count, least=count))]
+    )
 
 
 def _array_of_plain(data: Plain, place: str) -> Any:

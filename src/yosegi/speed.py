@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Final
 
-from .dtype import as_dtype
+from . import decode
+from .dtype import ALL, as_dtype
 from .precision import Precision
 from .work import Task, Work
 
@@ -96,19 +97,22 @@ class Speed:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, data: Any) -> Speed:
-        """From such data. Raises `ValueError` when it is something else."""
-        try:
-            rates = {(Task(t), str(n)): _unbounded(r) for t, table in data["rates"].items() for n, r in table.items()}
-            return cls(
-                launch=_positive(data["launch"]), bandwidth=_positive(data["bandwidth"]), rates=rates,
-                upload=Way(_not_negative(data["upload"][0]), _unbounded(data["upload"][1])),
-                download=Way(_not_negative(data["download"][0]), _unbounded(data["download"][1])),
-                conversion=_unbounded(data["conversion"]), wait=_not_negative(data["wait"]),
-                part=_not_negative(data["part"]), compiling=_not_negative(data["compiling"]), is_measured=True,
-            )  # fmt: skip
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a device's speed: {type(error).__name__} {error}") from None
+    def from_json(cls, data: Any, place: str) -> Speed:
+        """From such data. Raises `Malformed` when it is something else."""
+        found = dict(zip(_FIELDS, decode.record(data, place, *_FIELDS), strict=True))
+        times = {name: _seconds(found[name], f"{place}.{name}") for name in ("part", "wait", "compiling")}
+        ways = {name: _way(found[name], f"{place}.{name}") for name in ("upload", "download")}
+        rates = {
+            (Task(decode.one_of(task, f"{place}.rates", _TASKS)), decode.one_of(numbers, f"{place}.rates.{task}", _NUMBERS)):
+            _unbounded(rate, f"{place}.rates.{task}.{numbers}")
+            for task, table in decode.mapping(found["rates"], f"{place}.rates").items()
+            for numbers, rate in decode.mapping(table, f"{place}.rates.{task}").items()
+        }  # fmt: skip
+        return cls(
+            launch=decode.seconds(found["launch"], f"{place}.launch"),
+            bandwidth=_rate(found["bandwidth"], f"{place}.bandwidth"), rates=rates, **ways,
+            conversion=_unbounded(found["conversion"], f"{place}.conversion"), is_measured=True, **times,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         parts = [f"launch {self.launch * 1e6:.1f} µs", f"{self.bandwidth / 1e9:.1f} GB/s"]
@@ -143,18 +147,28 @@ def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _positive(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"expected a positive number, got {value!r}")
-    return float(value)
+_FIELDS: Final = (
+    "launch", "part", "wait", "compiling", "bandwidth", "conversion", "upload", "download", "rates",
+)  # fmt: skip
+_TASKS: Final = tuple(task.value for task in Task)
+_NUMBERS: Final = (*[dtype.name for dtype in ALL], *[precision.value for precision in Precision])
 
 
-def _not_negative(value: Any) -> float:
-    return 0.0 if value == 0 and value is not False else _positive(value)
+def _seconds(value: Any, place: str) -> float:
+    return decode.number(value, place, 0, decode.LONGEST_TIME)
 
 
-def _unbounded(value: Any) -> float:
-    return float("inf") if value is None else _positive(value)
+def _rate(value: Any, place: str) -> float:
+    return decode.number(value, place, 1 / decode.HIGHEST_RATE, decode.HIGHEST_RATE)
+
+
+def _unbounded(value: Any, place: str) -> float:
+    return float("inf") if value is None else _rate(value, place)
+
+
+def _way(value: Any, place: str) -> Way:
+    latency, bandwidth = decode.items(value, place, 2, least=2)
+    return Way(_seconds(latency, f"{place}[0]"), _unbounded(bandwidth, f"{place}[1]"))
 
 
 # Priors: until a device is measured. The first byte past 1 MB (in and out of a region, on the host) is where a launch

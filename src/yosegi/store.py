@@ -18,9 +18,13 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from . import decode
+from .decode import Malformed
 from .notice import tell
+
+R = TypeVar("R")
 
 _MAGIC: Final = b"yosegi1\n"
 _TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
@@ -148,6 +152,17 @@ def set_aside(path: Path) -> None:
         os.replace(path, path.with_suffix(".damaged"))
 
 
+def checked(path: Path, read: Callable[[Any], R]) -> R | None:
+    """What `read` makes of a JSON file; `None` if there is none. One on which it raises `Malformed` is set aside."""
+    try:
+        return read(decode.loads(path.read_bytes()))
+    except OSError:
+        return None
+    except Malformed:
+        set_aside(path)
+        return None
+
+
 class Programs:
     """Compiled programs in a folder, each under the hash of what it was made from."""
 
@@ -244,9 +259,14 @@ def verdict(name: str, identity: str, trial: Callable[[], str | None]) -> str | 
     """
     short = hashlib.sha256(identity.encode()).hexdigest()[:16]
     path = cache_folder() / f"{name}-trial-{short}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known: str | None = json.loads(path.read_text(encoding="utf-8"))["failure"]
-        return known
+    known = checked(path, _failures_of)
+    if known is not None:
+        return known[0]
     failure = trial()
     written(path, json.dumps({"failure": failure}).encode())
     return failure
+
+
+def _failures_of(data: Any) -> tuple[str | None]:
+    (failure,) = decode.record(data, "", "failure")
+    return (None if failure is None else decode.text(failure, "failure"),)

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final
 
+from ... import decode
 from ...background import Job
 from ...child import attempt
 from ...device import Absent, Device, Found, Pending
@@ -26,12 +27,22 @@ def discover() -> Iterable[Found]:
     """
     if find_spec("pyopencl") is None:
         return (Absent("opencl:0", "pyopencl is not installed; install yosegi[opencl]"),)
-    outcome = remembered("opencl-list", registered(), lambda: attempt(f"{_PROBE}:listing"))
+    outcome = remembered("opencl-list", registered(), lambda: attempt(f"{_PROBE}:listing"), _entries)
     if outcome.failure is not None:
         again = "`yosegi devices --forget opencl` tries again"
         return (Absent("opencl:0", f"listing the drivers in a child process failed: {outcome.failure}; {again}"),)
     found = [_found(number, entry) for number, entry in enumerate(outcome.result)]
     return found or (Absent("opencl:0", "no OpenCL platform is installed"),)
+
+
+def _entries(data: Any, place: str) -> None:
+    for n, entry in enumerate(decode.items(data, place)):
+        here = f"{place}[{n}]"
+        *texts, is_gpu, has_doubles = decode.record(entry, here, "description", "identity", "is_gpu", "has_doubles")
+        for value in texts:
+            decode.text(value, here)
+        for value in (is_gpu, has_doubles):
+            decode.flag(value, here)
 
 
 def _found(number: int, entry: dict[str, Any]) -> Found:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
+from ... import decode
 from ...background import Job
 from ...child import attempt
 from ...device import Absent, Device, Found, Pending
@@ -29,7 +30,7 @@ def discover() -> Iterable[Found]:
     """
     if find_spec("openvino") is None:
         return (Absent("openvino:0", "openvino is not installed; install yosegi[openvino]"),)
-    outcome = remembered("openvino-list", machine(), lambda: attempt(f"{_PROBE}:present"))
+    outcome = remembered("openvino-list", machine(), lambda: attempt(f"{_PROBE}:present"), _plugins)
     if outcome.failure is not None:
         again = "`yosegi devices --forget openvino` tries again"
         return (Absent("openvino:0", f"listing its plugins in a child process failed: {outcome.failure}; {again}"),)
@@ -37,9 +38,15 @@ def discover() -> Iterable[Found]:
     return found or (Absent("openvino:0", "none of its plugins finds a device"),)
 
 
+def _plugins(data: Any, place: str) -> None:
+    for n, pair in enumerate(decode.items(data, place)):
+        for i, item in enumerate(decode.items(pair, f"{place}[{n}]", 2, least=2)):
+            decode.text(item, f"{place}[{n}][{i}]")
+
+
 def _found(number: int, plugin: str, description: str) -> Found:
     name = f"openvino:{number}"
-    driver = Driver(name, f"{machine()}\n{plugin}: {description}")
+    driver = Driver(name, f"{machine()}\n{plugin}: {description}", keeps=("against",))
     made = partial(_device, plugin, number, description, driver)
     if driver.verdict is not None:
         return made()
