@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types unit conformance chaos contract drivers gpu native-ops bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo test lint types unit conformance chaos contract drivers plan-edits gpu native-ops bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -48,6 +48,11 @@ chaos: $(READY)
 # Random programs over an OpenCL driver that crashes, hangs and computes wrong numbers on demand: see tests/stub_driver.py.
 drivers: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/driver_faults.py
+
+# Edited plan files over memory between guard pages: each is refused, gives the same bits, or is another program and right.
+EDITS ?= 20000
+plan-edits: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/plan_edits.py --edits $(EDITS)
 
 # On a machine with an NVIDIA GPU, CuPy, and PyTorch to compare with: tests, random programs and times, into OUT.
 OUT ?= gpu-run

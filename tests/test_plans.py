@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import yosegi as ys
 from fakes import FakeDevice, installed
 from native_code import needs_llvm
+from yosegi.device import host_device
 from yosegi.errors import ArgumentError, PlanRefused
 from yosegi.planfile import digest_of_plan
 
@@ -189,6 +192,136 @@ def test_texts_that_are_no_plans(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(PlanRefused, match=r"\[load_plan\] expected "):
         ys.load_plan(tmp_path / "plan.json")
+
+
+SQUARE = RNG.standard_normal((64, 64), np.float32)
+
+
+def varied(x: Any) -> Any:
+    return ys.tanh(x[1:33:2, ::-1] * 2 + 1), ys.sum(x, axis=0), ys.linalg.svd(x[:4, :4])[1], ys.fft.fft(x[0])
+
+
+def call(data: Any, op: str) -> Any:
+    """The last call of an op in a file."""
+    return [c for c in data["graph"]["calls"] if c["op"] == op][-1]
+
+
+def window(data: Any) -> Any:
+    return call(data, "slice_view")["attrs"]["key"]
+
+
+DEFECTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a window behind the end": (lambda d: window(d)[0].__setitem__(0, 50), r"graph.calls\[\d+\]"),
+    "a window before the start": (lambda d: window(d)[1].__setitem__(0, 3), r"graph.calls\[\d+\]"),
+    "a window with a long step": (lambda d: window(d)[0].__setitem__(2, 2000), r"graph.calls\[\d+\]"),
+    "a window that is a text": (lambda d: window(d).__setitem__(0, "x"), r"attrs.key\[0\]"),
+    "a window of bools": (lambda d: window(d)[0].__setitem__(2, True), r"attrs.key\[0\]\[2\]"),
+    "no window": (lambda d: call(d, "slice_view")["attrs"].pop("key"), r"graph.calls\[\d+\]"),
+    "a value freed twice": (lambda d: d["steps"][0].update(frees=[0, 0]), r"steps\[0\].frees"),
+    "a constant freed": (lambda d: d["steps"][0].update(frees=[8]), r"steps\[0\].frees"),
+    "a step without inputs": (lambda d: d["steps"][0].update(inputs=[]), r"steps\[0\].nodes\[\d+\]"),
+    "a step without outputs": (lambda d: d["steps"][0].update(outputs=[]), r"graph.outputs"),
+    "a step of another kind": (lambda d: d["steps"][0].update(kind="loop"), r"steps\[0\].kind"),
+    "an output that is an input's index": (lambda d: d["graph"]["outputs"].__setitem__(0, 0), r"graph.outputs"),
+    "an output that is a float": (lambda d: d["graph"]["outputs"].__setitem__(0, 1.0), r"graph.outputs\[0\]"),
+    "an output of a decomposition too many": (lambda d: call(d, "pick")["attrs"].update(index=7), r"calls\[6\]"),
+    "a negative index of an output": (lambda d: call(d, "pick")["attrs"].update(index=-1), r"graph.calls\[\d+\]"),
+    "an index that is a text": (lambda d: call(d, "pick")["attrs"].update(index="x"), r"attrs.index"),
+    "a number that fits no dtype": (lambda d: call(d, "constant")["attrs"].update(value=2**70), r"attrs.value"),
+    "no number": (lambda d: call(d, "constant")["attrs"].update(value=None), r"attrs.value"),
+    "a float that overflows": (lambda d: call(d, "constant")["attrs"].update(value={"float": "0x1p99999"}), "value"),
+    "an unknown norm": (lambda d: call(d, "complex_transform")["attrs"].update(norm="x"), r"graph.calls\[\d+\]"),
+    "an axis that is not there": (lambda d: call(d, "complex_transform")["attrs"].update(axes=[9]), r"calls\[3\]"),
+    "a dtype of NumPy's": (lambda d: call(d, "convert")["attrs"].update(dtype={"dtype": "<c8"}), "attrs.dtype.dtype"),
+    "too many arguments": (lambda d: call(d, "add").update(args=[11, 8, 8]), r"graph.calls\[\d+\].args"),
+    "arguments that are bools": (lambda d: call(d, "tanh").update(args=[True]), r"args\[0\]"),
+    "a shape no memory holds": (lambda d: call(d, "leaf")["outputs"][0].__setitem__(0, [2**40, 2**40]), "outputs"),
+    "a device without an identity": (lambda d: d.update(devices={}), r"steps\[0\].device"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_edits_that_ran_or_raised_something_else(name: str, tmp_path: Path) -> None:
+    """These gave numbers from outside the arrays, other results, or a KeyError, TypeError, IndexError, ValueError or
+    OverflowError when the plan was loaded or run; a few were refused without their place in the file."""
+    path = tmp_path / "plan.json"
+    with ys.options(device="cpu"):
+        function = ys.jit(varied)
+        function(ys.asarray(SQUARE))
+        function.plans[0].save(path)
+        change, place = DEFECTS[name]
+
+        def changed(data: Any) -> Any:
+            change(data)
+            return data
+
+        edit(path, changed)
+        with pytest.raises(PlanRefused, match=rf"\[load_plan\] expected .*, got .* at .*{place}.* of .*; save"):
+            ys.load_plan(path)
+
+
+def test_an_edit_that_leaves_a_program_is_refused_by_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    ys.plan(ys.asarray(X) + ys.asarray(X)).save(path)
+    path.write_text(path.read_text().replace('"add"', '"multiply"'))
+    with pytest.raises(PlanRefused, match="expected the digest of an unchanged file"):
+        ys.load_plan(path)
+
+
+def test_a_plan_of_other_text_with_the_same_content_runs(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True, indent=4))
+    ys.load_plan(path)(X, W)
+
+
+def test_values_that_no_memory_here_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path)
+    monkeypatch.setattr(type(host_device()), "memory", lambda self: (0, 4 * X.size - 1))
+    with pytest.raises(PlanRefused, match=r"expected values of at most .* bytes.* at graph.calls\[0\].outputs"):
+        ys.load_plan(path)
+
+
+def test_a_refused_plan_leaves_no_kernels_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, adopted = saved(tmp_path), dict[str, Any]()
+    monkeypatch.setattr("yosegi.choice._adopted", adopted)
+    monkeypatch.setattr("yosegi.choice._decided", {})
+    edit(path, lambda d: d | {"kernels": {"this work": "generated"}})
+    with monkeypatch.context() as broken:
+        broken.setattr(sys.modules["yosegi.plan"], "confirm", raises(PlanRefused("no such kernel")))
+        with pytest.raises(PlanRefused, match="no such kernel"):
+            ys.load_plan(path)
+    assert not adopted
+    ys.load_plan(path)
+    assert list(adopted) == ["this work"]
+
+
+def raises(error: Exception) -> Callable[..., None]:
+    def call(*arguments: Any) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs pages that can be protected")
+def test_random_edits_are_refused_or_right() -> None:
+    command = [sys.executable, str(Path(__file__).with_name("plan_edits.py")), "--edits", "300", "--seed", "2"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "300 edits of 19 plans" in run.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs pages that can be protected")
+@pytest.mark.parametrize("at", [-1, 12])
+def test_the_guards_of_the_edits_hold(at: int) -> None:
+    """A byte beside an array is out of reach, or not a number that could go unnoticed."""
+    code = (
+        "import ctypes, plan_edits, numpy as np\n"
+        "for _ in range(2):\n"
+        f"    print(ctypes.string_at(plan_edits.guarded(3, np.float32).ctypes.data + {at}, 1), flush=True)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == -signal.SIGSEGV
+    assert run.stdout in ("", r"b'\xff'" + "\n")
 
 
 def test_files_that_are_not_there_or_cannot_be(tmp_path: Path) -> None:

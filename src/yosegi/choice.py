@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from math import log2
 from threading import RLock, local
@@ -167,23 +168,15 @@ def _verdict_of(data: Any, kind: str) -> Verdict:
     refused = {name: Refusal(reason) for name, reason in decode.texts(reasons, "refused").items()}
     if decode.text(winner, "winner") in refused:
         raise Malformed("a winner that is not refused", winner, "winner")
-    return Verdict(
-        winner,
-        refused,
-        tuple([_sitting_of(s, f"sittings[{n}]") for n, s in enumerate(decode.items(sittings, "sittings"))]),
-    )
+    return Verdict(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
 
 
 def _sitting_of(data: Any, place: str) -> Sitting:
-    rounds = [
-        (decode.mapping(taken, f"{place}[{n}]"), f"{place}[{n}]") for n, taken in enumerate(decode.items(data, place))
-    ]
-    return tuple(
-        [
-            {name: decode.number(s, f"{here}.{name}", 0, LONGEST_TIME) for name, s in taken.items()}
-            for taken, here in rounds
-        ]
-    )
+    return tuple(decode.each(data, place, partial(decode.table, read=_time_of)))
+
+
+def _time_of(data: Any, place: str) -> float:
+    return decode.number(data, place, 0, LONGEST_TIME)
 
 
 _decided: Final[dict[str, str]] = {}

@@ -1,17 +1,22 @@
-"""Checked decoding of files: each function takes a value and its place in the file, and returns it or raises `Malformed`.
+"""Checked decoding of files.
 
-A bool is no integer, NaN and infinities are no numbers, and everything has a bound: whatever reads a file with these
-functions gets the types and ranges that it asked for.
+Each function takes a value and its place in the file, and returns the value or raises `Malformed`. A bool is not an
+integer, NaN and infinities are not numbers, and everything has a bound: whatever reads a file with these functions gets
+the types and ranges that it asked for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from math import inf
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+R = TypeVar("R")
+Read: TypeAlias = Callable[[Any, str], R]
+"""Takes a value and its place, and returns what it stands for or raises `Malformed`."""
 
 LONGEST_TEXT: Final = 1 << 20
 MOST_ITEMS: Final = 1 << 20
@@ -31,7 +36,8 @@ class Malformed(ValueError):
     """A value of a file that is not what belongs there. The text reads `expected …, got … at <place>`."""
 
     def __init__(self, expected: str, got: Any, place: str) -> None:
-        super().__init__(f"expected {expected}, got {shown(got)} at {place or 'the top'}")
+        where = place.encode("ascii", "backslashreplace").decode() or "the top"
+        super().__init__(f"expected {expected}, got {shown(got)} at {where}")
 
 
 def shown(value: Any) -> str:
@@ -136,9 +142,28 @@ def record(value: Any, place: str, *keys: str) -> list[Any]:
     return [found[key] for key in keys]
 
 
+def each(value: Any, place: str, read: Read[R], *, least: int = 0) -> list[R]:
+    """What `read` makes of each item of a list.
+
+    >>> each(["a", "b"], "names", text)
+    ['a', 'b']
+    """
+    return [read(item, f"{place}[{n}]") for n, item in enumerate(items(value, place, least=least))]
+
+
+def table(value: Any, place: str, read: Read[R], keys: Iterable[str] | None = None) -> dict[str, R]:
+    """What `read` makes of each value of an object, whose keys are any texts or some of these."""
+    found = mapping(value, place)
+    if keys is not None:
+        known = tuple(keys)
+        for key in found:
+            one_of(key, place, known)
+    return {key: read(item, f"{place}.{key}") for key, item in found.items()}
+
+
 def texts(value: Any, place: str) -> dict[str, str]:
     """An object whose values are texts."""
-    return {text(key, place): text(item, f"{place}.{key}") for key, item in mapping(value, place).items()}
+    return table(value, place, text)
 
 
 def seconds(value: Any, place: str) -> float:
@@ -193,15 +218,19 @@ def _tuple(value: Any, of: tuple[Any, ...], place: str) -> None:
 
 
 def _any_of(value: Any, hints: tuple[Any, ...], place: str) -> None:
-    fits = [h for h in hints if (get_origin(h) or h) is type(value) or type(value) in _WIDER.get(h, ())]
     if Any in hints:
         return
-    if len(fits) != 1:  # no member, or several, of this type: the first that fits
-        for hint in fits or hints:
-            try:
-                return typed(value, hint, place)
-            except Malformed:
-                continue
-        names = " or ".join(_PLAIN.get(get_origin(h) or h, getattr(h, "__name__", str(h))) for h in hints)
-        raise Malformed(names, value, place)
-    typed(value, fits[0], place)
+    fits = [h for h in hints if (get_origin(h) or h) is type(value) or type(value) in _WIDER.get(h, ())]
+    if len(fits) == 1:
+        typed(value, fits[0], place)  # its error names the place inside
+    elif not any(_is_typed(value, hint) for hint in hints):
+        names = [_PLAIN.get(get_origin(h) or h, getattr(h, "__name__", str(h))) for h in hints]
+        raise Malformed(" or ".join(names), value, place)
+
+
+def _is_typed(value: Any, hint: Any) -> bool:
+    try:
+        typed(value, hint, "")
+    except Malformed:
+        return False
+    return True

@@ -61,13 +61,15 @@ class Verdict:
         decode.integer(form, "format", _FORMAT, _FORMAT)
         decode.one_of(name, "device", (device,))
         decode.one_of(own, "identity", (identity,))
+        tables = zip(keeps, decode.record(more, "more", *keeps), strict=True)
         return cls(
-            _reason(failure, "failure"), decode.texts(refused, "refused"),
-            tuple([decode.text(c, f"crashes[{n}]") for n, c in enumerate(decode.items(crashes, "crashes"))]),
+            _reason(failure, "failure"),
+            decode.texts(refused, "refused"),
+            tuple(decode.each(crashes, "crashes", decode.text)),
             decode.texts(programs, "programs"),
-            {key: decode.texts(table, f"more.{key}") for key, table in zip(keeps, decode.record(more, "more", *keeps), strict=True)},
+            {key: decode.texts(table, f"more.{key}") for key, table in tables},
             decode.number(since, "since", 0, _LATEST),
-        )  # fmt: skip
+        )
 
     @property
     def is_trusted(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,23 +73,20 @@ def _page(data: Any, device: Device) -> Page:
     decode.one_of(form, "format", (FORMAT,))
     decode.integer(version, "version", VERSION, VERSION)
     decode.one_of(identity, "identity", (device.identity,))
-    found: Times = {
-        digest: {
-            decode.one_of(p, f"times.{digest}", _PRECISIONS): _times(taken, f"times.{digest}.{p}")[-SAMPLES:]
-            for p, taken in decode.mapping(table, f"times.{digest}").items()
-        }
-        for digest, table in decode.mapping(times, "times").items()
-    }
-    factors = {
-        decode.one_of(task, "ratios", _TASKS): _times(taken, f"ratios.{task}")
-        for task, taken in decode.mapping(ratios, "ratios").items()
-    }
-    return Page(None if speed is None else Speed.from_json(speed, "speed"), found, factors)
+    return Page(
+        None if speed is None else Speed.from_json(speed, "speed"),
+        decode.table(times, "times", partial(decode.table, read=_newest, keys=_PRECISIONS)),
+        decode.table(ratios, "ratios", _numbers, _TASKS),
+    )
 
 
-def _times(data: Any, place: str) -> list[float]:
-    """Seconds, or what they are a multiple of the line."""
-    return [decode.seconds(taken, f"{place}[{n}]") for n, taken in enumerate(decode.items(data, place, least=1))]
+def _newest(data: Any, place: str) -> list[float]:
+    return _numbers(data, place)[-SAMPLES:]
+
+
+def _numbers(data: Any, place: str) -> list[float]:
+    """Seconds, or ratios of them."""
+    return decode.each(data, place, decode.seconds, least=1)
 
 
 def write(device: Device, page: Page) -> None:

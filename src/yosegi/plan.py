@@ -315,7 +315,8 @@ def _loaded(graph: Graph, kept: Kept, place: str, present: Mapping[str, Device])
     reason = _refusal(region, candidate)
     if reason is not None:
         raise PlanRefused(
-            f"[load_plan] expected a device that runs the step, got {candidate}: {reason} at {place}; save the plan again"
+            f"[load_plan] expected a device that runs the step, got {candidate}, which does not ({reason}) at {place}; "
+            f"save the plan again"
         )
     return Step(region, candidate, tuple(works_of(graph, [region])), kept.frees, (candidate.device,), is_named=True)
 

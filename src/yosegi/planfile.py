@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -95,7 +96,7 @@ class PlanFile:
             "digest", "devices", "kernels", "graph", "steps",
         )  # fmt: skip
         program, users = graph_of_plain(graph), decode.texts(devices, "devices")
-        kept = [_kept(step, f"steps[{n}]", program, users) for n, step in enumerate(decode.items(steps, "steps"))]
+        kept = decode.each(steps, "steps", partial(_kept, graph=program, devices=users))
         _check_order(program, kept)
         file = cls(program, tuple(kept), users, decode.texts(kernels, "kernels"))
         if decode.text(digest, "digest") != digest_of_plan(data):

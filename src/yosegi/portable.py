@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -58,9 +59,9 @@ def graph_of_plain(data: Plain, place: str = "graph") -> Graph:
         here = f"{place}.calls[{at}]"
         name, attrs, own, specs = decode.record(item, here, "op", "attrs", "args", "outputs")
         args.append(entries(own, f"{here}.args", at))
-        made = [_spec_of_plain(s, f"{here}.outputs[{n}]") for n, s in enumerate(decode.items(specs, f"{here}.outputs"))]
-        calls.append(_call_of_plain(name, attrs, [calls[a] for a in args[-1]], tuple(made), here))
-    names = tuple([decode.text(o, f"{place}.origins[{n}]") for n, o in enumerate(decode.items(origins, place))])
+        made = tuple(decode.each(specs, f"{here}.outputs", _spec_of_plain, least=1))
+        calls.append(_call_of_plain(name, attrs, [calls[a] for a in args[-1]], made, here))
+    names = tuple(decode.each(origins, f"{place}.origins", decode.text))
     if len(names) not in (0, len(calls)):
         raise Malformed(f"an origin for each of the {len(calls)} calls", len(names), f"{place}.origins")
     return Graph(tuple(calls), tuple(args), entries(outputs, f"{place}.outputs", len(calls)), names)
@@ -68,7 +69,7 @@ def graph_of_plain(data: Plain, place: str = "graph") -> Graph:
 
 def entries(data: Plain, place: str, end: int) -> tuple[int, ...]:
     """A list of entries of a graph, of those before `end`."""
-    return tuple([decode.integer(e, f"{place}[{n}]", 0, end - 1) for n, e in enumerate(decode.items(data, place))])
+    return tuple(decode.each(data, place, partial(decode.integer, low=0, high=end - 1)))
 
 
 def _call_of_plain(name: Plain, data: Plain, given: Sequence[Call], outputs: tuple[Spec, ...], place: str) -> Call:
@@ -76,13 +77,8 @@ def _call_of_plain(name: Plain, data: Plain, given: Sequence[Call], outputs: tup
     if op is None:
         raise Malformed("an op of this version", name, f"{place}.op")
     inside = f"{place}.attrs"
-    attrs = {key: of_plain(value, f"{inside}.{key}") for key, value in decode.mapping(data, inside).items()}
-    if not outputs:
-        raise Malformed("at least one output", [], f"{place}.outputs")
-    if op is leaf:
-        call = _leaf_of_plain(attrs, given, outputs, inside)
-    else:
-        call = _applied(op, attrs, given, outputs, place)
+    attrs = decode.table(data, inside, of_plain)
+    call = _leaf_of_plain(attrs, given, outputs, inside) if op is leaf else _applied(op, attrs, given, place)
     if op is not embedded and _text({name: as_plain(value) for name, value in call.attrs.items()}) != _text(data):
         raise Malformed(f"the attributes {decode.shown(call.attrs)} of {op.name}", attrs, inside)
     if call.outputs != outputs:
@@ -103,7 +99,7 @@ def _leaf_of_plain(attrs: dict[str, Any], given: Sequence[Call], outputs: tuple[
     return leaf_in(space, outputs, is_pinned=is_pinned)
 
 
-def _applied(op: Op[Any], attrs: dict[str, Any], given: Sequence[Call], outputs: tuple[Spec, ...], place: str) -> Call:
+def _applied(op: Op[Any], attrs: dict[str, Any], given: Sequence[Call], place: str) -> Call:
     """The call of an op, by its own rule."""
     for name, value in attrs.items():
         if name not in op.attr_types:
@@ -144,8 +140,8 @@ def _spec_of_plain(data: Plain, place: str) -> Spec:
 
 
 def _shape_of_plain(data: Plain, place: str) -> Shape:
-    lengths = decode.items(data, place, MAX_DIMENSIONS)
-    return tuple([decode.integer(n, f"{place}[{i}]", 0, _LONGEST) for i, n in enumerate(lengths)])
+    decode.items(data, place, MAX_DIMENSIONS)
+    return tuple(decode.each(data, place, partial(decode.integer, low=0, high=_LONGEST)))
 
 
 def _dtype_of_plain(data: Plain, place: str) -> DType:
@@ -186,7 +182,7 @@ def as_plain(value: Any) -> Plain:
 def of_plain(data: Plain, place: str) -> Any:
     """The attribute that plain data describes. Raises `Malformed` if it describes none."""
     if type(data) is list:
-        return tuple([of_plain(d, f"{place}[{n}]") for n, d in enumerate(decode.items(data, place))])
+        return tuple(decode.each(data, place, of_plain))
     if type(data) is int:
         return decode.integer(data, place, *_INTEGERS)
     if type(data) is str:
@@ -213,10 +209,8 @@ def _number_of_plain(kind: str, parse: Callable[[str], Any]) -> Callable[[Plain,
 def _windows_of_plain(data: Plain, place: str) -> Windows:
     (content,) = decode.record(data, place, "windows")
     count = len(fields(Windows))
-    inside = f"{place}.windows"
-    return Windows(
-        *[of_plain(c, f"{inside}[{n}]") for n, c in enumerate(decode.items(content, inside, count, least=count))]
-    )
+    decode.items(content, f"{place}.windows", count, least=count)
+    return Windows(*decode.each(content, f"{place}.windows", of_plain))
 
 
 def _array_of_plain(data: Plain, place: str) -> Any:

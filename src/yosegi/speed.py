@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -99,19 +100,15 @@ class Speed:
     @classmethod
     def from_json(cls, data: Any, place: str) -> Speed:
         """From such data. Raises `Malformed` when it is something else."""
-        found = dict(zip(_FIELDS, decode.record(data, place, *_FIELDS), strict=True))
-        times = {name: _seconds(found[name], f"{place}.{name}") for name in ("part", "wait", "compiling")}
-        ways = {name: _way(found[name], f"{place}.{name}") for name in ("upload", "download")}
-        rates = {
-            (Task(decode.one_of(task, f"{place}.rates", _TASKS)), decode.one_of(numbers, f"{place}.rates.{task}", _NUMBERS)):
-            _unbounded(rate, f"{place}.rates.{task}.{numbers}")
-            for task, table in decode.mapping(found["rates"], f"{place}.rates").items()
-            for numbers, rate in decode.mapping(table, f"{place}.rates.{task}").items()
-        }  # fmt: skip
+        launch, part, wait, compiling, bandwidth, conversion, upload, download, rates = decode.record(
+            data, place, *_FIELDS
+        )
         return cls(
-            launch=decode.seconds(found["launch"], f"{place}.launch"),
-            bandwidth=_rate(found["bandwidth"], f"{place}.bandwidth"), rates=rates, **ways,
-            conversion=_unbounded(found["conversion"], f"{place}.conversion"), is_measured=True, **times,
+            launch=decode.seconds(launch, f"{place}.launch"), part=_seconds(part, f"{place}.part"),
+            wait=_seconds(wait, f"{place}.wait"), compiling=_seconds(compiling, f"{place}.compiling"),
+            bandwidth=_rate(bandwidth, f"{place}.bandwidth"), conversion=_unbounded(conversion, f"{place}.conversion"),
+            upload=_way(upload, f"{place}.upload"), download=_way(download, f"{place}.download"),
+            rates=_rates(rates, f"{place}.rates"), is_measured=True,
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -164,6 +161,11 @@ def _rate(value: Any, place: str) -> float:
 
 def _unbounded(value: Any, place: str) -> float:
     return float("inf") if value is None else _rate(value, place)
+
+
+def _rates(value: Any, place: str) -> Rates:
+    found = decode.table(value, place, partial(decode.table, read=_unbounded, keys=_NUMBERS), _TASKS)
+    return {(Task(task), numbers): rate for task, table in found.items() for numbers, rate in table.items()}
 
 
 def _way(value: Any, place: str) -> Way:

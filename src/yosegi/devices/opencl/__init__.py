@@ -27,7 +27,9 @@ def discover() -> Iterable[Found]:
     """
     if find_spec("pyopencl") is None:
         return (Absent("opencl:0", "pyopencl is not installed; install yosegi[opencl]"),)
-    outcome = remembered("opencl-list", registered(), lambda: attempt(f"{_PROBE}:listing"), _entries)
+    outcome = remembered(
+        "opencl-list", registered(), lambda: attempt(f"{_PROBE}:listing"), partial(decode.each, read=_entry)
+    )
     if outcome.failure is not None:
         again = "`yosegi devices --forget opencl` tries again"
         return (Absent("opencl:0", f"listing the drivers in a child process failed: {outcome.failure}; {again}"),)
@@ -35,14 +37,14 @@ def discover() -> Iterable[Found]:
     return found or (Absent("opencl:0", "no OpenCL platform is installed"),)
 
 
-def _entries(data: Any, place: str) -> None:
-    for n, entry in enumerate(decode.items(data, place)):
-        here = f"{place}[{n}]"
-        *texts, is_gpu, has_doubles = decode.record(entry, here, "description", "identity", "is_gpu", "has_doubles")
-        for value in texts:
-            decode.text(value, here)
-        for value in (is_gpu, has_doubles):
-            decode.flag(value, here)
+def _entry(data: Any, place: str) -> None:
+    description, identity, is_gpu, has_doubles = decode.record(
+        data, place, "description", "identity", "is_gpu", "has_doubles"
+    )
+    decode.text(description, f"{place}.description")
+    decode.text(identity, f"{place}.identity")
+    decode.flag(is_gpu, f"{place}.is_gpu")
+    decode.flag(has_doubles, f"{place}.has_doubles")
 
 
 def _found(number: int, entry: dict[str, Any]) -> Found:

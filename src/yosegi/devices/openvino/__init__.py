@@ -39,9 +39,8 @@ def discover() -> Iterable[Found]:
 
 
 def _plugins(data: Any, place: str) -> None:
-    for n, pair in enumerate(decode.items(data, place)):
-        for i, item in enumerate(decode.items(pair, f"{place}[{n}]", 2, least=2)):
-            decode.text(item, f"{place}[{n}][{i}]")
+    for n, pair in enumerate(decode.each(data, place, partial(decode.each, read=decode.text))):
+        decode.items(pair, f"{place}[{n}]", 2, least=2)
 
 
 def _found(number: int, plugin: str, description: str) -> Found:
