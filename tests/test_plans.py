@@ -281,6 +281,23 @@ def test_values_that_no_memory_here_holds_are_refused(tmp_path: Path, monkeypatc
         ys.load_plan(path)
 
 
+@pytest.mark.parametrize("dilation", [1 << 33, 1 << 39])
+def test_windows_over_padding_that_no_memory_holds_are_refused(dilation: int, tmp_path: Path) -> None:
+    """The values of such a graph are small: it is the padded input that is not."""
+    path = tmp_path / "plan.json"
+    with ys.options(device="cpu"):
+        ys.plan(ys.nn.max_pool1d(ys.asarray(PICTURE[0, :, :2]), 2, stride=1)).save(path)
+
+    def change(data: Any) -> Any:
+        sides = [[dilation // 2, dilation // 2 - 1]]
+        call(data, "max_pool")["attrs"].update(dilation=[dilation], padding=sides)
+        return data
+
+    edit(path, change)
+    with pytest.raises(PlanRefused, match=r"expected values of at most .* bytes"):
+        ys.load_plan(path)
+
+
 def test_a_refused_plan_leaves_no_kernels_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, adopted = saved(tmp_path), dict[str, Any]()
     monkeypatch.setattr("yosegi.choice._adopted", adopted)

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import decode
+from .composite import decomposed
 from .decode import Malformed
 from .device import Device, host_device
 from .errors import ArgumentError, PlanRefused
 from .fuse import Region, RegionKind, fuse, is_constant, join
 from .graph import Graph
+from .node import Call
+from .ops.windows import padded_nbytes
 from .portable import entries, graph_as_plain, graph_of_plain
 from .precision import Precision
 from .store import package_digest, written
@@ -113,11 +116,17 @@ class PlanFile:
                 raise PlanRefused(f"[load_plan] {name} is not what the plan was made for: {changes}")
         memory = max([host_device().memory()[1], *[device.memory()[1] for device in present.values()]])
         for n, call in enumerate(self.graph.calls):
-            if memory and sum(s.nbytes for s in call.outputs) > memory:
+            if memory and _nbytes(call) > memory:
                 raise PlanRefused(
                     f"[load_plan] expected values of at most {memory} bytes, the largest memory here, got "
                     f"{list(call.outputs)} at graph.calls[{n}].outputs; save a plan for smaller inputs"
                 )
+
+
+def _nbytes(call: Call) -> int:
+    """The bytes of the largest value that computing a call makes."""
+    inside = [inner for inner, _ in decomposed(call).steps] if call.op.decomposition is not None else []
+    return max([sum(s.nbytes for s in call.outputs), padded_nbytes(call), *map(_nbytes, inside)])
 
 
 def digest_of_plan(data: Mapping[str, Any]) -> str:

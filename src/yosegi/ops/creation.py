@@ -328,7 +328,6 @@ def linspace(
 
 
 def _ones_rule(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Spec:
-    rules.diagonal_number(k)
     return spec(rules.normal_shape((n_rows, n_cols)), dtype)
 
 

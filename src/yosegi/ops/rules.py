@@ -125,14 +125,6 @@ def normal_shape(shape: Any) -> Shape:
     return lengths
 
 
-def diagonal_number(k: Any) -> int:
-    """Which diagonal of a matrix, counted from the main one."""
-    number = as_index(k, "k")
-    if not -(2**63) < number < 2**63:
-        raise ArgumentError(f"expected k of at most 64 bits, got {number}")
-    return number
-
-
 def reduced_shape(shape: Shape, axes: Iterable[int], keepdims: bool) -> Shape:
     """The shape when `axes` are reduced."""
     gone = set(axes)

@@ -259,7 +259,10 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 def _triangle_rule(x: Spec, *, k: Any) -> Normal:
     if x.ndim < 2:
         raise ShapeError(f"expected a matrix or a stack of them, got shape {x.shape}")
-    return Normal(x, {"k": rules.diagonal_number(k)})
+    diagonal = rules.as_index(k, "k")
+    if not -(2**63) <= diagonal < 2**63:
+        raise ArgumentError(f"expected k of at most 64 bits, got {diagonal}")
+    return Normal(x, {"k": diagonal})
 
 
 @_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))

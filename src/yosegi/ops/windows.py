@@ -16,13 +16,14 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ArgumentError, ShapeError
-from ..node import Shape
+from ..node import Call, Shape
 from ..tensor import Array
 from . import rules
 
 Pads = tuple[tuple[int, int], ...]
 
 _BUFFER: Final = 16 << 20  # bytes of windows that are written out at once
+_FARTHEST: Final = 1 << 40  # places: no memory holds windows that are further apart
 _FEW: Final = 128  # places of a kernel that are gone through one by one
 
 
@@ -101,8 +102,10 @@ def numbers(value: Any, rank: int, what: str, least: int = 1) -> Shape:
     """One number for all spatial dimensions, or one for each."""
     given = value if isinstance(value, (tuple, list)) else (value,) * rank
     made = tuple(rules.as_index(v, what) for v in given)
-    if len(made) != rank or any(v < least for v in made):
-        raise ArgumentError(f"expected {what} as a number of at least {least}, or {rank} of them, got {value}")
+    if len(made) != rank or any(not least <= v <= _FARTHEST for v in made):
+        raise ArgumentError(
+            f"expected {what} as a number of at least {least} and at most {_FARTHEST}, or {rank} of them, got {value}"
+        )
     return made
 
 
@@ -120,8 +123,21 @@ def pads(value: Any, lengths: Shape, windows: Windows) -> Pads:
     if isinstance(value, (tuple, list)) and any(isinstance(v, (tuple, list)) for v in value):
         if len(value) != rank or not all(isinstance(v, (tuple, list)) and len(v) == 2 for v in value):
             raise ArgumentError(f"expected padding as {rank} pairs, got {value}")
-        return tuple((rules.as_index(a, "padding"), rules.as_index(b, "padding")) for a, b in value)
+        sides = numbers([v for pair in value for v in pair], 2 * rank, "padding", least=-_FARTHEST)
+        return tuple(zip(sides[::2], sides[1::2], strict=True))
     return tuple((p, p) for p in numbers(value, rank, "padding", least=0))
+
+
+def padded_nbytes(call: Call) -> int:
+    """The bytes of a call's input with the padding of its windows; 0 for a call without windows."""
+    attrs = call.attrs
+    windows = attrs.get("windows")
+    padding = attrs.get("padding", ()) if windows is None else windows.padding
+    around = call.spec if "lengths" in attrs else call.inputs[0] if padding else call.spec
+    spread = attrs.get("spread", (1,) * len(padding))
+    lengths = zip(around.shape[2:], spread, padding, strict=False)
+    sizes = [max(0, (n - 1) * s + 1 + low + high) for n, s, (low, high) in lengths]
+    return prod((*around.shape[:2], *sizes)) * around.dtype.itemsize if padding else 0
 
 
 # NumPy
