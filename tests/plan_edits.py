@@ -237,7 +237,7 @@ def edit_once(data: Any, chance: random.Random) -> str:
     parent, key = _at(data, path[:-1]), path[-1]
     value = parent[key]
     kinds: list[Callable[[], Any]] = [
-        lambda: chance.choice(_JUNK),
+        lambda: deepcopy(chance.choice(_JUNK)),
         lambda: deepcopy(_at(data, chance.choice(deep or paths))),
     ]
     if type(value) is bool:
@@ -312,11 +312,11 @@ def _peers(value: str) -> list[str]:
 
 def _relisted(value: list[Any], chance: random.Random) -> list[Any]:
     if not value:
-        return [chance.choice(_JUNK)]
+        return [deepcopy(chance.choice(_JUNK))]
     n = chance.randrange(len(value))
     return chance.choice([
         value[:n] + value[n + 1 :], [*value[:n], deepcopy(value[n]), *value[n:]], value[::-1], [], [value],
-        [*value, chance.choice(_JUNK)], [*value, len(value)],
+        [*value, deepcopy(chance.choice(_JUNK))], [*value, len(value)],
     ])  # fmt: skip
 
 

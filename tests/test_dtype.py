@@ -208,7 +208,8 @@ def test_other_ways_to_say_a_dtype(given: Any, expected: DType) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [None, "float8", 3, object, str, np.longdouble, "M8[s]", "i4,f4", ml_dtypes.float8_e5m2, [1], {"a": 1}]
+    "given",
+    [None, "float8", 3, object, str, np.longdouble, "M8[s]", "i4,f4", "(1,f4", ml_dtypes.float8_e5m2, [1], {"a": 1}],
 )
 def test_what_is_no_dtype(given: Any) -> None:
     with pytest.raises(DTypeError) as error:

@@ -233,6 +233,7 @@ DEFECTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an unknown norm": (lambda d: call(d, "complex_transform")["attrs"].update(norm="x"), r"graph.calls\[\d+\]"),
     "an axis that is not there": (lambda d: call(d, "complex_transform")["attrs"].update(axes=[9]), r"calls\[3\]"),
     "a dtype of NumPy's": (lambda d: call(d, "convert")["attrs"].update(dtype={"dtype": "<c8"}), "attrs.dtype.dtype"),
+    "a dtype NumPy evaluates": (lambda d: call(d, "convert")["attrs"].update(dtype={"dtype": "(1,f4"}), "attrs.dtype"),
     "too many arguments": (lambda d: call(d, "add").update(args=[11, 8, 8]), r"graph.calls\[\d+\].args"),
     "arguments that are bools": (lambda d: call(d, "tanh").update(args=[True]), r"args\[0\]"),
     "a shape no memory holds": (lambda d: call(d, "leaf")["outputs"][0].__setitem__(0, [2**40, 2**40]), "outputs"),

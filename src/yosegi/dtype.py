@@ -193,7 +193,7 @@ def as_dtype(obj: Any) -> DType:
         return _BY_PYTHON[obj]
     try:
         found = None if obj is None else _BY_NUMPY.get(np.dtype(obj).newbyteorder("="))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):  # NumPy evaluates some texts
         found = None
     if found is None:
         raise DTypeError(f"expected a dtype among {', '.join(_BY_NAME)}, got {obj!r}")

@@ -20,8 +20,8 @@ import numpy as np
 
 from . import decode
 from .decode import Malformed
-from .dtype import DType, as_dtype, bool_
-from .errors import ArgumentError, DTypeError, UserError
+from .dtype import ALL, DType, as_dtype, bool_
+from .errors import ArgumentError, UserError
 from .graph import Graph, leaf_in
 from .memory import HOST
 from .node import MAX_DIMENSIONS, Call, Shape, Spec, spec
@@ -34,6 +34,7 @@ Plain = Any
 _INTEGERS: Final = (-(2**63), 2**64 - 1)
 """The least and the largest integer that an attribute may be."""
 _LONGEST: Final = 2**63 - 1
+_DTYPES: Final = {dtype.name: dtype for dtype in ALL}
 
 
 def graph_as_plain(graph: Graph) -> Plain:
@@ -145,14 +146,7 @@ def _shape_of_plain(data: Plain, place: str) -> Shape:
 
 
 def _dtype_of_plain(data: Plain, place: str) -> DType:
-    name = decode.text(data, place)
-    try:
-        found = as_dtype(name)
-    except DTypeError:
-        found = None
-    if found is None or found.name != name:
-        raise Malformed("the name of a dtype", data, place)
-    return found
+    return _DTYPES[decode.one_of(data, place, _DTYPES)]
 
 
 # Attributes
