@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import exp, factorial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from yosegi.certificate import (
     relative_error,
 )
 from yosegi.device import Kernel, host_device
-from yosegi.errors import LaunchFailure, ToleranceMissed
+from yosegi.errors import LaunchFailure, PlanRefused, ToleranceMissed
 from yosegi.fuse import Region
 from yosegi.op import REGISTRY
 from yosegi.precision import Precision, policy_of
@@ -319,6 +320,21 @@ def test_no_result_is_beyond_its_tolerance_when_inputs_turn_hostile(tolerance: f
             got = run(ys.asarray(a), ys.asarray(b)).numpy()
             assert relative_error(got, a.astype(np.float64) @ b.astype(np.float64)) <= tolerance
     assert trace.records
+
+
+def test_a_plan_file_keeps_the_tolerance(tmp_path: Path) -> None:
+    a, b = normal(200, 200), normal(200, 200)
+    hostile, ones = pair(np.random.default_rng(0), (200, 200, 200), "everywhere")
+    with installed(Reduced(Precision.BF16)) as name:
+        with ys.options(device=name, precision="adaptive", tol=2e-2):
+            f = ys.jit(lambda x, w: ys.sum(x @ w, axis=0))
+            expected = f(ys.asarray(a), ys.asarray(b)).numpy()
+            f.plans[0].save(tmp_path / "plan.json")
+        again = ys.load_plan(tmp_path / "plan.json")
+        (made,) = again(a, b)
+        np.testing.assert_array_equal(made.numpy(), expected)
+        with pytest.raises(PlanRefused, match=r"\[plan\] bf16: an error of .* make a plan for such inputs"):
+            again(hostile, ones)
 
 
 @pytest.mark.parametrize(

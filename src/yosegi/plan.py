@@ -53,6 +53,8 @@ class Step:
     """The devices that do not get all of it, and why."""
     is_pinned: bool = False
     """Whether the user has put there what it reads: so is what it makes."""
+    is_replayed: bool = False
+    """True for a step of a plan file: no other candidate may take it over."""
     kernels: dict[Candidate, Kernel] = field(default_factory=dict)
     jobs: dict[Candidate, Job[Kernel]] = field(default_factory=dict)
     """The kernels that are being compiled in the background."""
@@ -96,6 +98,8 @@ class Step:
     def _looked_for(self) -> tuple[tuple[Candidate, ...], Refusals]:
         """Candidates and refusals of the whole unit: what ran its parts one by one need not run them as one. They are
         looked for when they are first needed, which for most steps is never."""
+        if self.is_replayed:
+            return (self.candidate,), ()
         if self._others is None:
             found, refused = candidates_for(self.region, self.chain, self.policy)
             others = [c for c in found if c != self.candidate]
@@ -266,7 +270,8 @@ class Plan:
         self.become(self.steps)
         users = {step.device.name: step.device.identity for step in self.steps}
         kernels = decisions(is_fixed=any(step.policy.is_fixed for step in self.steps))
-        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, kernels).write(path)
+        tolerance = next((step.policy.tolerance for step in self.steps), None)
+        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, kernels, tolerance).write(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> tuple[Plan, Mapping[str, str]]:
@@ -274,7 +279,7 @@ class Plan:
         file = PlanFile.read(path)
         present = {name: device for name in file.devices if (device := _present(name)) is not None}
         file.check(present)
-        steps = [_loaded(file.graph, step, f"steps[{n}]", present) for n, step in enumerate(file.steps)]
+        steps = [_loaded(file, step, f"steps[{n}]", present) for n, step in enumerate(file.steps)]
         with adopting(file.kernels), noting() as chosen:
             try:
                 plan = cls(file.graph, steps)
@@ -308,24 +313,26 @@ def _kept(step: Step) -> Kept:
     )
 
 
-def _loaded(graph: Graph, kept: Kept, place: str, present: Mapping[str, Device]) -> Step:
+def _loaded(file: PlanFile, kept: Kept, place: str, present: Mapping[str, Device]) -> Step:
     candidate = Candidate.of(present[kept.device], Precision(kept.precision))
-    kind = RegionKind(kept.kind)
+    graph, kind = file.graph, RegionKind(kept.kind)
+    admitted = () if candidate.precision is Precision.FULL else (candidate.precision,)
+    policy = Policy(admitted, file.tolerance)
     region = Region(graph, kind, kept.nodes, kept.inputs, kept.outputs, True, candidate.precision)
-    reason = _refusal(region, candidate)
+    reason = _refusal(region, candidate, policy)
     if reason is not None:
         raise PlanRefused(
             f"[load_plan] expected a device that runs the step, got {candidate}, which does not ({reason}) at {place}; "
             f"save the plan again"
         )
-    return Step(region, candidate, tuple(works_of(graph, [region])), kept.frees, (candidate.device,), is_named=True)
+    works = tuple(works_of(graph, [region]))
+    return Step(region, candidate, works, kept.frees, (candidate.device,), policy, is_named=True, is_replayed=True)
 
 
-def _refusal(region: Region, candidate: Candidate) -> str | None:
+def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None:
     """Why a candidate would not have got a region, or `None`: its precision is that of the region's products."""
     precision, full = candidate.precision, replace(region, precision=Precision.FULL)
-    admitted = Policy(() if precision is Precision.FULL else (precision,))
-    parts = [c for part in fuse(region.graph, full) for c in [candidates_for(part, (candidate.device,), admitted)]]
+    parts = [c for part in fuse(region.graph, full) for c in [candidates_for(part, (candidate.device,), policy)]]
     for found, refused in parts:
         if not found:
             return refused[0][1]

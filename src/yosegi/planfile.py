@@ -56,6 +56,8 @@ class PlanFile:
     """The identity of each device that runs a step."""
     kernels: Mapping[str, str]
     """Which kernels were chosen, of those that did the same work."""
+    tolerance: float | None = None
+    """What the error of its products may be, if they carry certificates."""
 
     def write(self, path: str | PathLike[str]) -> None:
         """Put it in a file."""
@@ -65,6 +67,7 @@ class PlanFile:
             "sources": package_digest(),
             "devices": dict(self.devices),
             "kernels": dict(self.kernels),
+            "tolerance": self.tolerance,
             "graph": graph_as_plain(self.graph),
             "steps": [{f.name: _plain(getattr(step, f.name)) for f in fields(step)} for step in self.steps],
         }
@@ -94,14 +97,15 @@ class PlanFile:
         decode.one_of(data.get("format"), "format", (FORMAT,))
         if (data.get("version"), data.get("sources")) != (VERSION, package_digest()):
             raise PlanRefused(f"[load_plan] {name} was written by another version of Yosegi; make the plan again")
-        digest, devices, kernels, graph, steps = decode.record(
+        digest, devices, kernels, tolerance, graph, steps = decode.record(
             {key: value for key, value in data.items() if key not in ("format", "version", "sources")}, "",
-            "digest", "devices", "kernels", "graph", "steps",
+            "digest", "devices", "kernels", "tolerance", "graph", "steps",
         )  # fmt: skip
+        within = None if tolerance is None else decode.number(tolerance, "tolerance", 5e-324, 1.8e308)
         program, users = graph_of_plain(graph), decode.texts(devices, "devices")
         kept = decode.each(steps, "steps", partial(_kept, graph=program, devices=users))
         _check_order(program, kept)
-        file = cls(program, tuple(kept), users, decode.texts(kernels, "kernels"))
+        file = cls(program, tuple(kept), users, decode.texts(kernels, "kernels"), within)
         if decode.text(digest, "digest") != digest_of_plan(data):
             raise Malformed("the digest of an unchanged file", digest, "digest")
         return file

@@ -22,6 +22,7 @@ from .errors import (
     LaunchFailure,
     NotReady,
     OutOfMemory,
+    PlanRefused,
     ToleranceMissed,
     Unsupported,
     ValuesLost,
@@ -32,6 +33,7 @@ from .health import health
 from .memory import HOST, Buffer, Transfers
 from .options import current
 from .plan import Plan, Step
+from .precision import Precision
 from .trace import Failure, Record, log, trace
 
 
@@ -102,6 +104,8 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                 failures.append(Failure(device.name, type(failure).__name__, str(failure)))
                 fail(step, candidate, failure)
                 missed[candidate] = failure.made
+                if step.is_replayed and candidate.precision is not Precision.F64:  # nothing has more bits than that
+                    raise PlanRefused(f"[plan] {failure}; make a plan for such inputs") from failure
                 if not is_last:
                     break
                 candidate = min(missed, key=lambda c: c.precision.typical)  # there is no better one
