@@ -337,7 +337,9 @@ def test_the_guards_of_the_edits_hold(at: int) -> None:
         "for _ in range(2):\n"
         f"    print(ctypes.string_at(plan_edits.guarded(3, np.float32).ctypes.data + {at}, 1), flush=True)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=found, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == -signal.SIGSEGV
     assert run.stdout in ("", r"b'\xff'" + "\n")
 
