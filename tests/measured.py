@@ -11,6 +11,7 @@ import numpy as np
 import yosegi as ys
 import yosegi.calibration as calibration
 import yosegi.learn as learn_module
+import yosegi.trial as trial_module
 from fakes import Clock, FakeDevice, installed
 from yosegi.costs import costs
 from yosegi.device import host_device
@@ -47,7 +48,8 @@ def machine(monkeypatch: Any, tmp_path: Any, fakes: dict[FakeDevice, Speed], *, 
 @contextmanager
 def paced_host(monkeypatch: Any, clock: Clock, seconds: float) -> Iterator[dict[str, float]]:
     """By the clock, a call to the host takes so long; the dict says how long, and can be changed."""
-    monkeypatch.setattr(learn_module, "perf_counter", clock)
+    for module in (learn_module, trial_module):
+        monkeypatch.setattr(module, "perf_counter", clock)
     host: Any = host_device()
     pace = {"seconds": seconds}
     compiled = host.compile

@@ -12,8 +12,8 @@ from yosegi.candidates import Candidate
 from yosegi.costs import costs
 from yosegi.device import host_device
 from yosegi.errors import LaunchFailure
-from yosegi.learn import agree
 from yosegi.speed import Way
+from yosegi.trial import agree
 
 X = numbers(400, 500)  # 0.16 ms in and out by the host's line
 

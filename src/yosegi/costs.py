@@ -56,6 +56,8 @@ class Costs:
         self._devices: dict[str, Device] = {}
         self._lock = Lock()
         self._unsaved: set[str] = set()
+        self._observed: set[tuple[str, str, str]] = set()
+        """What has been timed in this process: device, region and precision."""
         self._saved_at = monotonic()
         self.epoch = 0
         """How often devices have been measured: plans that were made before may be made again."""
@@ -114,8 +116,8 @@ class Costs:
     def observe(
         self, region: Region, works: Sequence[Work], candidate: Candidate, seconds: float, *, afresh: bool = False
     ) -> None:
-        """Note how long a region took, and with it how right the line was about such work. `afresh`: earlier times do
-        not count any more."""
+        """Note how long a region took, and with it how right the cost model was about such work. What earlier processes
+        measured of this region does not count any more; with `afresh`, neither does what this one did."""
         device, precision = candidate.device, candidate.precision
         name, key, speed = device.name, digest(region), self.speed(device)
         shares = [(speed.region(w, precision, coalesces=device.coalesces), w.task.value) for w in works]
@@ -127,7 +129,9 @@ class Costs:
                 most = max(shares)[1]
                 page.ratios[most] = [*page.ratios.get(most, []), ratio][-_RATIOS:]
                 self._factors[name] = _factors(page)
-            earlier = [] if afresh else known.get(precision.value, [])
+            entry = name, key, precision.value
+            earlier = [] if afresh or entry not in self._observed else known.get(precision.value, [])
+            self._observed.add(entry)
             known[precision.value] = [*earlier, seconds][-SAMPLES:]
             page.times[key] = known  # the newest last
             self._devices[name] = device
@@ -177,8 +181,10 @@ class Costs:
     def clear(self) -> None:
         """Forget everything that is not on disk."""
         with self._lock:
-            for table in (self._pages, self._speeds, self._factors, self._loaded, self._devices, self._unsaved):
+            for table in (self._pages, self._speeds, self._factors, self._loaded, self._devices):
                 table.clear()
+            self._unsaved.clear()
+            self._observed.clear()
             self.epoch += 1
 
 

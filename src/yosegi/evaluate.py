@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, Final, final
@@ -18,15 +18,15 @@ from .explain import Explanation
 from .grad import variable
 from .graph import Graph, Key, capture, check, graph_of
 from .health import health
-from .learn import Watch, execute
+from .learn import Alternatives, Watch, execute, is_worth_judging
 from .memory import HOST, Buffer
 from .node import Node, install_evaluator
 from .op import leaf as leaf_op
 from .op import leaf_call, pick
 from .ops.creation import asarray
 from .options import Options, current
-from .place import place
-from .plan import Plan
+from .place import place, place_on
+from .plan import Plan, Schedule
 from .precision import Policy
 from .run import check_fallback, moved_to, run_short, to_host, transfers
 from .simplify import simplify
@@ -101,39 +101,51 @@ def plan_for(key: Key) -> Plan:
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
     options = current()
-    chain = chain_named(options.device)
-    takers = () if options.policy.precisions else chain  # what is inside a composite has no precision of its own
-    plan = _placed(graph, takers, chain, repeats)
-    if is_whole_in_vain(plan):
-        plan = _placed(graph, (), chain, repeats)
-    if options.device != "auto":
+    chain, policy, is_named = chain_named(options.device), options.policy, options.device != "auto"
+    placing = partial(place, chain=chain, policy=policy, is_named=is_named, repeats=repeats or policy.is_fixed)
+    made = _placed(graph, chain, policy, placing)
+    plan = Plan(made.graph, made.steps)
+    if is_named:
         check_fallback(plan, chain[0])
+    if policy.is_fixed or not is_measuring():
+        return plan
+    if not is_named and len(chain) > 1:
+        if is_worth_judging(plan, chain):
+            plan.watch = Watch(plan, _alternatives(graph, chain, policy, repeats))
+    elif policy.precisions or (plan.host_kernel is None and len(chain) > 1):
+        plan.watch = Watch(plan)
     return plan
 
 
-def _placed(graph: Graph, takers: Sequence[Device], chain: tuple[Device, ...], repeats: bool) -> Plan:
-    """The graph over a chain, with the composites whole that one of the `takers` has."""
-    options = current()
+def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Callable[[Graph], Schedule]) -> Schedule:
+    """The graph, placed with the composites native that one of the `takers` has; decomposed if none gets any."""
+    if policy.precisions:
+        takers = ()  # a product inside a native composite has no precision of its own
+    made = placing(_simplified(graph, takers))
+    return placing(_simplified(graph, ())) if is_whole_in_vain(made) else made
+
+
+def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
     expanded = expand(graph, takers)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
             check(stage)
-    policy, is_named = options.policy, options.device != "auto"
-    if policy.is_fixed:
-        return place(smaller, chain, policy, repeats=True)
-    plan = place(smaller, chain, policy, is_named=is_named, repeats=repeats)
-    is_open = len(chain) > 1 or bool(policy.precisions)
-    if (plan.is_open or plan.host_kernel is None) and is_open and is_measuring():
-        again = None if is_named else partial(_placed_again, smaller, chain, policy, repeats)
-        plan.watch = Watch(plan, again)
-    return plan
+    return smaller
 
 
-def _placed_again(
-    graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: frozenset[int], is_doubtful: bool
-) -> Plan:
-    return place(graph, chain, policy, repeats=repeats, steady=steady, is_doubtful=is_doubtful)
+def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool) -> Alternatives:
+    """What the plan of a graph can be replaced by. Each single device gets the graph that naming it would give it."""
+
+    def single(device: Device) -> Schedule:
+        placing = partial(place_on, device, chain=chain, policy=policy, repeats=repeats)
+        return _placed(graph, list(dict.fromkeys((device, chain[-1]))), policy, placing)
+
+    def again(steady: Collection[int]) -> Schedule:
+        placing = partial(place, chain=chain, policy=policy, repeats=repeats, steady=steady)
+        return _placed(graph, chain, policy, placing)
+
+    return Alternatives(chain, single, again, len(graph.calls))
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -16,7 +16,7 @@ from .fuse import Region, RegionKind, is_constant
 from .graph import Graph
 from .node import Call
 from .op import leaf_call
-from .plan import Plan
+from .plan import Schedule
 from .simplify import simplify
 
 
@@ -84,7 +84,7 @@ def in_parts(region: Region) -> Region:
     return replace(region, graph=graph, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=inputs, outputs=graph.outputs)
 
 
-def is_whole_in_vain(plan: Plan) -> bool:
+def is_whole_in_vain(schedule: Schedule) -> bool:
     """Whether composites stayed whole for devices none of which got any in the end: in parts, others do them better."""
-    homes = [(s.device, c.op) for s in plan.steps for c in s.region.calls if c.op.decomposition is not None]
+    homes = [(s.device, c.op) for s in schedule.steps for c in s.region.calls if c.op.decomposition is not None]
     return bool(homes) and not any(op.name in device.limits.natives for device, op in homes)

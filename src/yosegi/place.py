@@ -1,36 +1,34 @@
 """Regions → plan: each region gets a candidate so that computing, converting and moving cost least together.
 
 The devices that could be worth it are asked what they can do; a labelling of least cost is found by minimum cuts; it is
-compared with the plans that put all they can on one device; and the cheapest of these is the plan.
+compared with the plans that put all they can on one device; and the one of least predicted cost is the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from functools import partial
+from collections.abc import Collection, Sequence
 from logging import INFO
 from typing import Final
 
 from .calibration import ensure_measured
 from .candidates import Candidate
-from .costs import costs, is_measuring
+from .costs import costs
 from .device import Device
 from .forecast import space_of
 from .fuse import fuse
 from .graph import Graph
 from .memory import HOST
 from .partition import Choice, Unit, units_of
-from .plan import Plan, Rival, Step
+from .plan import Schedule, Step
 from .precision import IN_FULL, Policy
 from .table import Table
 from .trace import log
 from .work import works_of
 
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
-_SHOWS: Final = 1e-4  # seconds: what takes less is not worth watching
+_SHOWS: Final = 1e-4  # seconds: what takes less is not worth asking a device for that does it no better
 _FEW: Final = 16  # regions: of longer programs, parts alone are seldom what was measured
 _NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
-_FAR: Final = 300.0  # times the best: lines are not that wrong, even about what is like nothing that was measured
 
 
 def place(
@@ -40,15 +38,13 @@ def place(
     *,
     is_named: bool = False,
     repeats: bool = False,
-    steady: Set[int] = frozenset(),
-    is_doubtful: bool = False,
-) -> Plan:
-    """The plan of least cost over the devices of a chain, of which the last is the host and can do everything.
+    steady: Collection[int] = (),
+) -> Schedule:
+    """The steps of least cost over the devices of a chain, of which the last is the host and can do everything.
 
     Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
     subgraphs; under a fixed policy all devices do, without exception. `policy` says which precisions are admitted,
-    `repeats` that the plan will run many times, `steady` which inputs will be the same in every run, `is_doubtful` that
-    what was measured may not hold any more: then plans are rivals again that have been tried.
+    `repeats` that they will run many times, `steady` at which positions the inputs are the same in every run.
     """
     placing = _Placing(graph, chain, policy, repeats, steady)
     if policy.is_fixed:
@@ -63,22 +59,31 @@ def place(
     if (asked or placing.takes > _MATTERS) and ensure_measured(chain):
         asked = placing.worth_asking()
     if not asked:
-        return placing.on_host(is_open=placing.is_worth_watching)
-    return placing.cheapest((*asked, chain[-1]), is_doubtful=is_doubtful)
+        return placing.on_host()
+    return placing.cheapest((*asked, chain[-1]))
+
+
+def place_on(
+    device: Device, graph: Graph, chain: tuple[Device, ...], policy: Policy = IN_FULL, *, repeats: bool = False
+) -> Schedule:
+    """The steps that naming a device gives, but for values that the user has put on another; where the device fails,
+    the whole chain may take over."""
+    placing = _Placing(graph, chain, policy, repeats)
+    return placing.on_host() if device is chain[-1] and not placing.owners else placing.on_one(device)
 
 
 class _Placing:
     """One graph, on its way to a plan."""
 
     def __init__(
-        self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: Set[int]
+        self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: Collection[int] = ()
     ) -> None:
         self.graph = graph
         self.chain = chain
         self.policy = policy
         self.host = chain[-1]
         self.repeats = repeats
-        self.steady = steady
+        self.steady = frozenset([graph.inputs[n] for n in steady])
         self.regions = fuse(graph)
         self.works = works_of(graph, self.regions)
 
@@ -120,14 +125,14 @@ class _Placing:
         return costs.region(self.works[number], candidate)
 
     @property
-    def is_worth_watching(self) -> bool:
-        """Whether a plan that is all on the host may turn out to be better elsewhere."""
-        has_others = any(costs.speed(device).is_measured for device in self.chain[:-1])
-        return is_measuring() and self.takes > (_SHOWS if has_others else _MATTERS)
+    def owners(self) -> list[Device]:
+        """The devices in whose memories the user has put inputs."""
+        pinned = {space_of(self.graph, i) for i in self.graph.inputs if self.graph.calls[i].attrs.get("pinned")}
+        return [device for device in self.chain[:-1] if device.space in pinned]
 
     # Plans
 
-    def on_host(self, *, is_open: bool = False) -> Plan:
+    def on_host(self) -> Schedule:
         """The plan that is all on the host."""
         if self.policy.precisions:
             table = self._table((self.host,))
@@ -136,54 +141,44 @@ class _Placing:
             host = Candidate.of(self.host)
             choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
         steps = self._steps(units_of(self.graph, choices, repeats=self.repeats))
-        return Plan(self.graph, steps, is_open=is_open or self._is_open)
+        return Schedule.of(self.graph, steps)
 
     def _table(self, asked: Sequence[Device]) -> Table:
         return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, steady=self.steady)
 
-    def cheapest(self, asked: Sequence[Device], *, is_doubtful: bool) -> Plan:
-        """The cheapest of the plan of least cut and of those on one device."""
+    def cheapest(self, asked: Sequence[Device]) -> Schedule:
+        """The cheapest, by forecast, of the plan of least cut and of those on one device."""
         table = self._table(asked)
         starts = [table.single(device) for device in asked]
-        singles = {device.name: table.layout(start) for device, start in zip(asked, starts, strict=True)}
-        cut = table.cheapest(starts, singles.values())
-        layouts = dict(singles)
+        layouts = [table.layout(start) for start in starts]
+        cut = table.cheapest(starts, layouts)
         if cut not in starts:
-            layouts["several devices"] = table.layout(cut)
-        chosen = min(layouts.values(), key=lambda layout: layout.forecast.total)
-        least = chosen.forecast.total
-        rivals = [
-            Rival(name, layout.forecast, partial(self._steps, layout.units))
-            for name, layout in layouts.items()
-            if layout.forecast.total < _FAR * least and not layout.is_like(chosen)
-            if is_doubtful or not layout.forecast.is_measured
-        ]
-        return Plan(
-            self.graph,
-            self._steps(chosen.units),
-            rivals=rivals,
-            is_open=is_measuring() and (bool(rivals) or least > _SHOWS),
-        )
+            layouts.append(table.layout(cut))
+        chosen = min(layouts, key=lambda layout: layout.forecast.total)
+        return Schedule.of(self.graph, self._steps(chosen.units))
 
-    def in_order(self) -> Plan:
+    def on_one(self, device: Device) -> Schedule:
+        """The plan in which a device gets what it can, and the host the rest."""
+        table = self._table(list(dict.fromkeys((device, *self.owners, self.host))))
+        meant = labels = table.single(device)
+        if device.coalesces and device is not self.host:
+            labels = table.worth_a_call(meant)
+        return Schedule.of(self.graph, self._steps(units_of(self.graph, table.choices(labels), repeats=self.repeats)))
+
+    def in_order(self) -> Schedule:
         """The plan in which devices get what they can, in the order of the chain, whatever it costs."""
         table = self._table(self.chain)
         units = units_of(self.graph, table.choices(table.in_order()), repeats=self.repeats)
-        return Plan(self.graph, self._steps(units, is_named=True))
+        return Schedule.of(self.graph, self._steps(units, is_named=True))
 
-    def as_named(self) -> Plan:
+    def as_named(self) -> Schedule:
         """The plan in which devices get what they can, in the user's order."""
         table = self._table(self.chain)
         meant = labels = table.in_order()
         if any(device.coalesces for device in self.chain[:-1]):
             labels = table.worth_a_call(meant)
         units = units_of(self.graph, table.choices(labels, instead_of=meant), repeats=self.repeats)
-        return Plan(self.graph, self._steps(units, is_named=True), is_open=self._is_open)
-
-    @property
-    def _is_open(self) -> bool:
-        """Whether real inputs will tell which precision is the fastest."""
-        return bool(self.policy.precisions) and is_measuring()
+        return Schedule.of(self.graph, self._steps(units, is_named=True))
 
     def _steps(self, units: Sequence[Unit], *, is_named: bool = False) -> tuple[Step, ...]:
         if log.isEnabledFor(INFO):

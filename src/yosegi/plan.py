@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -169,46 +169,58 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
-    """Another way to compute the same graph."""
+class Schedule:
+    """A graph and the steps that compute it."""
 
-    name: str
-    forecast: Forecast
-    make: Callable[[], tuple[Step, ...]]
+    graph: Graph
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    """The graph's entries that come from outside."""
+
+    @classmethod
+    def of(cls, graph: Graph, steps: Sequence[Step]) -> Schedule:
+        """These steps for a graph."""
+        return cls(graph, tuple(steps), graph.inputs)
+
+    def forecast(self, steady: Collection[int] = ()) -> Forecast:
+        """What a run takes, by all that is known now. The inputs at the positions `steady` are the same in every run:
+        they have been moved."""
+        return forecast_of(self.graph, self.steps, frozenset([self.inputs[n] for n in steady]))
 
 
 class Plan:
-    """Steps in order, for the inputs and outputs of a graph.
+    """Steps in order, for the inputs and outputs of a graph. A plan that is watched may become another."""
 
-    `rivals` are other plans, which may be better than their forecasts say. An open plan is watched, and may yet become
-    one of them.
-    """
+    __slots__ = ("host_kernel", "schedule", "sole_step", "watch")
 
-    __slots__ = ("graph", "host_kernel", "inputs", "is_open", "rivals", "sole_step", "steps", "watch")
-
-    def __init__(
-        self,
-        graph: Graph,
-        steps: Sequence[Step],
-        *,
-        rivals: Sequence[Rival] = (),
-        is_open: bool = False,
-    ) -> None:
-        self.graph = graph
-        self.inputs = graph.inputs
-        self.rivals = tuple(rivals)
-        self.is_open = is_open
+    def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.watch: Watch | None = None
-        """Who times its runs now and then, and may change it."""
-        self.become(steps)
+        """The observer that times some of its runs, and may change it."""
+        self.become(Schedule.of(graph, steps))
 
-    def become(self, steps: Sequence[Step]) -> None:
-        """Compute the same in these steps from the next run on."""
-        self.steps = tuple(steps)
+    def become(self, schedule: Schedule) -> None:
+        """Compute the same by this schedule from the next run on. Its graph may be another with the same inputs and
+        outputs, in the same order. Runs of other threads finish with the schedule that they began with."""
+        self.schedule = schedule
         self.sole_step = self._sole_step()
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
         self.host_kernel = self._host_kernel()
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+        return self.schedule.graph
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """How it computes that."""
+        return self.schedule.steps
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The graph's entries that come from outside."""
+        return self.schedule.inputs
 
     def _sole_step(self) -> Step | None:
         if len(self.steps) != 1:
@@ -230,7 +242,7 @@ class Plan:
 
     def forecast(self) -> Forecast:
         """What a run takes, by all that is known now."""
-        return forecast_of(self.graph, self.steps)
+        return self.schedule.forecast()
 
     def singles(self) -> dict[str, Forecast]:
         """What the plans take that put all they can on one device, if there are several to choose from."""
@@ -267,7 +279,7 @@ class Plan:
                 step.region = replace(step.region, repeats=True)
                 step.kernels.clear()
             step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
-        self.become(self.steps)
+        self.become(self.schedule)
         users = {step.device.name: step.device.identity for step in self.steps}
         kernels = decisions(is_fixed=any(step.policy.is_fixed for step in self.steps))
         tolerance = next((step.policy.tolerance for step in self.steps), None)

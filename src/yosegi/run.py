@@ -32,7 +32,7 @@ from .fuse import is_constant
 from .health import health
 from .memory import HOST, Buffer, Transfers
 from .options import current
-from .plan import Plan, Step
+from .plan import Plan, Schedule, Step
 from .precision import Precision
 from .trace import Failure, Record, log, trace
 
@@ -50,31 +50,32 @@ _generations = count(1)
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
     """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
-    return run_steps(plan, plan.steps, inputs, run_step)
+    return run_steps(plan.schedule, inputs, run_step)
 
 
 def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
     """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, or if
     memory does not suffice: the long way has other devices, and trims what is kept."""
-    if plan.host_kernel is None:
+    kernel = plan.host_kernel  # once: another thread may change the plan
+    if kernel is None:
         return None
     try:
-        return [Buffer(made) for made in plan.host_kernel(*[b.data for b in inputs])]
+        return [Buffer(made) for made in kernel(*[b.data for b in inputs])]
     except OutOfMemory:
         return None
 
 
 def run_steps(
-    plan: Plan, steps: Sequence[Step], inputs: Sequence[Buffer], run: Callable[[Step, Sequence[Buffer]], list[Buffer]]
+    schedule: Schedule, inputs: Sequence[Buffer], run: Callable[[Step, Sequence[Buffer]], list[Buffer]]
 ) -> list[Buffer]:
-    """Compute the outputs of a plan in these steps, each of them run so."""
-    values: dict[int, Buffer] = dict(zip(plan.inputs, inputs, strict=True))
-    for step in steps:
+    """Compute the outputs of a schedule, each of its steps by `run`."""
+    values: dict[int, Buffer] = dict(zip(schedule.inputs, inputs, strict=True))
+    for step in schedule.steps:
         made = run(step, [values[i] for i in step.region.inputs])
         values.update(zip(step.region.outputs, made, strict=True))
         for entry in step.frees:
             del values[entry]
-    return [values[o] for o in plan.graph.outputs]
+    return [values[o] for o in schedule.graph.outputs]
 
 
 def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:

@@ -35,13 +35,6 @@ class Layout:
     units: list[Unit]
     forecast: Forecast
 
-    def is_like(self, other: Layout) -> bool:
-        """Whether the same units run in the same places."""
-        return len(self.units) == len(other.units) and all(
-            a.candidate == b.candidate and a.region.nodes == b.region.nodes
-            for a, b in zip(self.units, other.units, strict=True)
-        )
-
 
 class Table:
     """The regions of a graph, with the candidates of the devices that are asked; the last of them can run all."""
@@ -146,8 +139,8 @@ class Table:
 
     # Costs
 
-    def _cost(self, region: int, label: int) -> float:
-        return _cost(self.regions[region], self.works[region], self.ways[region][label])
+    def _cost(self, region: int, label: int, correction: float = 1.0) -> float:
+        return _cost(self.regions[region], self.works[region], self.ways[region][label], correction)
 
     def _calls(self) -> list[float]:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
@@ -173,7 +166,7 @@ class Table:
         for n, ways_of in enumerate(self.ways):
             back = sum(self.graph.calls[o].spec.nbytes for o in self.regions[n].outputs if o in is_wanted)
             for label in [self.pins[n]] if n in self.pins else ways_of:
-                own[n][label] = self._cost(n, label) * corrections[label]
+                own[n][label] = self._cost(n, label, corrections[label])
                 if back and spaces[label]:
                     own[n][label] += ways[spaces[label]][0].seconds(back)
         return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), ways)
@@ -202,11 +195,13 @@ class Table:
         return [max((maker[i] for i in region.inputs if i in maker), default=-1) for region in self.regions]
 
 
-def _cost(region: Region, work: Work, candidate: Candidate) -> float:
-    """A region in a way to run it, with its launch if that is its own. Float64 comes after everything else."""
+def _cost(region: Region, work: Work, candidate: Candidate, correction: float = 1.0) -> float:
+    """Seconds of a region on a candidate, with its launch if that is its own: as measured, or by the cost model times a
+    correction. Float64 comes after everything else."""
     if candidate.precision is Precision.F64 and is_product(region):
         return NEVER
     measured = None if candidate.device.coalesces else costs.measured(region, candidate)
     if measured is not None:
         return measured
-    return costs.region(work, candidate) + costs.speed(candidate.device).converting(work, candidate.precision)
+    converting = costs.speed(candidate.device).converting(work, candidate.precision)
+    return (costs.region(work, candidate) + converting) * correction

@@ -20,10 +20,10 @@ from typing import Any, Final
 from ..device import devices
 from ..errors import ArgumentError
 from ..jit import Jitted, jit
-from ..learn import agree
 from ..options import Options, options
 from ..plan import Plan
 from ..tree import flatten
+from ..trial import agree
 from . import machine
 from .programs import Program, programs
 from .timing import Contender, Timing, race
