@@ -245,7 +245,8 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
 
 
 def show_regret(console: Console, options: argparse.Namespace) -> int:
-    """Measure the regret of placement on this machine, or show that of earlier runs."""
+    """Measure the regret of placement on this machine, or show that of earlier runs. The exit status is 1 when a run is
+    not within the bar."""
     runs = [regret.read(path) for path in options.runs]
     if not runs:
         runs = [regret.measure(options.filter, lambda text: print(text, file=sys.stderr, flush=True), options.sittings)]
@@ -256,7 +257,7 @@ def show_regret(console: Console, options: argparse.Namespace) -> int:
         print(text)
     else:
         Path(options.output).write_text(text, encoding="utf-8")
-    return 0
+    return int(not all(run.is_good for run in runs))
 
 
 def _peers(text: str) -> tuple[str, ...]:

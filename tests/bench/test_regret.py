@@ -1,6 +1,7 @@
 """The regret benchmark: what it runs, what it says, and that its figures are what they are called."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -31,7 +32,7 @@ RUN = regret.Run(
 
 def test_regret_is_the_time_over_that_of_the_best_device():
     assert [o.best for o in RUN.outcomes[:2]] == ["one", "two"]
-    assert [round(o.regret, 6) for o in RUN.outcomes] == [1.0, 1.2, 0.5, 1.0]
+    assert [round(o.regret.median, 6) for o in RUN.outcomes] == [1.0, 1.2, 0.5, 1.0]
     assert RUN.within == 0.75
     assert RUN.worst.program == "b"
     assert RUN.gain_over("one") == pytest.approx((1.0 * (4 / 1.2) * 2 * 1) ** 0.25)
@@ -52,25 +53,40 @@ def test_a_file_that_is_something_else_is_refused(tmp_path, text):
     assert main(["regret", str(tmp_path / "nothing.json")]) == 2
 
 
+def test_the_bar():
+    good = replace(RUN, outcomes=(RUN.outcomes[0], *RUN.outcomes[2:]))
+    assert not RUN.is_good
+    assert good.is_good
+    assert not replace(RUN, outcomes=(*good.outcomes * 20, outcome("far", 1.3, one=1.0))).is_good, "one is beyond 1.2"
+    assert replace(RUN, outcomes=(*good.outcomes * 20, outcome("near", 1.15, one=1.0))).is_good
+
+
+def test_a_hopeless_device_is_timed_once():
+    only = replace(outcome("a", 1.0, one=1.0), hopeless={"two": 7.0})
+    assert (only.best, only.ratio("two", "auto")) == ("one", 7.0)
+    run = replace(RUN, outcomes=(only,))
+    assert "| a | one | 1000.000 ms | 1000.000 ms | 7000.000 ms |" in regret.page([run])
+
+
 def test_the_page_says_what_the_figures_say(tmp_path, capsys):
     path, output = tmp_path / "run.json", tmp_path / "regret.md"
     RUN.write(path)
-    assert main(["regret", str(path), "--output", str(output)]) == 0
+    assert main(["regret", str(path), "--output", str(output)]) == 1, "three of four are not enough"
     text = output.read_text()
     assert "| 75.0% |" in text
     assert "| 1.20 (b) |" in text
-    assert "Above 1.10: b (1.20)." in text
-    assert "| b | one | 1200.000 ms | 4000.000 ms | 1000.000 ms | 1.20 |" in text
-    assert main(["regret", str(path)]) == 0
+    assert "Above 1.05: b (1.20)." in text
+    assert "| b | one | 1200.000 ms | 4000.000 ms | 1000.000 ms | 1.20 (1.20 – 1.20) |" in text
+    assert main(["regret", str(path)]) == 1
     assert "an abacus" in capsys.readouterr().out
 
 
 def test_there_are_programs_of_every_kind():
     names = [p.name for p in programs()]
-    assert len(names) >= 40
+    assert len(names) >= 60
     assert len(set(names)) == len(names)
     assert {p.family for p in programs()} == {
-        "elementwise", "products", "reductions", "networks", "mixed", "an op is missing",
+        "elementwise", "products", "reductions", "layers", "networks", "models", "mixed", "an op is missing",
     }  # fmt: skip
 
 
@@ -87,7 +103,8 @@ def test_programs_are_measured(monkeypatch, tmp_path):
     said = []
     run = regret.measure("product, 32", said.append, sittings=2)
     (only,) = run.outcomes
-    assert set(only.seconds) == {"auto", *[d.name for d in ys.devices()]}
+    assert {*only.seconds, *only.hopeless} == {"auto", *[d.name for d in ys.devices()]}
+    assert only.runs == 200
     assert all(len(sittings) == 2 for sittings in only.seconds.values())
     assert only.placed == ("cpu",)
     assert said[-1] == "sitting 2 of 2"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -16,20 +17,25 @@ from ..ops.activation import gelu, relu
 from ..ops.attention import scaled_dot_product_attention
 from ..ops.conv import conv2d
 from ..ops.creation import asarray
+from ..ops.einsum import einsum
 from ..ops.elementwise import abs, exp, log, sqrt, tanh, where
 from ..ops.fft import fft
+from ..ops.linear import linear
 from ..ops.normal import layer_norm, softmax
+from ..ops.pool import avg_pool2d, max_pool2d
 from ..ops.reduce import cumulative_sum, max, mean, sum, var
 from ..ops.shape import permute_dims
 from ..ops.sort import argmax, sort
 from ..tensor import Tensor
+from . import models
 
 _matmul: Final = REGISTRY["matmul"]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function of tensors, and the shapes of its inputs. What it closes over (`weights`) is the same in every run."""
+    """A function of tensors, and the shapes of its inputs: parameters, then data, then indices. What it closes over
+    (`weights`) comes last, and is the same in every run. Parameters and weights are scaled as for a model."""
 
     name: str
     family: str
@@ -37,21 +43,32 @@ class Program:
     shapes: tuple[tuple[int, ...], ...]
     weights: tuple[tuple[int, ...], ...] = ()
     dtype: str = "float32"
+    parameters: tuple[tuple[int, ...], ...] = ()
+    indices: tuple[tuple[int, ...], ...] = ()
+    below: int = 10
+    """What the indices are less than."""
 
     def prepared(self) -> tuple[Callable[..., Any], list[Tensor]]:
         """The program with its weights, as a function, and inputs for it."""
         rng = np.random.default_rng(len(self.name))
-        own = [asarray((self._array(rng, s) / prod(s[:-1]) ** 0.5).astype(self.dtype)) for s in self.weights]
-        inputs = [asarray(self._array(rng, shape)) for shape in self.shapes]
+        own = [self._scaled(rng, shape) for shape in self.weights]
+        inputs = [self._scaled(rng, shape) for shape in self.parameters]
+        inputs += [asarray(self._array(rng, shape)) for shape in self.shapes]
+        inputs += [asarray(rng.integers(0, self.below, shape)) for shape in self.indices]
         return lambda *given: self.function(*given, *own), inputs
 
     @property
     def size(self) -> int:
         """The elements of its inputs and weights."""
-        return builtins.sum(prod(shape) for shape in (*self.shapes, *self.weights))
+        return builtins.sum(prod(shape) for shape in (*self.shapes, *self.weights, *self.parameters))
 
     def __str__(self) -> str:
         return self.name
+
+    def _scaled(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        """A matrix or a kernel that leaves values as large as they are, or a vector of small numbers."""
+        inputs = prod(shape[1:]) if len(shape) > 1 else 100
+        return asarray((self._array(rng, shape) / inputs**0.5).astype(self.dtype))
 
     def _array(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         return rng.normal(size=shape).astype(self.dtype)
@@ -59,7 +76,9 @@ class Program:
 
 def programs() -> list[Program]:
     """All of them."""
-    return [*_chains(), *_products(), *_reductions(), *_networks(), *_mixed(), *_interrupted()]
+    return [
+        *_chains(), *_products(), *_reductions(), *_layers(), *_networks(), *_models(), *_mixed(), *_interrupted(),
+    ]  # fmt: skip
 
 
 def _chain(length: int) -> Callable[[Tensor], Tensor]:
@@ -141,6 +160,57 @@ def _networks() -> Iterator[Program]:
         kernels = ((channels, channels, 3, 3),) * 2
         name = f"residual block of convolutions, {channels} of {size} × {size}"
         yield Program(name, "networks", _convolved, ((1, channels, size, size),), kernels)
+
+
+def _layers() -> Iterator[Program]:
+    family = "layers"
+    yield Program("gelu(x * w + b), 1,000,000", family, lambda x, w, b: gelu(x * w + b), ((1_000_000,),) * 3)
+    yield Program("gelu(x * w + b), 30,000", family, lambda x, w, b: gelu(x * w + b), ((30_000,),) * 3)
+    yield Program("max pooling, 3 by 2", family, lambda x: max_pool2d(x, 3, stride=2), ((4, 32, 112, 112),))
+    yield Program("average pooling", family, lambda x: avg_pool2d(x, 2), ((4, 32, 112, 112),))
+    yield Program("layer norm", family, layer_norm, ((1024, 768),), ((768,), (768,)))
+    yield Program("attention", family, scaled_dot_product_attention, ((4, 8, 128, 64),) * 3)
+    yield Program("attention, long", family, scaled_dot_product_attention, ((1, 4, 1024, 64),) * 3)
+    yield Program(
+        "convolution, 64 of 56 × 56", family, partial(conv2d, padding=1), ((1, 64, 56, 56),), ((64, 64, 3, 3),)
+    )
+    yield Program("convolution, 7 by 2", family, partial(conv2d, stride=2), ((4, 3, 112, 112),), ((32, 3, 7, 7),))
+    yield Program("linear with a bias", family, linear, ((256, 768),), ((768, 768), (768,)))
+    yield Program("sort", family, sort, ((1000, 256),))
+    yield Program("fft", family, lambda x: abs(fft(x)), ((256, 1024),))
+    yield Program("einsum", family, lambda a, b: einsum("bij,bjk->bik", a, b), ((16, 64, 64),) * 2)
+    yield Program("rows by index", family, lambda x, i: x[i] * 2, ((5000, 128),), indices=((20_000,),), below=5000)
+    yield Program("a window, scaled", family, lambda x: x[100:1900, 50:950] * 2 + 1, ((2000, 1000),))
+
+
+def _models() -> Iterator[Program]:
+    family, big = "models", models.GPT
+    gpt, images = (models.GPT_BATCH,), models.CNN_BATCH
+    label, words = ((images[0],),), models.GPT_BATCH
+
+    def applied(model: models.Model) -> Callable[..., Tensor]:
+        return lambda *given: model(given[:-1], given[-1])
+
+    def inference(x: Tensor, *weights: Tensor) -> Tensor:
+        return models.resnet(weights, x)
+
+    yield Program("mlp", family, applied(models.mlp), (models.MLP_BATCH,), parameters=models.MLP)
+    yield Program(
+        "mlp, training step", family, models.gradient_step(models.mlp, len(models.MLP)), (models.MLP_BATCH,),
+        parameters=models.MLP, indices=((models.MLP_BATCH[0],),),
+    )  # fmt: skip
+    yield Program("cnn", family, applied(models.cnn), (images,), parameters=models.CNN)
+    yield Program(
+        "cnn, training step", family, models.gradient_step(models.cnn, len(models.CNN)), (images,),
+        parameters=models.CNN, indices=label,
+    )  # fmt: skip
+    yield Program("gpt", family, applied(models.gpt), (), parameters=big, indices=gpt, below=words[1])
+    yield Program(
+        "gpt, training step", family, models.adam_step(models.gpt, len(big)), (),
+        parameters=big * 3, indices=gpt * 2, below=words[1],
+    )  # fmt: skip
+    for batch in (1, 8):
+        yield Program(f"resnet-18, batch {batch}", family, inference, ((batch, 3, 224, 224),), models.RESNET)
 
 
 def _mixed() -> Iterator[Program]:
