@@ -141,7 +141,7 @@ class Watch:
         self.due = 2  # the first compiles
         self._alternatives = alternatives
         self._promise = plan.forecast().total
-        """Seconds that the plan should take: as predicted, or as measured in the last look."""
+        """Seconds that the plan should take: as predicted, or as measured at best since it was judged."""
         self._epoch = costs.epoch
         self._best: float | None = None
         self._parts: list[float] = []
@@ -156,7 +156,7 @@ class Watch:
         """What the plan is yet to be compared with; `None` before the candidate plans are made."""
         self._is_mixed = len({step.device.name for step in plan.steps}) > 1
         """Whether its steps are on several devices other than naming one would put them."""
-        self._tried: dict[str, float] = {}
+        self._tried: dict[_Signature, float] = {}
         """Seconds that candidate plans took."""
         self._effort = 0.0
         self._ruled_out: set[_Signature] = set()
@@ -221,7 +221,8 @@ class Watch:
             return outputs, False
         _observe(plan.schedule, self._parts, best, afresh=is_missed)
         self._reconsider(best, is_missed)
-        self._best = self._promise = best
+        self._promise = best if is_missed else min(best, self._promise)
+        self._best = best
         self._parts, self._totals, self._next_look = [], [], 2 * self.runs
         return outputs, True
 
@@ -273,7 +274,8 @@ class Watch:
         host = known.chain[-1]
         worth = [d for d in known.chain if d is host or costs.speed(d).is_measured or best > _MATTERS]
         made = {_AGAIN: known.again(self._steady), **{device.name: known.single(device) for device in worth}}
-        self._untried = [_CandidatePlan.of(name, schedule, self._steady) for name, schedule in made.items()]
+        candidates = [_CandidatePlan.of(name, schedule, self._steady) for name, schedule in made.items()]
+        self._untried = list({c.signature: c for c in candidates}.values())  # of equal ones the single device's
         self._effort += perf_counter() - start
 
     def _runs_for(self, effort: float, best: float) -> int:
@@ -293,7 +295,7 @@ class Watch:
 
     def _is_excluded(self, candidate: _CandidatePlan, best: float) -> bool:
         """Whether a candidate plan failed, gave other results, or took too long when it was tried before."""
-        return candidate.signature in self._ruled_out or self._tried.get(candidate.name, 0.0) > HOPELESS * best
+        return candidate.signature in self._ruled_out or self._tried.get(candidate.signature, 0.0) > HOPELESS * best
 
     def _try(
         self, plan: Plan, candidate: _CandidatePlan, best: float, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
@@ -321,7 +323,7 @@ class Watch:
         theirs = min(trial.theirs)
         _note_overrun(candidate.schedule, seconds - effort_of(theirs, best), compiling)
         _observe(candidate.schedule, trial.parts, theirs)
-        self._note_trial(candidate.name, theirs)
+        self._note_trial(candidate.signature, theirs)
         log.info("%s takes %.2f of the plan's time, %.3f ms", candidate.name, trial.ratio, theirs * 1e3)
         is_single = candidate.name != _AGAIN
         if trial.ratio < (1.0 if self._is_mixed and is_single else _BETTER):
@@ -329,13 +331,13 @@ class Watch:
             self._is_mixed = not is_single and len({step.device.name for step in plan.steps}) > 1
             self._best = self._promise = theirs
 
-    def _note_trial(self, name: str, seconds: float) -> None:
+    def _note_trial(self, tried: _Signature, seconds: float) -> None:
         """Note what a candidate plan took. One that was tried before shows how much slower the whole machine is now:
         all others are taken to have slowed down as much."""
-        if name in self._tried:
-            times = seconds / self._tried[name]
+        if tried in self._tried:
+            times = seconds / self._tried[tried]
             self._tried = {other: before * times for other, before in self._tried.items()}
-        self._tried[name] = seconds
+        self._tried[tried] = seconds
 
 
 def _note_overrun(schedule: Schedule, taken: float, estimate: float) -> None:

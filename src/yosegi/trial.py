@@ -89,10 +89,11 @@ def tried(
             return None
     trial = Trial()
     first = turn(other)  # kernels may be recorded in it
-    if first > HOPELESS * best:
-        trial.ours.append(best)
+    if first > HOPELESS * best:  # unless the machine is busier now
+        trial.ours.append(turn(plan))
         trial.theirs.append(first)
-        return trial
+        if trial.ratio > HOPELESS:
+            return trial
     run_steps(other.schedule, fresh(), timed_steps(other.steps, _alone, trial.parts))
     least, most = _TURNS
     while len(trial.ours) < least or (len(trial.ours) < most and _CLOSE[0] < trial.ratio < _CLOSE[1]):
@@ -105,7 +106,7 @@ def effort_of(candidate: float, plan: float) -> float:
     """Seconds that a trial takes, but for compiling, if a candidate plan's run and the plan's take so long."""
     turn = candidate * _runs_of_a_turn(candidate)
     if candidate > HOPELESS * plan:
-        return candidate + turn
+        return candidate + turn + plan * _runs_of_a_turn(plan)
     return 2 * candidate + turn + _TURNS[0] * (turn + plan * _runs_of_a_turn(plan))
 
 

@@ -186,7 +186,7 @@ class _Entry:
 
 
 def _hopeless(contenders: dict[str, Contender]) -> dict[str, float]:
-    """The devices that take much longer than `auto`, with their seconds, at best of three runs. One at least is left."""
+    """The devices that take much longer than `auto`, with their seconds, at best of three runs; all but one at most."""
     taken = {name: _once(contender) for name, contender in contenders.items()}
     nearest = min(seconds for name, seconds in taken.items() if name != AUTO)
     return {n: s for n, s in taken.items() if n != AUTO and s > _HOPELESS * taken[AUTO] and s > nearest}
