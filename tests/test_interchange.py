@@ -41,6 +41,41 @@ def test_numpy_sees_the_memory_and_cannot_write_it():
     assert x[0, 0].item() == 1
 
 
+def arrays_of(x):
+    """Every array that NumPy gets of a tensor without a copy."""
+    own, protocol, exchanged = x.numpy(), np.asarray(x), np.from_dlpack(x)
+    views = [own, own[:1], own.T, own.view(), protocol, exchanged, np.asarray(memoryview(own)), np.asarray(own.data)]
+    return [v for v in views if np.shares_memory(v, own)]
+
+
+@pytest.mark.parametrize("make", [lambda: ys.asarray(X) + 1, lambda: ys.asarray(X), lambda: ys.ones((2, 3)),
+                                  lambda: ys.asarray(X).T, lambda: pickle.loads(pickle.dumps(ys.asarray(X))),
+                                  lambda: ys.asarray(np.frombuffer(X.tobytes(), np.float32))])  # fmt: skip
+def test_arrays_that_are_handed_out_cannot_be_made_writeable(make):
+    x = make()
+    before = x.numpy().copy()
+    for v in arrays_of(x):
+        owner = v
+        while isinstance(owner, np.ndarray):
+            with pytest.raises(ValueError, match=r"WRITEABLE|writeable"):
+                owner.flags.writeable = True
+            with pytest.raises(ValueError, match=r"WRITEABLE|writeable"):
+                owner.setflags(write=True)
+            owner = owner.base
+        with pytest.raises(TypeError, match="read-only"):
+            memoryview(v)[(0,) * v.ndim] = 99
+    np.testing.assert_array_equal(x.numpy(), before)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+def test_arrays_that_are_handed_out_are_the_tensors_own_memory(dtype, shape):
+    x = ys.zeros(shape, dtype=dtype)
+    v = x.numpy()
+    assert (v.shape, v.dtype) == (shape, dtype.numpy)
+    assert address(v) == address(x.numpy())
+
+
 def test_array_protocol_arguments():
     x = ys.asarray(X)
     assert np.asarray(x, dtype=np.float64).dtype == np.float64

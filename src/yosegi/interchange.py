@@ -25,16 +25,35 @@ _DL_BFLOAT: Final = 4
 
 
 def host_array(node: Node) -> Array:
-    """The node's value as a read-only host array, computed if it was not yet."""
-    return read_only(fetch(node))
+    """The node's value as a host array that cannot be made writeable, computed if it was not yet."""
+    return sealed(read(node))
 
 
-def read_only(array: Array) -> Array:
-    """The array itself if nobody can write through it, else a view that nobody can."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
+def read(node: Node) -> Array:
+    """The node's value as a host array, computed if it was not yet. It may be writeable: not to be handed out."""
+    array: Array = fetch(node)
     return array
+
+
+class _Sealed:
+    """Owns the memory of an array, and offers it for reading only. NumPy asks the owner before it makes a view of it
+    writeable: the flag of a view of an array could be set again."""
+
+    __slots__ = ("__array_interface__", "_array")
+
+    def __init__(self, array: Array) -> None:
+        interface = array.__array_interface__
+        interface["data"] = (interface["data"][0], True)
+        self.__array_interface__ = interface
+        self._array = array
+
+
+def sealed(array: Array) -> Array:
+    """A view of the array that cannot be made writeable; the array itself if it cannot."""
+    if type(array.base) is _Sealed:
+        return array
+    view = np.asarray(_Sealed(array))
+    return view if view.dtype == array.dtype else view.view(array.dtype)
 
 
 def settled(array: Array) -> Array:
@@ -158,7 +177,7 @@ def to_dlpack(
         max_version = copy = None
     else:
         copy = copy if copy is not None or array.flags.writeable else True
-        array = read_only(array)
+        array = sealed(array)
     capsule = plain(array).__dlpack__(max_version=max_version, copy=copy)
     if array.dtype == bfloat16.numpy:
         _dl_type(capsule).code = _DL_BFLOAT

@@ -407,7 +407,7 @@ def from_array(array: np.ndarray[Any, Any]) -> Tensor:
 
 def from_plain(array: np.ndarray[Any, Any], dtype: str) -> Tensor:
     """The inverse of `interchange.plain`: what a pickle calls."""
-    return from_array(interchange.read_only(array.view(as_dtype(dtype).numpy)))
+    return from_array(interchange.sealed(array.view(as_dtype(dtype).numpy)))
 
 
 HOOKS.from_plain = from_plain

@@ -4,7 +4,7 @@ Operators and functions build nodes. Work happens when a value is needed: `numpy
 
 Tensors are values: no write to one ever shows through another. `x[i] = v` and `x += v` make the handle `x` point at
 a new value; tensors made from `x` before keep the old one. Arrays handed out (`numpy()`, `np.asarray(x)`) are
-read-only views, so that this holds for NumPy's hands too.
+read-only views that cannot be made writeable, so that this holds for NumPy's hands too.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ class Tensor:
     # Its value
 
     def numpy(self) -> Array:
-        """The value as a read-only NumPy array, without a copy where the memory is the host's.
+        """The value as a read-only NumPy array, without a copy where the memory is the host's. NumPy refuses to make it
+        writeable; `x.numpy().copy()` is.
 
         >>> import yosegi as ys
         >>> (ys.asarray([1, 2]) + 1).numpy()
@@ -175,19 +176,19 @@ class Tensor:
         """The only element, as a Python number."""
         if self.size != 1:
             raise ShapeError(f"[item] expected a tensor of one element, got shape {self.shape}; index it first")
-        return self.numpy().item()  # type: ignore[no-any-return]
+        return interchange.read(self._node).item()  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self.numpy().tolist()
+        return interchange.read(self._node).tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.numpy()
+        array = interchange.read(self._node)
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ArgumentError(f"[__array__] expected dtype {array.dtype} for copy=False, got {np.dtype(dtype)}")
             return array.astype(dtype)
-        return array.copy() if copy else array
+        return array.copy() if copy else interchange.sealed(array)
 
     def __dlpack__(
         self,
@@ -218,7 +219,7 @@ class Tensor:
     def _number(self, kind: str) -> Any:
         if self._node.spec.ndim:
             raise ShapeError(f"[{kind}] expected a 0-d tensor, got shape {self.shape}; index it, or reduce it first")
-        return self.numpy()[()]
+        return interchange.read(self._node)[()]
 
     def __bool__(self, /) -> bool:
         return bool(self._number("bool"))
@@ -246,9 +247,9 @@ class Tensor:
         return interchange.describe(self._node, lambda: self.device)
 
     def __format__(self, format_spec: str) -> str:
-        return (
-            format(self.numpy()[()], format_spec) if format_spec and not self.shape else format(repr(self), format_spec)
-        )
+        if format_spec and not self.shape:
+            return format(interchange.read(self._node)[()], format_spec)
+        return format(repr(self), format_spec)
 
     # Parts and layouts
 
