@@ -173,6 +173,22 @@ def test_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.thread_count() >= 1
 
 
+COLD = """
+import numpy as np, yosegi as ys
+from yosegi.device import host_device
+f, x = ys.jit(lambda x: ys.exp(x) * 2), ys.asarray(np.ones((300, 300), np.float32))
+for _ in range(2):
+    f(x)
+print(host_device().description)
+"""
+
+
+def test_a_first_run_that_must_not_compile_leaves_native_code_to_the_next(tmp_path: Path) -> None:
+    """With an empty cache, where not even the code that starts threads is there."""
+    settings = {"YOSEGI_CACHE_DIR": str(tmp_path), "YOSEGI_DEVICE": "cpu", "YOSEGI_BACKGROUND": "1"}
+    assert "native kernels for" in process(COLD, tmp_path, **settings)
+
+
 # When LLVM fails
 
 

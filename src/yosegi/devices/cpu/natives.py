@@ -89,6 +89,8 @@ class Natives:
                 runtime.prepare()
                 self._results.skip = runtime.skip
                 self._runtime = runtime
+        except NotReady:  # nothing may be compiled now: the next call finds out
+            raise
         except Exception as error:  # a broken installation raises whatever it likes
             self.reason = f"LLVM does not work: {type(error).__name__}: {error}"
         if self.reason is not None:
