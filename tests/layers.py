@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LAYERS = (
-    "errors", "decode", "dtype", "precision", "options", "notice", "memory.buffer", "memory.transfer", "memory.pool",
-    "memory",
-    "node", "interchange", "tensor", "op", "composite", "tracing",
+    "errors", "decode", "dtype", "precision", "environment", "options", "notice", "memory.buffer", "memory.transfer",
+    "memory.pool", "memory", "node", "interchange", "tensor", "op", "composite", "tracing",
     "reference", "child", "store", "drivers", "background", "contest", "choice",
     "codegen.error_function", "codegen.builder", "codegen.matrix_unit", "codegen.dialect", "codegen.value",
     "codegen.complexes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -13,6 +12,7 @@ from typing import Final
 
 from .candidates import Candidate
 from .device import Device, host_device, owner_of
+from .environment import setting
 from .fuse import Region
 from .ledger import SAMPLES, Page, read, write
 from .memory import HOST
@@ -27,7 +27,7 @@ _ENOUGH: Final = 3  # of them from which they count
 
 def is_measuring() -> bool:
     """Whether anything is measured at all: not with YOSEGI_CALIBRATE=0, where the priors decide for good."""
-    return os.environ.get("YOSEGI_CALIBRATE", "1") != "0"
+    return bool(setting("YOSEGI_CALIBRATE", True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from .background import Job
 from .child import Closed, close_all
 from .dtype import DType
+from .environment import setting
 from .errors import ArgumentError
 from .fuse import Region
 from .memory import HOST
@@ -206,7 +207,7 @@ class _Folder:
             found = tuple(discover())
         except Exception as error:
             return (Absent(self.name, f"looking for it failed: {type(error).__name__}: {error}"),)
-        if os.environ.get("YOSEGI_DISABLE_GPU") == "1":
+        if setting("YOSEGI_DISABLE_GPU", False):
             reason = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
             return tuple([Absent(d.name, reason) if not isinstance(d, Absent) and d.is_gpu else d for d in found])
         return found
@@ -498,7 +499,8 @@ def _not_there(name: str) -> ArgumentError:
     there = dict.fromkeys([*[d.name for d in near if not isinstance(d, Absent)], *[d.name for d in present()]])
     reason = next((f": {d.reason}" for d in near if isinstance(d, Absent) and d.name.startswith(name)), "")
     listed = "; `yosegi devices` lists all of this machine" if not reason else ""
-    return ArgumentError(f"[device] expected one of {', '.join(there)}, got {name!r}{reason}{listed}")
+    said = " from YOSEGI_DEVICE" if name in setting("YOSEGI_DEVICE", "").split("+") else ""
+    return ArgumentError(f"[device] expected one of {', '.join(there)}, got {name!r}{said}{reason}{listed}")
 
 
 if hasattr(os, "register_at_fork"):

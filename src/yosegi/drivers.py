@@ -10,7 +10,6 @@ withdrawn, until somebody forgets the verdict.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from . import decode
 from .child import Outcome, Worker
+from .environment import setting
 from .errors import CompileFailure
 from .store import cache_folder, checked, digest_of, locked, package_digest, processor, written
 
@@ -76,7 +76,7 @@ class Verdict:
         """Whether the driver's compiler may run in this process, and its results need no check: it never crashed, got
         nothing wrong, and nobody asked for isolation."""
         is_good = self.failure is None and not self.crashes and not self.refused
-        return is_good and os.environ.get("YOSEGI_ISOLATE", "0") in ("", "0")
+        return is_good and not setting("YOSEGI_ISOLATE", False)
 
     def after(self, what: str, outcome: Outcome) -> Verdict:
         """The verdict after a call that ended a child process."""

@@ -12,6 +12,7 @@ from .background import background
 from .choice import confirm, noting
 from .costs import costs, is_measuring
 from .device import Device, chain_named, device_named, host_device, owner_of, present
+from .environment import setting
 from .errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
 from .expand import expand, is_whole_in_vain
 from .explain import Explanation
@@ -35,7 +36,7 @@ from .trace import trace
 from .tracing import held, is_tracing
 from .tree import flatten
 
-CHECKED: Final = os.environ.get("YOSEGI_CHECK") == "1"
+CHECKED: Final = setting("YOSEGI_CHECK", False)
 """Check every graph at every stage, and every result against its spec. For tests."""
 
 _BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share of the plan, takes

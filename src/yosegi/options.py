@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from .environment import setting
 from .errors import ArgumentError
 from .precision import STRATEGIES, Policy, policy_of
 
@@ -64,9 +64,8 @@ def _as_tolerance(value: Any) -> float:
 
 
 _DEFAULT: Final = _interned(
-    os.environ.get("YOSEGI_DEVICE", "auto"), "silent", os.environ.get("YOSEGI_BACKGROUND", "1") != "0",
-    os.environ.get("YOSEGI_PRECISION", "f32"), _as_tolerance(os.environ.get("YOSEGI_TOL", "1e-3")),
-    os.environ.get("YOSEGI_DETERMINISTIC", "0") != "0",
+    setting("YOSEGI_DEVICE", "auto"), "silent", setting("YOSEGI_BACKGROUND", True), setting("YOSEGI_PRECISION", "f32"),
+    setting("YOSEGI_TOL", 1e-3), setting("YOSEGI_DETERMINISTIC", False),
 )  # fmt: skip
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter, deque
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
+from .environment import setting
+
 log: Final = logging.getLogger("yosegi")
 """One line per placement (info), one per failure (warning). Silent unless the user sets up logging or YOSEGI_LOG."""
 
 log.addHandler(logging.NullHandler())
-if "YOSEGI_LOG" in os.environ:
+_level = setting("YOSEGI_LOG")
+if _level is not None:
     log.addHandler(logging.StreamHandler())
-    log.setLevel(os.environ["YOSEGI_LOG"].upper())
+    log.setLevel(_level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,11 +157,11 @@ def test_without_knowing_where_arrays_have_their_data(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(got, expected(array))
 
 
-@pytest.mark.parametrize("text", ["many", "1.5"])
+@pytest.mark.parametrize("text", ["many", "1.5", "0"])
 def test_a_number_of_threads_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     threads = import_module("yosegi.devices.cpu.threads")
     monkeypatch.setenv("YOSEGI_THREADS", text)
-    with pytest.raises(ArgumentError, match=r"\[YOSEGI_THREADS\] expected a number of threads"):
+    with pytest.raises(ArgumentError, match=r"\[options\] expected YOSEGI_THREADS to be a whole number"):
         threads.thread_count()
 
 

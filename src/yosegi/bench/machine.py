@@ -25,6 +25,7 @@ import numpy as np
 
 from ..child import attempt
 from ..device import Absent, Device, discovered
+from ..environment import setting
 from ..evaluate import eval
 from ..memory import HOST
 from ..op import REGISTRY
@@ -41,7 +42,7 @@ _PACKAGES: Final = ("yosegi", "numpy", "ml_dtypes", "torch", "jax", "onnxruntime
 def threads() -> int:
     """The threads that everyone gets: the cores this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, int(os.environ.get("YOSEGI_THREADS") or allowed))
+    return min(allowed, int(setting("YOSEGI_THREADS", allowed)))
 
 
 def processor() -> str:

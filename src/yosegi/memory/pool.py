@@ -6,7 +6,6 @@ still in it; whoever takes one writes all of what they show. A block goes back w
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
-from ..errors import ArgumentError, OutOfMemory
+from ..environment import setting
+from ..errors import OutOfMemory
 
 ALIGNMENT: Final = 64
-_UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-                 "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
 BlockKey = tuple[int, int]
@@ -203,26 +201,9 @@ def size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-def memory_limit(device: str, setting: str | None = None) -> int | None:
-    """The bytes that a device may use by the environment variable YOSEGI_MEMORY_LIMIT, `None` if it does not say.
-
-    >>> memory_limit("a:0", "a:0=512MB,b=2GiB"), memory_limit("b:1", "a:0=512MB,b=2GiB"), memory_limit("c", "1e6")
-    (512000000, 2147483648, 1000000)
-    """
-    text = os.environ.get("YOSEGI_MEMORY_LIMIT", "") if setting is None else setting
-    found: int | None = None
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        name, given, size = part.rpartition("=")
-        if not given or name.strip() in (device, device.partition(":")[0]):
-            found = _bytes(size)
-    return found
-
-
-def _bytes(text: str) -> int:
-    digits = text.strip().upper()
-    number = digits.rstrip("BKMGTI")
-    try:
-        return int(float(number) * _UNITS[digits[len(number) :].strip()])
-    except (ValueError, KeyError):
-        wanted = "expected a size such as 512MB, or name=size pairs with commas between"
-        raise ArgumentError(f"[YOSEGI_MEMORY_LIMIT] {wanted}, got {text!r}") from None
+def memory_limit(device: str) -> int | None:
+    """The bytes that a device may use by the environment variable YOSEGI_MEMORY_LIMIT, `None` if it does not say: of
+    several that fit its name, the last counts."""
+    names = ("", device, device.partition(":")[0])
+    sizes = [size for name, size in setting("YOSEGI_MEMORY_LIMIT", ()) if name in names]
+    return sizes[-1] if sizes else None

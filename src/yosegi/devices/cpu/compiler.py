@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from ...background import check_ready
 from ...codegen.llvm.nest import Target
+from ...environment import setting
 from ...errors import CompileFailure
 from ...store import Programs
 
@@ -46,7 +47,7 @@ class Machine:
         llvm = _llvm()
         version = ".".join(map(str, llvm.llvm_version_info))
         triple = llvm.get_process_triple()
-        chosen = os.environ.get("YOSEGI_CPU")
+        chosen = setting("YOSEGI_CPU")
         if chosen:
             return cls(triple, chosen, "", version)
         return cls(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
 from ...codegen.llvm.sleeping import MOST_PROCESSORS, waits_on_words
-from ...errors import ArgumentError
+from ...environment import setting
 
 _MOST: Final = MOST_WORKERS + 1
 _STACK: Final = 1 << 22
@@ -19,12 +19,9 @@ _STACK: Final = 1 << 22
 
 def thread_count() -> int:
     """The threads to work with: YOSEGI_THREADS, or one for each processor that this process may run on."""
-    chosen = os.environ.get("YOSEGI_THREADS")
-    if chosen:
-        try:
-            return max(1, min(_MOST, int(chosen)))
-        except ValueError:
-            raise ArgumentError(f"[YOSEGI_THREADS] expected a number of threads, got {chosen!r}") from None
+    chosen: int | None = setting("YOSEGI_THREADS")
+    if chosen is not None:
+        return min(_MOST, chosen)
     if hasattr(os, "sched_getaffinity"):
         return min(_MOST, len(os.sched_getaffinity(0)))
     return min(_MOST, os.cpu_count() or 1)

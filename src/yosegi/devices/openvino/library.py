@@ -15,6 +15,7 @@ import sys
 from functools import cache
 from typing import Any, Final
 
+from ...environment import setting
 from ...precision import Precision
 
 REDUCED: Final = (Precision.F16, Precision.BF16)
@@ -73,7 +74,7 @@ def settings(plugin: str, precision: Precision = Precision.FULL) -> dict[str, An
 
 def threads() -> int:
     """How many threads a model may use: YOSEGI_THREADS, or the processors this process may run on."""
-    chosen = os.environ.get("YOSEGI_THREADS", "")
-    if chosen.isdigit() and int(chosen):
-        return int(chosen)
+    chosen: int | None = setting("YOSEGI_THREADS")
+    if chosen is not None:
+        return chosen
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
