@@ -10,7 +10,7 @@ from pathlib import Path
 LAYERS = (
     "errors", "decode", "dtype", "precision", "environment", "options", "notice", "memory.buffer", "memory.transfer",
     "memory.pool", "memory", "node", "interchange", "tensor", "op", "composite", "tracing",
-    "reference", "child", "store", "drivers", "background", "contest", "choice",
+    "reference", "ending", "child", "store", "background", "drivers", "contest", "choice",
     "codegen.error_function", "codegen.builder", "codegen.matrix_unit", "codegen.dialect", "codegen.value",
     "codegen.complexes",
     "codegen.formulas", "codegen.halves", "codegen.primitives", "codegen.words", "codegen.c", "codegen.access",

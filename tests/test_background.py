@@ -16,8 +16,10 @@ from fakes import SlowCompiler, installed
 from forks import holds_in_a_fork
 from yosegi.background import Background, Job, background
 from yosegi.errors import CompileFailure, FallbackWarning, NotReady
+from yosegi.options import current
 from yosegi.trace import trace
 
+SLACK = 2.5  # seconds, for a machine that is busy
 X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
 
 
@@ -203,7 +205,7 @@ import sys, time
 import numpy as np, yosegi as ys
 from yosegi.background import Job
 def slow():
-    time.sleep(1); print("finished", flush=True)
+    time.sleep(0.5); print("finished", flush=True)
 for job in [Job(slow), Job(lambda: print("never"))]:
     for _ in range(2):
         try: job.result_if_ready()
@@ -218,6 +220,122 @@ def test_a_process_ends_when_its_job_is_done():
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
     assert done.stdout.split() == ["ending", "finished"]
     assert done.stderr == ""
+
+
+HANGING = """
+import sys, time
+import numpy as np, yosegi as ys
+from fakes import SlowCompiler, installed
+class Hangs(SlowCompiler):
+    def compile(self, region):
+        self.begun.set()
+        time.sleep(60)
+fake = Hangs()
+with installed(fake) as name, ys.options(device=name, background=True):
+    f, x = ys.jit(lambda x: ys.exp(x) * 2), ys.asarray(np.ones((40, 30), np.float32))
+    for _ in range(2):
+        f(x)
+    assert fake.begun.wait(30)
+{more}
+print("ending", flush=True)
+sys.exit({status})
+"""
+SEARCHING = """
+from yosegi import device
+from yosegi.background import Job
+from yosegi.drivers import Driver
+folder = device._Folder("slow")
+found = lambda: Driver("slow:0", "one that hangs").tried("time:sleep", [], [60, 60])
+folder.found = (device.Pending("slow:0", "a driver", False, Job(found, float("inf"))),)
+device._registry.folders = {"slow": folder, "cpu": device._registry.folders["cpu"]}
+device._registry.settle(folder.found[0])
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("more", ["", SEARCHING], ids=["compiler", "compiler and driver"])
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_process_ends_though_a_compiler_hangs(status, more):
+    code = HANGING.replace("{more}", more).replace("{status}", str(status))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "YOSEGI_CHECK": "0"}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=environment)  # fmt: skip
+    assert process.stdout.readline() == "ending\n"
+    start = time.monotonic()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert [line for line in told.splitlines() if not line.startswith("yosegi: qualifying")] == []
+    assert time.monotonic() - start < 1.5 + SLACK
+
+
+# Deadlines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _in_a_hurry(monkeypatch):
+    monkeypatch.setattr("yosegi.background.LIMIT", 0.2)
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+def test_a_compiler_that_hangs_in_the_background_is_quarantined():
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name):
+        f, x = ys.jit(lambda x: ys.exp(x) + 4), ys.asarray(X)
+        f(x)
+        f(x)
+        assert fake.begun.wait(30)
+        time.sleep(0.3)
+        np.testing.assert_allclose(f(x).numpy(), np.exp(X) + 4, rtol=1e-6)
+        record = trace.records[-1]
+        assert served() == ("cpu", ["it did not return within 0.2 s"])
+        assert record.failures[0].kind == "CompileFailure"
+        f(x)
+        assert trace.records[-1].failures[0].kind == "quarantined"
+    fake.go_on.set()
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+@pytest.mark.parametrize("how", [{"background": False}, {"deterministic": True}])
+def test_who_insists_does_not_wait_for_ever(how):
+    fake = SlowCompiler()
+    with installed(fake) as name, ys.options(device=name, **how):
+        start = time.monotonic()
+        np.testing.assert_allclose(ys.exp(ys.asarray(X)).numpy(), np.exp(X), rtol=1e-6)
+        assert time.monotonic() - start < 5
+        assert served() == ("cpu", ["it did not return within 0.2 s"])
+    fake.go_on.set()
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+def test_a_compiler_that_hangs_is_the_users_error_on_request():
+    fake = SlowCompiler()
+    insisting = ys.options(device=fake.name, on_fallback="error")
+    with installed(fake), insisting, pytest.raises(CompileFailure, match=r"it did not return within 0\.2 s"):
+        ys.eval(ys.exp(ys.asarray(X)))
+    fake.go_on.set()
+
+
+@pytest.mark.usefixtures("_in_a_hurry")
+def test_those_in_line_do_not_wait_for_one_that_hangs():
+    go_on = Event()
+    hangs, other = Job(lambda: go_on.wait(30)), Job(lambda: 7)
+    for job in (hangs, other):
+        asked_for(job)
+    for job in (hangs, other):
+        asked_for(job)
+    background.wait()
+    assert (hangs.is_done, other.result_if_ready()) == (False, 7)
+    with pytest.raises(CompileFailure):
+        hangs.result_if_ready()
+    go_on.set()
+    while not hangs.is_done:
+        time.sleep(0.01)
+    assert hangs.result() is True  # it came late, and is there all the same
+
+
+def test_a_job_that_is_waited_for_sees_the_callers_options():
+    with ys.options(device="cpu", tol=0.25):
+        assert Job(lambda: current().tol).result() == 0.25
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")

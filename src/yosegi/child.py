@@ -24,6 +24,8 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 from weakref import WeakSet
 
+from .ending import seconds_left
+
 _TIMEOUT: Final = 60.0  # seconds
 _GRACE: Final = 5  # seconds after a deadline until a child ends itself, in case nobody is left to end it
 _NICE: Final = 10  # the user's own work comes first
@@ -128,7 +130,7 @@ class Worker:
             code = process.wait(timeout=_GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
-            code = process.wait()
+            code = -9
         self._log.seek(0)
         lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         said = f": {lines[-1][:_LINE]}" if lines else ""
@@ -141,7 +143,8 @@ class Worker:
         if process is not None:
             with suppress(OSError):
                 process.kill()
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):  # a driver can keep even a killed process
+                process.wait(seconds_left() if _ending.is_set() else _GRACE)
             for pipe in (process.stdin, process.stdout):
                 with suppress(OSError):
                     if pipe is not None:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from logging import getLogger
 from threading import Event, RLock, Thread
-from time import monotonic
 from typing import Any, Final, Protocol
 
 from .background import Job
 from .child import Closed, close_all
 from .dtype import DType
+from .ending import join
 from .environment import setting
 from .errors import ArgumentError
 from .fuse import Region
@@ -153,8 +153,6 @@ Found = Device | Absent | Pending
 
 _DELAY: Final = 1.0
 """Seconds after the first evaluation until devices are looked for: a short program never pays for it."""
-_AT_EXIT: Final = 1.0
-"""Seconds that a process waits for the search at its end."""
 
 BEFORE_JOINING: Final[list[Callable[[Device], None]]] = []
 """What is done with a device before it joins the chain, in the background; filled in where devices are measured."""
@@ -272,9 +270,7 @@ class _Registry:
         """At the end of the process: nobody waits long for a driver."""
         self._ending.set()
         close_all()
-        end = monotonic() + _AT_EXIT
-        for thread in list(self._threads.values()):
-            thread.join(max(0.0, end - monotonic()))
+        join(self._threads.values())
 
     def reset(self) -> None:
         """In a forked child: the threads are not there, locks may have been held by them, and drivers do not survive.

@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from math import inf
 from threading import Lock
 from typing import Any, Final
 
 from . import decode
+from .background import Job
 from .child import Outcome, Worker
 from .environment import setting
 from .errors import CompileFailure
@@ -154,9 +156,11 @@ class Driver:
                     verdict = replace(verdict, refused={**verdict.refused, **refused})
             worker.close()
 
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            for done in [pool.submit(work, Worker(self._environment)) for _ in range(_WORKERS)]:
-                done.result()
+        jobs = [Job(partial(work, Worker(self._environment)), inf) for _ in range(_WORKERS)]  # calls have deadlines
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.result()
         lost = [family for family in families if family in verdict.refused]
         if verdict.failure is None and len(lost) > len(families) // 2:
             reason = f"{len(lost)} of {len(families)} families of kernels failed, {lost[0]}: {verdict.refused[lost[0]]}"

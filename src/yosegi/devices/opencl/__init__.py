@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from typing import Any, Final
 
 from ... import decode
@@ -52,7 +53,7 @@ def _found(number: int, entry: dict[str, Any]) -> Found:
     driver = Driver(name, f"{entry['identity']}\n{registered()}", FRESH_CACHES)
     if driver.verdict is not None:
         return _device(number, driver)
-    return Pending(name, entry["description"], entry["is_gpu"], Job(partial(_qualified, number, entry, driver)))
+    return Pending(name, entry["description"], entry["is_gpu"], Job(partial(_qualified, number, entry, driver), inf))
 
 
 def _qualified(number: int, entry: dict[str, Any], driver: Driver) -> Device | Absent:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from math import inf
 from typing import Any, Final
 
 from ... import decode
@@ -54,7 +55,7 @@ def _found(number: int, plugin: str, description: str) -> Found:
         driver.qualified(partial(_verdict, plugin))
         return made()
 
-    return Pending(name, f"OpenVINO, {plugin}: {description}", plugin.startswith("GPU"), Job(qualified))
+    return Pending(name, f"OpenVINO, {plugin}: {description}", plugin.startswith("GPU"), Job(qualified, inf))
 
 
 def _verdict(plugin: str, driver: Driver) -> Verdict:
