@@ -9,11 +9,13 @@ steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .composite import rebuilt
 from .errors import ArgumentError, DTypeError, ShapeError
+from .interchange import Read
 from .node import Call, Node, Spec, in_order
 from .op import Arr, OpKind, number, op, pick, pick_call
 from .ops.creation import asarray
@@ -21,7 +23,7 @@ from .ops.elementwise import real
 from .ops.reduce import sum as reduce_sum
 from .ops.shape import broadcast_to, reshape
 from .tensor import Tensor
-from .tracing import recording
+from .tracing import Recording, recording
 from .tree import flatten, unflatten
 
 
@@ -124,18 +126,30 @@ def _fitted(g: Tensor, input: Node) -> Tensor:
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The function's value, and a function from the value's cotangent to those of the arguments (trees allowed).
 
+    The function returns tensors. Raises `ArgumentError` if one is something else, such as a float, or if they depend on
+    none of the arguments; see `grad`.
+
     >>> import yosegi as ys
     >>> value, back = ys.vjp(lambda x: x * x, ys.asarray(3.0))
     >>> float(back(ys.asarray(1.0))[0])
     6.0
     """
-    leaves, structure = flatten(primals)
+    return _vjp("vjp", function, primals)
+
+
+def _vjp(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """`vjp`, with errors in the name of the function that the user has called."""
+    leaves, structure = flatten(tuple(primals))
     variables = [_variable_of(p) for p in leaves]
-    with recording():
+    with recording(variables) as made:
         value = function(*unflatten(structure, [Tensor(v) for v in variables]))
         results, shape = flatten(value)
-        outputs = [asarray(r)._node for r in results]
+        for result in results:
+            if not isinstance(result, Tensor):
+                raise _not_a_tensor(name, result, made.reads)
+        outputs = [r._node for r in results]
         tape = record(outputs, variables)
+        _check_dependence(name, outputs, variables, tape, made)
 
     def back(cotangent: Any) -> tuple[Any, ...]:
         gs, same = flatten(cotangent)
@@ -151,6 +165,46 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     return unflatten(shape, [Tensor(o) for o in outputs]), back
 
 
+def _not_a_tensor(name: str, result: Any, reads: Sequence[Read]) -> ArgumentError:
+    cause = f": {reads[-1].place} takes the value out of the graph" if reads else ""
+    return ArgumentError(
+        f"[{name}] expected the function to return a tensor made of its arguments, got {type(result).__name__}{cause}; "
+        "return the tensor itself, and use Yosegi's functions in place of NumPy's"
+    )
+
+
+def _check_dependence(
+    name: str, outputs: Sequence[Node], variables: Sequence[Node], tape: Tape, made: Recording
+) -> None:
+    """Raise if the outputs depend on none of the variables; warn of a variable that they do not depend on though the
+    function has read its values.
+
+    A gradient that was taken inside need not depend on the variables, as that of a linear function does not: nothing is
+    wrong then.
+    """
+    used = {*outputs, *[i for _, inputs in tape for i in inputs]}
+    unused = [v for v in variables if v not in used and not _depend(made.gradients, v)]
+    if not unused or (len(unused) == len(variables) and not outputs):
+        return
+    if len(unused) == len(variables):
+        cause = f": {made.reads[-1].place} takes a value out of the graph" if made.reads else ""
+        raise ArgumentError(
+            f"[{name}] expected a result that depends on the arguments, got one that depends on none of them{cause}; "
+            "compute it from the arguments, with Yosegi's functions in place of NumPy's"
+        )
+    for read in made.reads:
+        if read.node.spec.dtype.is_inexact and any(_depend([read.node], v) for v in unused):
+            warnings.warn(
+                f"[{name}] an argument has a zero gradient: {read.place} takes its value out of the graph, and the "
+                "result does not depend on it otherwise; use the tensor itself",
+                stacklevel=4,
+            )
+
+
+def _depend(nodes: Sequence[Node], variable: Node) -> bool:
+    return variable in nodes or bool(record(nodes, [variable]))
+
+
 def _variable_of(value: Any) -> Node:
     t = asarray(value)
     if not t.dtype.is_inexact:
@@ -163,7 +217,8 @@ def value_and_grad(
 ) -> Callable[..., tuple[Any, Any]]:
     """A function that gives the value of `function`, a real scalar, and its gradient by some of the arguments.
 
-    With `has_aux` the function returns (scalar, anything) and so does the value's place.
+    With `has_aux` the function returns (scalar, anything) and so does the value's place. The errors are those of
+    `grad`.
 
     >>> import yosegi as ys
     >>> value, gradient = ys.value_and_grad(lambda x: ys.sum(x * x))(ys.asarray([1.0, 2.0]))
@@ -190,7 +245,7 @@ def value_and_grad(
         for n in chosen:
             if not -len(args) <= n < len(args):
                 raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
-        value, back = vjp(of_chosen, *[args[n] for n in chosen])
+        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen])
         if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
             got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(
@@ -206,6 +261,12 @@ def grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives the gradient of `function` by some of its arguments.
+
+    No gradient comes through a value that leaves the graph by `float()`, `item()`, `tolist()`, or a NumPy function on
+    a tensor. Reading values to decide or to print is fine. Raises `ArgumentError` if the result is no tensor, or
+    depends on none of the arguments, with the line of the last value that was read. Warns if an argument was read and
+    has no other part in the result: its gradient is zero. An argument that is not used has a zero gradient, as long as
+    another one is used. So has the gradient of a linear function.
 
     >>> import yosegi as ys
     >>> float(ys.grad(ys.grad(lambda x: x**3))(ys.asarray(2.0)))

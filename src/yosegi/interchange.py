@@ -7,7 +7,11 @@ code in the capsule is changed on the way: the bytes are the same.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -29,10 +33,41 @@ def host_array(node: Node) -> Array:
     return sealed(read(node))
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value that left the graph, and where."""
+
+    node: Node
+    place: str
+    """The call and the user's line."""
+
+
+READS: Final[ContextVar[list[Read] | None]] = ContextVar("reads", default=None)
+"""Where reads are noted, while a function is being recorded for a gradient: no gradient comes through them."""
+_CALLS: Final = {"__array__": "NumPy", "__dlpack__": "DLPack", "__buffer__": "a buffer"}
+
+
 def read(node: Node) -> Array:
     """The node's value as a host array, computed if it was not yet. It may be writeable: not to be handed out."""
+    noted = READS.get()
+    if noted is not None:
+        noted.append(Read(node, _place()))
     array: Array = fetch(node)
     return array
+
+
+def _place() -> str:
+    """The function of this package that was called, and the user's line that did it, through NumPy or not."""
+    frame: FrameType | None = sys._getframe(1)
+    name = ""
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in ("yosegi", "numpy"):
+            break
+        name = frame.f_code.co_name if package == "yosegi" else name
+        frame = frame.f_back
+    call = _CALLS.get(name, f"{name.strip('_')}()")
+    return call if frame is None else f"{call} at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class _Sealed:
@@ -88,7 +123,7 @@ def describe(node: Node, device: Callable[[], Any]) -> str:
     """NumPy's text for the value, with dtype and device; a value that cannot be had yet is described by its spec."""
     if node.buffer is None and _is_placeholder(node):
         return f"Tensor(<traced {node.spec!r}>)"
-    array = host_array(node)
+    array: Array = fetch(node)
     dtype = node.spec.dtype
     shown = array.astype(np.float32) if dtype is bfloat16 else array
     body = np.array2string(shown, separator=", ", prefix="Tensor(")
@@ -171,7 +206,7 @@ def to_dlpack(
         raise ArgumentError(f"[__dlpack__] expected stream=None for values in host memory, got {stream!r}")
     if dl_device is not None and (int(dl_device[0]), dl_device[1]) != HOST_DEVICE:
         raise BufferError(f"[__dlpack__] expected dl_device={HOST_DEVICE}, got {dl_device}; move the tensor first")
-    array = fetch(node)
+    array = read(node)
     if max_version is None or max_version[0] < 1:
         array = array if copy is False else array.copy()
         max_version = copy = None

@@ -20,7 +20,7 @@ from . import interchange
 from .dtype import DType
 from .errors import ArgumentError, DTypeError, ShapeError
 from .interchange import Array as Array
-from .node import Node, Shape
+from .node import Node, Shape, fetch
 
 Operand: TypeAlias = "Tensor | bool | int | float | complex | np.ndarray[Any, Any] | np.generic"
 
@@ -248,7 +248,7 @@ class Tensor:
 
     def __format__(self, format_spec: str) -> str:
         if format_spec and not self.shape:
-            return format(interchange.read(self._node)[()], format_spec)
+            return format(fetch(self._node)[()], format_spec)
         return format(repr(self), format_spec)
 
     # Parts and layouts

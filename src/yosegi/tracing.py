@@ -10,7 +10,7 @@ recording ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from .dtype import DType
+from .interchange import READS, Read
 from .node import Node, Shape, spec
 from .op import from_array, leaf_call
 from .tensor import Tensor
@@ -62,11 +63,23 @@ class _Recordings:
         self.nodes: list[Node] | None = None
 
 
-_recordings = _Recordings()
-_is_recording: ContextVar[bool] = ContextVar("recording", default=False)
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one function did while it was recorded, apart from the graph that it has built."""
 
-is_recording = _is_recording.get
-"""Whether this code runs in a function that is being recorded."""
+    reads: list[Read] = field(default_factory=list)
+    """The values that it took out of the graph."""
+    gradients: list[Node] = field(default_factory=list)
+    """The arguments by which it took gradients itself: these need not depend on what they are taken at."""
+
+
+_recordings = _Recordings()
+_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def is_recording() -> bool:
+    """Whether this code runs in a function that is being recorded."""
+    return _recording.get() is not None
 
 
 def held() -> list[Node] | None:
@@ -78,17 +91,21 @@ def held() -> list[Node] | None:
 
 
 @contextmanager
-def recording() -> Iterator[None]:
-    """Keep the graph of everything that is computed meanwhile."""
+def recording(variables: Sequence[Node]) -> Iterator[Recording]:
+    """Keep the graph of everything that is computed meanwhile, for a gradient by these."""
+    outer, own = _recording.get(), Recording()
+    if outer is not None:
+        outer.gradients.extend(variables)
     with _recordings.lock:
         _recordings.count += 1
         if _recordings.nodes is None:
             _recordings.nodes = []
-    token = _is_recording.set(True)
+    token, reads = _recording.set(own), READS.set(own.reads)
     try:
-        yield
+        yield own
     finally:
-        _is_recording.reset(token)
+        READS.reset(reads)
+        _recording.reset(token)
         with _recordings.lock:
             _recordings.count -= 1
             done = _recordings.nodes if _recordings.count == 0 else None
