@@ -92,8 +92,12 @@ def test_a_loss_that_has_left_the_graph_raises(kind, transform):
     loss, text = OUTSIDE[kind]
     with pytest.raises(ArgumentError, match=rf"^\[grad\] expected .*{text}"):
         transform(loss)(ys.asarray(VALUES))
-    with pytest.raises(ArgumentError, match=rf"^\[vjp\] expected .*{text}"):
-        ys.vjp(loss, ys.asarray(VALUES))
+    if ":" in text or "got" in text:
+        with pytest.raises(ArgumentError, match=rf"^\[vjp\] expected .*{text}"):
+            ys.vjp(loss, ys.asarray(VALUES))
+    else:  # any function will do for a vjp, a constant one too
+        value, back = ys.vjp(loss, ys.asarray(VALUES))
+        assert back(value)[0].tolist() == [0.0] * 3
 
 
 def test_values_may_be_read_on_the_way(capsys):

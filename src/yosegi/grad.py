@@ -126,19 +126,21 @@ def _fitted(g: Tensor, input: Node) -> Tensor:
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The function's value, and a function from the value's cotangent to those of the arguments (trees allowed).
 
-    The function returns tensors. Raises `ArgumentError` if one is something else, such as a float, or if they depend on
-    none of the arguments; see `grad`.
+    The function returns tensors. Raises `ArgumentError` if one is something else, such as a float, or if values were
+    read and they depend on none of the arguments; see `grad`.
 
     >>> import yosegi as ys
     >>> value, back = ys.vjp(lambda x: x * x, ys.asarray(3.0))
     >>> float(back(ys.asarray(1.0))[0])
     6.0
     """
-    return _vjp("vjp", function, primals)
+    return _vjp("vjp", function, primals, is_loss=False)
 
 
-def _vjp(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
-    """`vjp`, with errors in the name of the function that the user has called."""
+def _vjp(
+    name: str, function: Callable[..., Any], primals: Sequence[Any], *, is_loss: bool
+) -> tuple[Any, Callable[[Any], Any]]:
+    """`vjp`, with errors in the name of the function that the user has called. A loss must depend on an argument."""
     leaves, structure = flatten(tuple(primals))
     variables = [_variable_of(p) for p in leaves]
     with recording(variables) as made:
@@ -149,7 +151,7 @@ def _vjp(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tup
                 raise _not_a_tensor(name, result, made.reads)
         outputs = [r._node for r in results]
         tape = record(outputs, variables)
-        _check_dependence(name, outputs, variables, tape, made)
+        _check_dependence(name, outputs, variables, tape, made, is_loss=is_loss)
 
     def back(cotangent: Any) -> tuple[Any, ...]:
         gs, same = flatten(cotangent)
@@ -174,10 +176,10 @@ def _not_a_tensor(name: str, result: Any, reads: Sequence[Read]) -> ArgumentErro
 
 
 def _check_dependence(
-    name: str, outputs: Sequence[Node], variables: Sequence[Node], tape: Tape, made: Recording
+    name: str, outputs: Sequence[Node], variables: Sequence[Node], tape: Tape, made: Recording, *, is_loss: bool
 ) -> None:
-    """Raise if the outputs depend on none of the variables; warn of a variable that they do not depend on though the
-    function has read its values.
+    """Raise if the outputs depend on none of the variables, and are a loss, or values were read. Warn of a variable
+    that they do not depend on though the function has read its values.
 
     A gradient that was taken inside need not depend on the variables, as that of a linear function does not: nothing is
     wrong then.
@@ -187,6 +189,8 @@ def _check_dependence(
     if not unused or (len(unused) == len(variables) and not outputs):
         return
     if len(unused) == len(variables):
+        if not is_loss and not made.reads:
+            return
         cause = f": {made.reads[-1].place} takes a value out of the graph" if made.reads else ""
         raise ArgumentError(
             f"[{name}] expected a result that depends on the arguments, got one that depends on none of them{cause}; "
@@ -245,7 +249,7 @@ def value_and_grad(
         for n in chosen:
             if not -len(args) <= n < len(args):
                 raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
-        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen])
+        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen], is_loss=True)
         if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
             got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(
