@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import yosegi as ys
+from native_code import NATIVES, RESULTS, needs_llvm
 from yosegi import device as registry
 from yosegi import evaluate
 from yosegi.device import Absent, chain_named
+from yosegi.devices.cpu import stages
+from yosegi.devices.cpu.ways import Ways
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
+from yosegi.fuse import RegionKind, fuse
+from yosegi.graph import capture, graph_of
 from yosegi.options import current
 
 # Writes inside jit ----------------------------------------------------------------------------------------------------
@@ -312,3 +318,26 @@ def test_constants_are_no_fallback(name: str) -> None:
         np.testing.assert_array_equal(slope(x).numpy(), np.full((1, 1, 8), 3, np.float32))
         both = ys.jit(lambda x: (x * 2, w * 2))
         np.testing.assert_array_equal(both(x)[1].numpy(), 2 * w.numpy())
+
+
+def test_a_sum_of_strided_operands_under_jit() -> None:
+    """The kernel for the operands' strides needed no workspace, was called with one, and fell back to itself."""
+    x = np.random.default_rng(0).standard_normal((2000, 1000), np.float32)
+    f = ys.jit(lambda x: ys.sum(x[:, ::2] * x[:, 1::2], axis=0))
+    with ys.options(device="cpu"):
+        for _ in range(4):
+            got = f(ys.asarray(x)).numpy()
+    np.testing.assert_allclose(got, np.sum(x[:, ::2] * x[:, 1::2], axis=0, dtype=np.float64), atol=1e-2)
+
+
+@needs_llvm
+def test_a_product_reads_no_further_than_its_region() -> None:
+    """A product whose operand was a view made by another region read the array behind it, which was not there: all of
+    the region was left to NumPy, in most training steps of more than 256 ops."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((80, 90), np.float32), rng.standard_normal((80, 70), np.float32)
+    made = ys.permute_dims(ys.asarray(x) + 1, (1, 0)) @ ys.asarray(w)
+    graph = graph_of(capture([made._node])[0])
+    region = next(r for r in fuse(graph) if r.kind is RegionKind.CONTRACTION)
+    kernel = stages.native_function(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+    np.testing.assert_allclose(kernel((x + 1).T, w)[0], (x + 1).T @ w, rtol=1e-4, atol=1e-3)

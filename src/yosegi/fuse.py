@@ -8,13 +8,13 @@ region of neighbours when placement has put them on one device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 from .graph import Graph
 from .node import Call, Shape
-from .op import constant, embedded, leaf
+from .op import constant, embedded, leaf, leaf_call
 from .precision import Precision
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
@@ -199,6 +199,16 @@ def _finished(graph: Graph, g: _Growing, number: int, readers: dict[int, set[int
     read = (a for n in g.nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
     shown = tuple(n for n in g.nodes if n in outputs or readers.get(n, set()) - {number})
     return Region(graph, g.kind, tuple(g.nodes), tuple(dict.fromkeys(read)), shown)
+
+
+def detached(region: Region) -> Region:
+    """The region with its inputs as leaves of its graph: nothing can look at what they are made of."""
+    graph, inputs = region.graph, set(region.inputs)
+    if all(graph.calls[i].op is leaf for i in inputs):
+        return region
+    calls = [leaf_call(c.spec) if n in inputs and c.op is not leaf else c for n, c in enumerate(graph.calls)]
+    args = [() if n in inputs else a for n, a in enumerate(graph.args)]
+    return replace(region, graph=replace(graph, calls=tuple(calls), args=tuple(args)))
 
 
 def join(regions: Sequence[Region], needed_later: Iterable[int]) -> Region:

@@ -145,10 +145,14 @@ class Natives:
             return None
         return Native(call, tuple(group.inputs[n] for n in made.reads), group.outputs, made.workspace)
 
-    def strided(self, group: Group, strides: Strides, fallback: Callable[..., Any]) -> Call | None:
-        """A group's call for arrays of such strides."""
+    def strided(self, group: Group, strides: Strides, like: Kernel, fallback: Callable[..., Any]) -> Call | None:
+        """A group's call for arrays of such strides; `None` if it takes other arrays than a kernel that it is to be
+        called instead of, or LLVM fails on it."""
         try:
-            return self._call(group, *self._kernel(group, strides), ALIGNED, fallback)
+            made, code = self._kernel(group, strides)
+            if (made.reads, made.workspace) != (like.reads, like.workspace):
+                return None
+            return self._call(group, made, code, ALIGNED, fallback)
         except Exception as failure:
             trace.failed(str(group), "cpu", failure)
             return None
@@ -231,7 +235,7 @@ class _Straight:
         if key not in self._known:
             if len(self._known) >= _MOST_STRIDES:
                 return None
-            self._known[key] = self._natives.strided(self._group, strides, self)
+            self._known[key] = self._natives.strided(self._group, strides, self._kernel, self)
         return self._known[key]
 
 

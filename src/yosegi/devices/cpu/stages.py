@@ -26,7 +26,7 @@ from ...codegen.llvm.groups import Group, grouped, reduces, runs
 from ...device import Kernel, waits_for_drivers
 from ...errors import NotReady
 from ...expand import in_parts
-from ...fuse import Region, RegionKind, multiplies
+from ...fuse import Region, RegionKind, detached, multiplies
 from ...node import Call
 from ...notice import announced
 from ...options import current
@@ -183,7 +183,7 @@ def native_function(region: Region, ways: Ways, body: Body = reference_body) -> 
     natives = ways.natives
     if natives.runtime is None:
         return numpy_function(region, body=body, label="x")
-    wide = expanded(region)
+    wide = expanded(detached(region))
     steps: list[Step] = []
     for part in _parts(wide):
         if isinstance(part, Cluster):
