@@ -22,7 +22,7 @@ LAYERS = (
     "ops.index", "ops.products", "ops.einsum", "ops.solves", "ops.decompositions", "ops.linalg", "ops.sort",
     "ops.fft", "ops.philox", "ops.random", "ops.erf", "ops.activation", "ops.normal", "ops.linear", "ops.attention",
     "ops.loss", "ops.windows", "ops.conv", "ops.pool", "ops", "nn",
-    "tree", "grad", "graph", "portable", "simplify", "fuse", "parcel", "work", "speed",
+    "tree", "objects", "grad", "graph", "portable", "simplify", "fuse", "parcel", "work", "speed",
     "wide", "projection", "certificate",
     "codegen.kernels", "codegen.packets", "codegen.coalesced", "codegen.loops",
     "codegen.folds", "codegen.teams", "codegen.trees", "codegen.reductions", "codegen.copies", "codegen.moves",

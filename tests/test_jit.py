@@ -1,6 +1,9 @@
 """jit: traces, replays, signatures, and what a trace cannot do."""
 
+import logging
 import threading
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -156,6 +159,269 @@ def test_methods_can_be_jitted():
     two, three = Model(ys.asarray(2.0)), Model(ys.asarray(3.0))
     x = ys.asarray(10.0)
     assert [float(two.apply(x)), float(three.apply(x)), float(two.apply(x))] == [20.0, 30.0, 20.0]
+
+
+# Objects
+
+
+class Layer:
+    bias = 0.0
+
+    def __init__(self, w, scale=1):
+        self.w = w
+        self.scale = scale
+
+    def __call__(self, x):
+        return x * self.w * self.scale + self.bias
+
+    def loss(self, x):
+        return ys.sum((x * self.w) ** 2)
+
+    @ys.jit
+    def apply(self, x):
+        return x * self.w * self.scale + self.bias
+
+
+class Slotted:
+    __slots__ = ("empty", "w")
+
+    def __init__(self, w):
+        self.w = w
+
+
+@dataclass(frozen=True)
+class Frozen:
+    w: object
+    power: int = 1
+
+
+@dataclass
+class Mutable:
+    w: object
+
+
+class Model:
+    """A list of layers, one of them tied, and a child that knows its parent."""
+
+    def __init__(self, *layers):
+        self.layers = list(layers)
+        self.tied = self.layers[0]
+        self.tied.parent = self
+        self.names = {"a", "b"}
+        self.rng = np.random.default_rng(0)
+        self.log = logging.getLogger("test")
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        assert self.tied is self.layers[0]
+        return self.tied.parent.tied(x)
+
+
+ONE = ys.asarray(1.0)
+
+
+def number(value):
+    return ys.asarray(float(value))
+
+
+HOLDERS = {
+    "a method": lambda m: ys.jit(m.__call__),
+    "a decorated method": lambda m: m.apply,
+    "a callable object": lambda m: ys.jit(m),
+    "a partial": lambda m: ys.jit(partial(Layer.__call__, m)),
+    "a partial by name": lambda m: ys.jit(partial(lambda x, m: m(x), m=m)),
+    "an argument": lambda m: partial(ys.jit(lambda m, x: m(x)), m),
+    "an argument in a tree": lambda m: partial(ys.jit(lambda t, x: t["models"][0](x)), {"models": [m]}),
+    "a bound method as an argument": lambda m: partial(ys.jit(lambda f, x: f(x)), m.__call__),
+    "a keyword": lambda m: partial(ys.jit(lambda x, m: m(x)), m=m),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_an_attribute_that_is_assigned_is_seen(holder):
+    m = Layer(number(2))
+    f = HOLDERS[holder](m)
+    assert float(f(ONE)) == 2.0
+    m.w = number(3)
+    assert float(f(ONE)) == 3.0
+    m.w[...] = 4.0
+    assert float(f(ONE)) == 4.0
+    m.w += 1
+    assert float(f(ONE)) == 5.0
+    m.w = np.asarray(6.0)
+    assert float(f(ONE)) == 6.0
+    m.scale = 10
+    assert float(f(ONE)) == 60.0
+    m.bias = number(1)
+    assert float(f(ONE)) == 61.0
+    del m.bias
+    assert float(f(ONE)) == 60.0
+
+
+def test_an_attribute_of_the_class_is_seen(monkeypatch):
+    f = ys.jit(Layer(number(2)))
+    assert float(f(ONE)) == 2.0
+    monkeypatch.setattr(Layer, "bias", number(5))
+    assert float(f(ONE)) == 7.0
+
+
+def test_tensors_of_an_object_are_inputs_and_numbers_decide():
+    traces = []
+
+    class Counting(Layer):
+        @ys.jit
+        def run(self, x):
+            traces.append(1)
+            for _ in range(self.scale):
+                x = x * self.w
+            return x
+
+    m = Counting(number(2), 3)
+    assert [float(m.run(ONE))] == [8.0]
+    m.w = number(3)
+    assert float(m.run(ONE)) == 27.0
+    assert len(traces) == 1
+    assert float(Counting(number(1), 3).run(ONE)) == 1.0, "another object of the same structure"
+    assert len(traces) == 1
+    m.scale = 2
+    assert float(m.run(ONE)) == 9.0
+    assert len(traces) == 2
+
+
+def test_objects_in_objects():
+    m = Model(Layer(number(2)), Layer(number(3)))
+    f = ys.jit(m)
+    assert float(f(ONE)) == 12.0
+    m.layers[1].w = number(5)
+    assert float(f(ONE)) == 20.0
+    m.layers.append(Layer(number(10)))
+    assert float(f(ONE)) == 200.0
+    m.layers[0] = m.tied = Layer(number(1))
+    m.tied.parent = m
+    assert float(f(ONE)) == 50.0
+
+
+@pytest.mark.parametrize("kind", [Slotted, Frozen, Mutable])
+def test_objects_of_every_kind(kind):
+    f = ys.jit(lambda m, x: x * m.w)
+    assert [float(f(kind(number(n)), ONE)) for n in (2, 3)] == [2.0, 3.0]
+    m = kind(number(2))
+    f(m, ONE)
+    object.__setattr__(m, "w", number(7))
+    assert float(f(m, ONE)) == 7.0
+
+
+def test_a_frozen_dataclass_of_values_is_compared_by_them():
+    traces = counted(lambda m, x: x**m.power)
+    f = ys.jit(traces)
+    assert [float(f(Frozen(None, power), number(3))) for power in (2, 2, 3)] == [9.0, 9.0, 27.0]
+    assert traces.traces == 2
+
+
+def test_gradients_of_methods_see_attributes():
+    m = Layer(number(2))
+    for f in (ys.jit(ys.grad(m.loss)), ys.jit(partial(ys.grad(Layer.loss, argnums=1), m))):
+        m.w = number(2)
+        assert float(f(ONE)) == 8.0
+        m.w = number(3)
+        assert float(f(ONE)) == 18.0
+    second = ys.jit(ys.grad(ys.grad(m.loss)))
+    assert float(second(ONE)) == 18.0
+    m.w = number(1)
+    assert float(second(ONE)) == 2.0
+
+
+def assign(self, x):
+    self.w = x
+
+
+def count(self, x):
+    self.scale += 1
+
+
+def add_in_place(self, x):
+    self.w += x
+
+
+def write(self, x):
+    self.w[...] = x
+
+
+def keep(self, x):
+    self.cache = [x]
+
+
+def forget(self, x):
+    del self.w
+
+
+def append(self, x):
+    self.seen.append(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (assign, "w"),
+        (count, "scale"),
+        (add_in_place, "w"),
+        (write, "w"),
+        (keep, "cache"),
+        (forget, "w"),
+        (append, "seen"),
+    ],
+)
+def test_a_traced_function_must_leave_its_objects_as_they_are(change, name):
+    m = Layer(number(2))
+    m.seen = []
+    before = m.w
+    with pytest.raises(TraceError, match=rf"got a new value of Layer\.{name}, .*; return it, and assign it outside"):
+        ys.jit(lambda m, x: (change(m, x), x)[1])(m, ONE)
+    assert m.w is before
+    assert float(m.w) == 2.0
+
+
+def test_an_attribute_that_cannot_be_compared_is_refused_when_it_is_read():
+    m = Model(Layer(number(2)))
+    assert float(ys.jit(m)(ONE)) == 4.0
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected attributes .*, got Model\.names, a set; pass what"):
+        ys.jit(lambda m, x: x * len(m.names))(m, ONE)
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected attributes .*, got Model\.rng, a Generator; pass what"):
+        ys.jit(lambda m, x: x * m.rng.random())(m, ONE)
+    with pytest.raises(AttributeError, match="nothing"):
+        ys.jit(lambda m, x: m.nothing)(m, ONE)
+
+
+@pytest.mark.parametrize("value", [np.random.default_rng(0), iter([])])
+def test_an_argument_whose_changes_do_not_show_is_refused(value):
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected arguments whose changes show, got"):
+        ys.jit(lambda x, v: x)(ONE, value)
+    with pytest.raises(ArgumentError, match=r"\[jit\] expected a method or a partial of tensors, arrays"):
+        ys.jit(partial(lambda v, x: x, value))(ONE)
+
+
+@pytest.mark.parametrize(
+    "value", [ys.float32, np.add, len, Layer, np, object(), counted, "text", (1, 2), ys.random.default_rng(1)]
+)
+def test_other_arguments_are_compared_as_they_are(value):
+    function = counted(lambda x, v: x * 2)
+    f = ys.jit(function)
+    assert [float(f(ONE, value)), float(f(ONE, value))] == [2.0, 2.0]
+    assert function.traces == 1
+
+
+def test_static_argnames_of_a_method():
+    class Powers(Layer):
+        def power(self, x, n):
+            return (x * self.w) ** n
+
+    m = Powers(number(2))
+    f = ys.jit(m.power, static_argnames="n")
+    assert [float(f(ONE, 2)), float(f(ONE, n=3))] == [4.0, 8.0]
+    m.w = number(3)
+    assert float(f(ONE, 2)) == 9.0
+    assert len(f.plans) == 2
 
 
 def test_an_unhashable_argument_is_refused():

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from .composite import rebuilt
 from .errors import ArgumentError, DTypeError, ShapeError
 from .interchange import Read
 from .node import Call, Node, Spec, in_order
+from .objects import opens
 from .op import Arr, OpKind, number, op, pick, pick_call
 from .ops.creation import asarray
 from .ops.elementwise import real
@@ -216,6 +218,13 @@ def _variable_of(value: Any) -> Node:
     return variable(t)._node
 
 
+def _given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
+    if opens(function):
+        return partial(wrapped, function)
+    return lambda *args, **kwargs: wrapped(function, *args, **kwargs)
+
+
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
@@ -231,7 +240,7 @@ def value_and_grad(
     """
     chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
-    def wrapped(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def wrapped(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         aux: list[Any] = []
 
         def of_chosen(*values: Any) -> Any:
@@ -258,7 +267,7 @@ def value_and_grad(
         grads = back(number(1, value.dtype))
         return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
-    return wrapped
+    return _given(wrapped, function)
 
 
 def grad(
@@ -276,10 +285,9 @@ def grad(
     >>> float(ys.grad(ys.grad(lambda x: x**3))(ys.asarray(2.0)))
     12.0
     """
-    both = value_and_grad(function, argnums, has_aux=has_aux)
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        value, gradient = both(*args, **kwargs)
+    def wrapped(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        value, gradient = value_and_grad(function, argnums, has_aux=has_aux)(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return wrapped
+    return _given(wrapped, function)

@@ -21,6 +21,8 @@ from .graph import Graph, capture, graph_of
 from .health import health
 from .memory import HOST, Buffer
 from .node import Call, Node, Spec, evaluate, in_order, spec
+from .objects import Copies, is_comparable, opens
+from .objects import flatten as taken_apart
 from .op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
 from .ops.creation import asarray
 from .options import current
@@ -150,19 +152,24 @@ class Jitted(Generic[P, R]):
     """A function that is traced once per signature of its arguments and replayed from then on.
 
     Tensors, arrays and Python numbers (but not bools) are traced: their values may differ from call to call. Anything
-    else, and the arguments named in `static_argnames`, belongs to the signature and must be hashable. Tensors that
-    the function reaches from outside are constants of the trace; random draws are made anew at every call.
+    else, and the arguments named in `static_argnames`, belongs to the signature and must be hashable. An object that is
+    hashed by its identity, such as the `self` of a method, is taken apart: its attributes that are tensors or arrays
+    are traced, all others belong to the signature. Tensors that the function reaches from outside are constants of the
+    trace; random draws are made anew at every call.
     """
 
     def __init__(self, function: Callable[P, R], static_argnames: str | Iterable[str] = ()) -> None:
-        self._function = function
+        self._bound: tuple[Any, ...] = (function,) if opens(function) else ()
+        """A method with its object, or another callable with a state: it is an argument like others."""
+        self._function: Callable[..., R] = _called if self._bound else function
         self._static = frozenset([static_argnames] if isinstance(static_argnames, str) else static_argnames)
         parameters = signature(function).parameters
         positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        self._names = tuple(p.name for p in parameters.values() if p.kind in positional)
+        self._names = (*[""] * len(self._bound), *[p.name for p in parameters.values() if p.kind in positional])
         unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
+        self._is_direct = not self._static and not self._bound
         self._replays: dict[Any, _Replay] = {}
         update_wrapper(self, function, updated=())
 
@@ -176,7 +183,7 @@ class Jitted(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # The common call, of computed tensors and numbers alone, is looked up by their specs and runs at once.
-        if not kwargs and not self._static:
+        if not kwargs and self._is_direct:
             key: list[Any] = [current()]
             data: list[Any] = []
             leaves: list[Node] = []
@@ -221,16 +228,17 @@ class Jitted(Generic[P, R]):
     def _run(self, replay: _Replay, args: tuple[Any, ...]) -> R:
         """A plain replay for computed tensors and numbers, with the whole runtime around it."""
         if is_tracing() or is_recording():
-            return self._function(*args)  # type: ignore[call-arg]
+            return self._function(*args)
         nodes = [a._node if type(a) is Tensor else _number(a) for a in args]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        args = (*self._bound, *args)
         if is_tracing() or is_recording():
             return self._function(*args, **kwargs)  # inside another trace, or a gradient: part of that graph
         marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
-        leaves, structure = flatten((marked, {name: self._marked(name, v) for name, v in kwargs.items()}))
+        leaves, structure = taken_apart((marked, {name: self._marked(name, v) for name, v in kwargs.items()}), _static)
         inputs = [_as_input(value) for value in leaves]
         kinds = [i if isinstance(i, _Static) else i._node.spec if isinstance(i, Tensor) else _weak(i) for i in inputs]
         plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
@@ -254,9 +262,15 @@ class Jitted(Generic[P, R]):
     def _trace(self, kinds: Sequence[Spec | _Static], structure: Structure) -> _Replay:
         given = [Node(leaf_call(k), ()) for k in kinds if isinstance(k, Spec)]
         nodes = iter(given)
-        args, kwargs = unflatten(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
+        copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
+        args, kwargs = copies.tree
         with tracing() as trace:
-            returned = self._function(*args, **kwargs)
+            try:
+                returned = self._function(*args, **kwargs)
+            except AttributeError as error:
+                copies.explain(error)
+                raise
+        copies.check()
         values, shape = flatten(returned)
         is_output = [isinstance(v, (Tensor, np.ndarray, np.generic)) for v in values]
         tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
@@ -283,7 +297,19 @@ def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
         return value
     if isinstance(value, (np.ndarray, np.generic)):
         return asarray(value)
-    return value if number_type(value) in _WEAK else _static(value)
+    if number_type(value) in _WEAK:
+        return value  # type: ignore[no-any-return]
+    made = _static(value)
+    if not is_comparable(value):
+        raise ArgumentError(
+            f"[jit] expected arguments whose changes show, got {type(value).__name__}, which equals only itself and "
+            "has no attributes; pass what the function needs of it, or close over it"
+        )
+    return made
+
+
+def _called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 def _static(value: Any) -> _Static:
