@@ -2,17 +2,19 @@
 
 The error of a product is relative, by the Frobenius norm: the norm of all errors over the norm of all values. It is
 estimated from random projections (`projection`): for normally distributed vectors r, the mean square of (C − A·B)·r is
-the square of the error's norm, whatever the data. The estimate is multiplied by a factor, so that an error beyond the
-tolerance is accepted with a probability below 1e-6:
+the square of the error's norm, whatever the data.
 
-- by 8 with eight vectors: an error of rank one, the least favourable one, is seen as less than an eighth of itself with
-  a probability of 6e-7 (a chi-squared variable of eight degrees of freedom below 1/8).
-- by 4, if the differences spread over all directions, as rounding errors do: no eigenvalue of their Gram matrix is more
-  than 2.9 times the mean one. An error of rank one beside even noise passes for that with a probability of 1e-6.
-- by 3.4 with sixteen other vectors, in float64, where the first estimate does not suffice.
+The estimate is multiplied by a factor, so that an error beyond the tolerance is accepted with a probability of at most
+1e-6. The factor follows from how the differences spread. The eigenvalues of their Gram matrix are much alike for
+rounding errors; all but one are zero for an error of rank one. With s, their standard deviation over their mean, the
+factor is √(1 + 21 s): about 2.2 for the rounding errors of a product of 512 × 512, 7.5 for an error of rank one. The
+least favourable error is one of rank one beside even noise. What eight vectors see of it is a chi-squared variable of
+eight degrees of freedom. Whatever the share of noise, the error is accepted if that variable is below
+8 / (1 + 21 √7) = 0.141, which has a probability of 1e-6.
 
-Where that does not suffice either, or there is no projection, the product is computed in float64. A result that fails
-is not returned: the next candidate computes it with more bits.
+Where that does not suffice, sixteen other vectors are taken, in float64, with √(1 + 2.69 s) as factor.
+Where that does not suffice either, or there is no projection, the product is computed in float64 and compared. A result
+that fails is not returned: the next candidate computes it with more bits.
 
 The vectors are drawn once in a process, from the operating system's entropy; in deterministic runs from a fixed seed.
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import isfinite, sqrt
+from math import isqrt, sqrt
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -39,25 +41,17 @@ from .projection import VECTORS, projection_of, projects, width_of
 from .reference import bind
 from .wide import wide_outputs
 
-_ANY: Final = 8.0
-"""What the estimate is multiplied by, whatever the error is like."""
-_EVEN: Final = 4.0
-"""The same if the error is spread evenly."""
-_LARGEST: Final = 2.9
-"""The largest eigenvalue of an even error's Gram matrix, over the mean one."""
-_SPREAD: Final = VECTORS * (1 + (_LARGEST - 1) ** 2 / (VECTORS - 1))
-"""The sum of all eigenvalues' squares over the mean one's square from which the largest may be that large."""
-_MORE: Final = (16, 3.4)
-"""Vectors of the second estimate, and its factor."""
+_MORE: Final = 16
+"""Vectors of the second estimate."""
+_SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
+"""By the number of vectors, how much the spread of the differences counts."""
 _SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
-_NORMAL: Final = (1e-30, 1e30)
+_NORMAL: Final = (1e-20, 1e30)
 """Sums of squares between which float32 arithmetic has neither overflowed nor lost small numbers."""
 _TIMES: Final = 3
 """How often in a row a kernel may need float64 to be certified before it counts as too close to the tolerance."""
 _SEED: Final = secrets.randbits(128)
-
-
 _SELECTIONS: Final = frozenset({"max", "min", "all", "any"})
 """Reductions that round nothing."""
 _ONE_SIGN: Final = frozenset({"exp", "square", "abs"})
@@ -194,15 +188,10 @@ class Certified:
 
     def _estimated(self, operands: Sequence[Any], got: Any) -> float:
         """An upper bound for the error, by more vectors and in float64."""
-        vectors, factor = _MORE
         if self._wide is None:
-            self._wide = projection_of(self._call, vectors)
-        drawn = random_matrix(_width(self._call), vectors, is_fixed=self._is_fixed)
-        (sums,) = wide_outputs(self._wide, [*operands, got, drawn])
-        mean, norm = float(sums[: -1 : vectors + 1].sum()) / vectors, float(sums[-1])
-        if not (isfinite(mean) and isfinite(norm) and norm > 0):
-            return float("inf")
-        return factor * sqrt(mean / norm) * (1 + self._tolerance)
+            self._wide = projection_of(self._call, _MORE)
+        drawn = random_matrix(_width(self._call), _MORE, is_fixed=self._is_fixed)
+        return bound(wide_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
 
 
 def _operands(region: Region) -> list[Any]:
@@ -217,12 +206,14 @@ def _operands(region: Region) -> list[Any]:
 def bound(sums: Any, tolerance: float) -> float:
     """An upper bound for a result's error, by the output of its projection; infinite if none can be concluded."""
     gram, squares = sums[:-1], float(sums[-1])
-    mean = float(gram[:: VECTORS + 1].sum()) / VECTORS
-    if not (mean < _NORMAL[1] and _NORMAL[0] < squares < _NORMAL[1]):  # not a number, for one
+    vectors = isqrt(len(gram))
+    mean = float(gram[:: vectors + 1].sum()) / vectors
+    low, high = _NORMAL
+    if not (0 <= mean < high and low < squares < high):  # a NaN is not, either
         return float("inf")
-    estimate = sqrt(mean / squares) * (1 + tolerance)  # of the result itself, which has the error in it
-    is_even = float(np.vdot(gram, gram)) <= _SPREAD * mean * mean
-    return (_EVEN if is_even else _ANY) * estimate
+    spread = sqrt(max(0.0, float(np.vdot(gram, gram)) / vectors - mean * mean)) / mean if mean else 0.0
+    # The norm of the result has the error in it, hence the tolerance.
+    return sqrt(mean / squares * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
 
 
 def projector_for(

@@ -1,7 +1,8 @@
 """The end of the process: nothing holds it up for longer than a second, all parts of the package together.
 
 Threads that do not return in time are left where they are. Python ends around them, but the destructors of a library
-that is still at work may wait for it, or find it in pieces: they are skipped then.
+that is still at work may wait for it, or find it in pieces: they are skipped then. A thread that returns to Python
+while Python ends is ended by Python, which C++ code takes for an error that ends the process: it sleeps instead.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ def join(threads: Iterable[Thread]) -> None:
         if thread.is_alive():
             thread.join(seconds_left())
             if thread.is_alive():
-                _skip_destructors()
+                _leave_behind()
 
 
-def _skip_destructors() -> None:
-    """Let the process end, with the status that it ends with, before the destructors of its libraries run."""
+def _leave_behind() -> None:
+    """Let the process end, with the status that it ends with, whatever the threads of its libraries do."""
     if not _Ending.skips_destructors:
         _Ending.skips_destructors = True
+        with suppress(AttributeError, OSError):  # where there is no such library, there is no C++ code by it
+            ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(ctypes.CDLL(None).pause)
         with suppress(AttributeError, OSError, TypeError):  # only glibc passes the status on
             library = ctypes.CDLL(None)
             leave = library._exit
