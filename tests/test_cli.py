@@ -106,6 +106,14 @@ def test_whoever_names_a_width_gets_it(capsys, monkeypatch):
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
 
 
+@pytest.fixture(autouse=True)
+def interrupts():
+    """A process that was started in the background of a shell ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_after(monkeypatch, count):
     """A SIGINT comes in the middle of the sitting after so many."""
     sit, seen = suite._sit, []
