@@ -159,7 +159,7 @@ def test_nothing_is_concluded_from_sums_that_left_the_range(squares: float) -> N
 
 def certified(kernel: Kernel, region: Region, tolerance: float, **how: Any) -> Certified:
     host = host_device()
-    projector = projector_for(region, host.compile, host, is_fixed=False)
+    projector = projector_for(region, host.compile, host, tolerance, is_fixed=False)
     return Certified(kernel, region, host, tolerance, projector=projector, **how)
 
 
@@ -248,6 +248,20 @@ def test_a_projection_that_fails_is_made_on_the_host() -> None:
 
     with pytest.raises(ToleranceMissed):
         Certified(kernel, region, host_device(), 1e-2, projector=fails)(*arrays)
+
+
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-6])
+def test_small_tolerances_are_certified_where_the_data_are(tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were certified on the host alone, which took a hundred times as long as the product."""
+    a, b = normal(300, 200), normal(200, 200)
+    region = product(a, b)
+    right = a.astype(np.float64) @ b
+    monkeypatch.setattr(Certified, "_look_closely", lambda *_: pytest.fail("this takes long"))
+    certified(lambda *_: (right.astype(np.float32),), region, tolerance)(a, b)
+    monkeypatch.undo()
+    wrong = right * (1 + 3 * tolerance)
+    with pytest.raises(ToleranceMissed):
+        certified(lambda *_: (wrong.astype(np.float32),), region, tolerance)(a, b)
 
 
 def test_constants_are_operands_too() -> None:

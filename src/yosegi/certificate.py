@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from math import isqrt, sqrt
 from typing import Any, Final, Protocol
@@ -39,7 +40,7 @@ from .op import OpKind
 from .precision import Policy, Precision
 from .projection import VECTORS, projection_of, projects, width_of
 from .reference import bind
-from .wide import wide_outputs
+from .wide import wide_outputs, widened
 
 _MORE: Final = 16
 """Vectors of the second estimate."""
@@ -47,6 +48,8 @@ _SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
 """By the number of vectors, how much the spread of the differences counts."""
 _SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
+_ROUNDED: Final = 1e-7
+"""The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
 _NORMAL: Final = (1e-20, 1e30)
 """Sums of squares between which float32 arithmetic has neither overflowed nor lost small numbers."""
 _TIMES: Final = 3
@@ -133,7 +136,7 @@ class Certified:
         projector: Projector | None = None,
         is_fixed: bool = False,
     ) -> None:
-        """`projector` estimates in float32 where the data are. `is_fixed`: the vectors are the same in every process,
+        """`projector` estimates where the data are. `is_fixed`: the vectors are the same in every process,
         and no run depends on an earlier one."""
         self._kernel = kernel
         self._region = region
@@ -143,7 +146,8 @@ class Certified:
         (self._call,) = region.calls
         self._operands = _operands(region)
         self._projects = projects(self._call)
-        self._projector = projector if self._projects and tolerance >= _SINGLE else None
+        self._projector = projector if self._projects else None
+        self._is_exact = region.precision is Precision.F64 and tolerance >= _ROUNDED
         constants = [o for o in self._operands if not isinstance(o, int)]
         self._there = {id(c): memory.from_host(c) for c in constants} if self._projector is not None else {}
         self._wide: Region | None = None
@@ -160,7 +164,7 @@ class Certified:
             except DeviceFailure:  # the check alone has failed: the host makes it
                 self._projector = None
             else:
-                self.error = bound(sums, self._tolerance)
+                self.error = _ROUNDED if self._is_exact and _is_normal(sums) else bound(sums, self._tolerance)
                 if self.error <= self._tolerance:
                     self._doubts = 0
                     return made
@@ -208,22 +212,33 @@ def bound(sums: Any, tolerance: float) -> float:
     gram, squares = sums[:-1], float(sums[-1])
     vectors = isqrt(len(gram))
     mean = float(gram[:: vectors + 1].sum()) / vectors
-    low, high = _NORMAL
-    if not (0 <= mean < high and low < squares < high):  # a NaN is not, either
+    if not (0 <= mean < _NORMAL[1] and _is_normal(sums)):  # a NaN is not, either
         return float("inf")
     spread = sqrt(max(0.0, float(np.vdot(gram, gram)) / vectors - mean * mean)) / mean if mean else 0.0
     # The norm of the result has the error in it, hence the tolerance.
     return sqrt(mean / squares * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
 
 
+def _is_normal(sums: Any) -> bool:
+    return bool(_NORMAL[0] < sums[-1] < _NORMAL[1])
+
+
 def projector_for(
-    region: Region, compile: Callable[[Region], Callable[..., Any]], memory: Memory, *, is_fixed: bool
+    region: Region,
+    compile: Callable[[Region], Callable[..., Any]],
+    memory: Memory,
+    tolerance: float,
+    *,
+    is_fixed: bool,
 ) -> Projector | None:
-    """A projector that a device runs on its own data; `None` if the region has no projection."""
+    """A projector that a device runs on its own data, in float32 or, for small tolerances, in float64; `None` if the
+    region has no projection. Raises `DeviceFailure` if the device cannot run it."""
     (call,) = region.calls
     if not projects(call):
         return None
-    kernel = compile(projection_of(call, VECTORS))
+    check = projection_of(call, VECTORS)
+    is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
+    kernel = compile(check if is_precise else replace(widened(check), kind=check.kind))
     drawn = memory.from_host(random_matrix(_width(call), VECTORS, is_fixed=is_fixed))
 
     return lambda *data: memory.to_host(kernel(*data, drawn)[0])

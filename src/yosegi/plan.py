@@ -9,6 +9,8 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .background import Job
 from .candidates import Candidate, Refusals, candidates_for
 from .certificate import Certified, is_product, projector_for
@@ -20,6 +22,7 @@ from .explain import Explanation
 from .forecast import Forecast, forecast_of
 from .fuse import Region, RegionKind, fuse
 from .graph import Graph
+from .memory import HOST
 from .partition import Unit
 from .planfile import Kept, PlanFile
 from .precision import IN_FULL, Policy, Precision
@@ -134,12 +137,12 @@ class Step:
         """What it takes on a candidate, by all that is known."""
         return costs.predict(self.region, self.works, candidate)
 
-    def kernel_on(self, candidate: Candidate, *, wait: bool = True) -> Kernel:
-        """The region, compiled for a candidate, once. Without `wait`, a slow compiler works in the background:
-        `NotReady` is raised until it is done."""
+    def kernel_on(self, candidate: Candidate, *, wait: bool = True, is_trial: bool = False) -> Kernel:
+        """The region, compiled for a candidate, once. Without `wait`, a slow compiler works in the background, and for
+        a trial every compiler but the host's: `NotReady` is raised until it is done."""
         kernel = self.kernels.get(candidate)
         if kernel is None:
-            kernel = self._compiled(candidate, wait)
+            kernel = self._compiled(candidate, wait, is_trial and candidate.device is not host_device())
             if self.tolerance is not None:
                 kernel = self._certified(candidate, kernel)
             kernel = self.kernels.setdefault(candidate, kernel)
@@ -148,24 +151,36 @@ class Step:
     def _certified(self, candidate: Candidate, kernel: Kernel) -> Kernel:
         assert self.tolerance is not None
         region, device, is_fixed = self.region_on(candidate), candidate.device, self.policy.is_fixed
+        checking = host_device() if device.space == HOST else device
         projector = None
         with suppress(DeviceFailure):
-            projector = projector_for(region, device.compile, device, is_fixed=is_fixed)
+            projector = projector_for(region, checking.compile, checking, self.tolerance, is_fixed=is_fixed)
         return Certified(kernel, region, device, self.tolerance, projector=projector, is_fixed=is_fixed)
 
-    def _compiled(self, candidate: Candidate, wait: bool) -> Kernel:
+    def _compiled(self, candidate: Candidate, wait: bool, is_trial: bool) -> Kernel:
         device = candidate.device
         region = widened(self.region) if candidate.precision is Precision.F64 else self.region_on(candidate)
-        if not device.limits.compiles_slowly:
+        is_slow = device.limits.compiles_slowly
+        if not is_slow and not is_trial:
             return device.compile(region)
         job = self.jobs.get(candidate)
         if job is None:
-            job = self.jobs.setdefault(candidate, Job(partial(device.compile, region)))
+            make = device.compile if is_slow else partial(_run_once, device)
+            job = self.jobs.setdefault(candidate, Job(partial(make, region)))
         try:
             return job.result() if wait else job.result_if_ready()
         finally:
             if job.is_done:  # the kernel is kept elsewhere; after a failure, the next attempt is a new job
                 self.jobs.pop(candidate, None)
+
+
+def _run_once(device: Device, region: Region) -> Kernel:
+    """The region, compiled and run on zeros: some compilers go on when a kernel is first launched."""
+    kernel = device.compile(region)
+    specs = [region.graph.calls[i].spec for i in region.inputs]
+    kernel(*[device.from_host(np.zeros(s.shape, s.dtype.numpy)) for s in specs])
+    device.synchronize()
+    return kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,11 +111,12 @@ def effort_of(candidate: float, plan: float) -> float:
 
 
 def _compile(schedule: Schedule) -> None:
-    """Compile all steps, side by side where compilers work in the background; raises `NotReady` until all are done."""
+    """Compile all steps in the background, but for the host's; raises `NotReady` until all are done. No run of the
+    program waits for a compiler that it may not need."""
     unready: NotReady | None = None
     for step in schedule.steps:
         try:
-            step.kernel_on(step.candidate, wait=not current().background)
+            step.kernel_on(step.candidate, wait=not current().background, is_trial=True)
         except NotReady as failure:
             unready = failure
     if unready is not None:
