@@ -36,7 +36,7 @@ DECIDED: Final = 200
 _LATE: Final = 100  # runs, from which more effort is spent to decide in time
 _EFFORT: Final = (0.5, 2.0)  # of the time that a plan has taken, for all trials together, before and from then on
 _FAR: Final = 8.0  # times a plan's time: a candidate plan predicted to take longer is hopeless
-_EFFORT_IF_FAR: Final = 0.1  # of the time that a plan has taken, for a trial of such a one
+_EFFORT_IF_FAR: Final = 0.1  # of the time that a plan has taken, for a trial of a hopeless candidate plan
 _MISSED: Final = 1.3  # times what was predicted, or measured when the plan was judged: something has changed
 _BETTER: Final = 0.97  # of a plan's time: a candidate plan must take less to replace it
 _MATTERS: Final = 1e-3  # seconds of a run: below, a device that was never measured is not tried
@@ -145,7 +145,7 @@ class Watch:
         self._epoch = costs.epoch
         self._best: float | None = None
         self._parts: list[float] = []
-        """Seconds of each step by itself, in this look."""
+        """Seconds of each step alone, in this look."""
         self._totals: list[float] = []
         """Seconds of the runs as a whole, in this look."""
         self._next_look = 2

@@ -96,8 +96,8 @@ def projection_of(call: Call, vectors: int) -> Region:
     seen, wanted = _WRITES[call.op.name](writer, call, vectors)
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
-    turned = writer.add("permute_dims", difference, axes=(1, 0))
-    gram = writer.add("reshape", writer.add("matmul", turned, difference), shape=(vectors * vectors,), copy=None)
+    transposed = writer.add("permute_dims", difference, axes=(1, 0))
+    gram = writer.add("reshape", writer.add("matmul", transposed, difference), shape=(vectors * vectors,), copy=None)
     squares = writer.add("reshape", writer.add("sum", writer.add("square", 2), axis=None), shape=(1,), copy=None)
     return writer.region(writer.add("concatenate", gram, squares, axis=0))
 

@@ -38,7 +38,7 @@ def projection_source(target: Target) -> str:
 
 
 def _begun(module: Module, name: str, target: Target, arrays: int) -> tuple[LlvmBuilder, dict[str, str], list[str]]:
-    """A function, what it is told, and its arrays."""
+    """A function's builder, its sizes, and its arrays."""
     code = module.function(name, PARAMETERS)
     table = code.let("load ptr, ptr %arguments")
     size = {name: word(code, table, n) for n, name in enumerate(_SIZES)}
