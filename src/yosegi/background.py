@@ -9,12 +9,13 @@ and another thread does those that wait behind it. When the process ends, the jo
 from __future__ import annotations
 
 import atexit
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from math import inf
-from threading import Condition, Event, Lock, Thread, current_thread, local
+from threading import Condition, Event, Lock, Thread, current_thread, get_native_id, local
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 LIMIT: Final = 60.0
 """Seconds that a job may take."""
+_NICE: Final = 10
+"""The priority of compiling behind a program: what the program computes comes first."""
 _LINE: Final = 16  # jobs that may wait: of more, most would not be needed any more when their turn comes
 
 
@@ -207,6 +210,8 @@ class Background:
         self._thread.start()
 
     def _work(self) -> None:
+        with suppress(AttributeError, OSError):  # of a thread alone, on Linux
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
         while True:
             with self._changed:
                 if self._thread is not current_thread():  # it has been relieved

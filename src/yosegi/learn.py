@@ -121,13 +121,13 @@ class _CandidatePlan:
 
     @property
     def compiling(self) -> float:
-        """Seconds that compiling it takes: a kernel for each region, or for each step if the device takes several
-        regions in one call."""
+        """Seconds that compiling it takes: a kernel for each region, or for each step if the device is a model
+        compiler."""
         return sum(_compiling(s) for s in self.schedule.steps if s.candidate not in s.kernels)
 
 
 def _compiling(step: Step) -> float:
-    kernels = 1 if step.device.coalesces else len(step.works)
+    kernels = 1 if step.device.limits.compiles_slowly else len(step.works)
     return costs.speed(step.device).compiling * kernels * _overruns.get(step.device.name, 1.0)
 
 
