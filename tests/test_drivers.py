@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from yosegi import decode, drivers
-from yosegi.child import Outcome
+from yosegi.child import Closed, Outcome, Worker
 from yosegi.drivers import Driver, Verdict, forget, remembered
 from yosegi.errors import CompileFailure
 
@@ -72,6 +72,30 @@ def test_a_good_driver_is_trusted_and_tried_once(monkeypatch: pytest.MonkeyPatch
     assert verdict_of(qualified({})).is_trusted
     monkeypatch.setenv("YOSEGI_ISOLATE", "1")
     assert not verdict_of(qualified({})).is_trusted
+
+
+def test_a_qualification_that_was_cut_off_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it took longer than programs run, and every program began it anew."""
+    call, asked = Worker.call, []
+
+    def cut_off(worker: Worker, function: str, *arguments: Any, timeout: float) -> Outcome:
+        if len(asked) == 5:
+            raise Closed
+        asked.append(arguments[-1])
+        return call(worker, function, *arguments, timeout=timeout)
+
+    monkeypatch.setattr(Worker, "call", cut_off)
+    monkeypatch.setattr(drivers, "_WORKERS", 1)
+    with pytest.raises(Closed):
+        qualified({"family 2": "wrong"})
+    monkeypatch.setattr(Worker, "call", call)
+    later = Driver("some:0", "version 1")
+    left: list[str] = []
+    monkeypatch.setattr(Worker, "call", lambda w, f, *a, timeout: left.append(a[-1]) or call(w, f, *a, timeout=timeout))
+    later.qualified(lambda d: d.tried(f"{HERE}:family", [{}], FAMILIES))
+    assert (asked, left) == (FAMILIES[:5], FAMILIES[5:])
+    assert list(verdict_of(later).refused) == ["family 2"]
+    assert not later._progress.exists()
 
 
 def test_another_version_is_tried_anew() -> None:

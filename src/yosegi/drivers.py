@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from math import inf
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -112,8 +112,19 @@ class Driver:
 
     def _record(self, verdict: Verdict) -> None:
         self.verdict = verdict
-        content = {"format": _FORMAT, "device": self.name, "identity": self._identity, **asdict(verdict)}
-        written(self._path, json.dumps(content, indent=1).encode())
+        written(self._path, json.dumps(self._content(verdict), indent=1).encode())
+
+    def _content(self, verdict: Verdict) -> dict[str, Any]:
+        return {"format": _FORMAT, "device": self.name, "identity": self._identity, **asdict(verdict)}
+
+    @property
+    def _progress(self) -> Path:
+        """The file of a qualification that is under way."""
+        return self._path.with_suffix(".progress")
+
+    def _begun(self, data: Any) -> tuple[list[str], Verdict]:
+        done, verdict = decode.record(data, "", "done", "verdict")
+        return decode.each(done, "done", decode.text), Verdict.of(verdict, self.name, self._identity)
 
     @property
     def absence(self) -> str | None:
@@ -136,31 +147,37 @@ class Driver:
 
     def tried(self, function: str, arguments: Sequence[Any], families: Sequence[str]) -> Verdict:
         """The verdict of `function(*arguments, family)` for all families, in child processes side by side: it returns
-        what is refused from then on, and why."""
-        verdict = Verdict()
+        what is refused from then on, and why. What is done when the process ends is done for the next one."""
+        done, verdict = checked(self._progress, self._begun) or ([], Verdict())
         lock = Lock()
-        waiting = list(families)
+        waiting = [family for family in families if family not in done]
 
-        def work(worker: Worker) -> None:
+        def work() -> None:
             nonlocal verdict
-            while True:
-                with lock:
-                    if not waiting or verdict.failure is not None:
-                        break
-                    family = waiting.pop(0)
-                outcome = worker.call(function, *arguments, family, timeout=_FAMILY)
-                refused = outcome.result if outcome.failure is None else {family: outcome.failure}
-                with lock:
-                    if outcome.died:
-                        verdict = verdict.after(family, outcome)
-                    verdict = replace(verdict, refused={**verdict.refused, **refused})
-            worker.close()
+            worker = Worker(self._environment)
+            with closing(worker):
+                while True:
+                    with lock:
+                        if not waiting or verdict.failure is not None:
+                            return
+                        family = waiting.pop(0)
+                    outcome = worker.call(function, *arguments, family, timeout=_FAMILY)
+                    refused = outcome.result if outcome.failure is None else {family: outcome.failure}
+                    with lock:
+                        if outcome.died:
+                            verdict = verdict.after(family, outcome)
+                        verdict = replace(verdict, refused={**verdict.refused, **refused})
+                        done.append(family)
+                        content = json.dumps({"done": done, "verdict": self._content(verdict)}, indent=1)
+                        written(self._progress, content.encode())
 
-        jobs = [Job(partial(work, Worker(self._environment)), inf) for _ in range(_WORKERS)]  # calls have deadlines
+        jobs = [Job(work, inf) for _ in range(_WORKERS)]  # calls have deadlines
         for job in jobs:
             job.start()
         for job in jobs:
             job.result()
+        with suppress(OSError):
+            self._progress.unlink()
         lost = [family for family in families if family in verdict.refused]
         if verdict.failure is None and len(lost) > len(families) // 2:
             reason = f"{len(lost)} of {len(families)} families of kernels failed, {lost[0]}: {verdict.refused[lost[0]]}"
@@ -220,8 +237,9 @@ def forget(name: str) -> int:
     >>> forget("no-such-device:0")
     0
     """
-    found = list((cache_folder() / _FOLDER).glob(f"{name.replace(':', '-')}*.json"))
-    for path in found:
+    folder, pattern = cache_folder() / _FOLDER, name.replace(":", "-")
+    found = list(folder.glob(f"{pattern}*.json"))
+    for path in (*found, *folder.glob(f"{pattern}*.progress")):
         with suppress(OSError):
             path.unlink()
     return len(found)
