@@ -341,3 +341,9 @@ def test_a_product_reads_no_further_than_its_region() -> None:
     region = next(r for r in fuse(graph) if r.kind is RegionKind.CONTRACTION)
     kernel = stages.native_function(replace(region, repeats=True), Ways(NATIVES, RESULTS))
     np.testing.assert_allclose(kernel((x + 1).T, w)[0], (x + 1).T @ w, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("k", [-(2**63), -4, 5, 2**63 - 1])
+def test_a_diagonal_far_outside_of_a_matrix(k: int) -> None:
+    """NumPy negates the number of a diagonal, and overflowed; an edited plan file found it."""
+    np.testing.assert_array_equal(ys.eye(3, 4, k=k).numpy(), np.zeros((3, 4)))

@@ -334,7 +334,8 @@ def _ones_rule(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Spec:
 @op(OpKind.SOURCE, infer=_ones_rule)
 def diagonal_ones(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Arr:
     """A matrix with ones on one diagonal."""
-    return np.eye(n_rows, n_cols, k).astype(dtype.numpy)
+    within = max(-n_rows, min(k, n_cols))  # beyond, there is no diagonal; NumPy overflows on the largest numbers
+    return np.eye(n_rows, n_cols, within).astype(dtype.numpy)
 
 
 @rules.named
