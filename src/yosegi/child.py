@@ -51,7 +51,7 @@ class Closed(Exception):
     """This process ends, and its children with it: a call in one of them has no outcome."""
 
 
-def _cpu_seconds(pid: int) -> float:
+def _processor_seconds(pid: int) -> float:
     """Seconds of processor time of a process and of the processes it has waited for; 0 where the system has no such
     figure."""
     try:
@@ -111,10 +111,10 @@ class Worker:
     def _reply(self, pid: int, timeout: float) -> str | None:
         """What the child answers. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
         for _ in range(_PATIENCE):
-            before = _cpu_seconds(pid)
+            before = _processor_seconds(pid)
             with suppress(Empty):
                 return self._replies.get(timeout=timeout)
-            if not timeout / 100 < _cpu_seconds(pid) - before < timeout / 2:
+            if not timeout / 100 < _processor_seconds(pid) - before < timeout / 2:
                 break
         raise Empty
 
