@@ -112,6 +112,19 @@ def test_a_line_that_is_wrong_about_a_class_of_work_is_corrected():
     assert table.predict(*LOOP, device).total == other.predict(*LOOP, device).total
 
 
+def test_a_correction_follows_later_measurements_of_the_same_regions():
+    table, device = Costs(), Candidate.of(Known())
+    table.set_speed(device.device, SPEED)
+    regions = [region_of(lambda x: x @ x, np.ones((n, n), np.float32)) for n in (64, 96, 128)]
+    modelled = [table.line(works, device).total for _, works in regions]
+    for times in (20, 1):  # beside other work at first
+        for region, seconds in zip(regions, modelled, strict=True):
+            table.observe(*region, device, times * seconds)
+    other, new = Costs(), region_of(lambda x: x @ x, np.ones((160, 160), np.float32))
+    other.set_speed(device.device, SPEED)
+    assert table.predict(*new, device).total == pytest.approx(other.predict(*new, device).total, rel=0.01)
+
+
 def test_ways_between_memories_go_through_the_host():
     table = Costs()
     one, two = ys.devices()[-1], Known()

@@ -88,6 +88,24 @@ def test_a_device_that_is_fast_when_it_is_awake_is_found(monkeypatch, tmp_path):
         assert where(f) == [fake.name]
 
 
+class LateCompiler(Paced):
+    """Compiles in the second run of a kernel."""
+
+    def before_run(self, region):
+        self.clock.now += 3.0 if self.runs == 2 else self.seconds
+
+
+def test_a_device_that_compiles_in_its_second_run_is_timed_without_that(monkeypatch, tmp_path):
+    clock = Clock()
+    fake = LateCompiler(clock, 1e-4)
+    with machine(monkeypatch, tmp_path, {fake: speed(0.8)}), paced_host(monkeypatch, clock, 0.3):
+        f = ys.jit(program)
+        called(f, 1)
+        assert where(f) == ["cpu"]
+        called(f, 200)
+        assert where(f) == [fake.name]
+
+
 def test_what_was_learned_holds_for_the_next_plan_and_the_next_process(monkeypatch, tmp_path):
     clock = Clock()
     fake = Paced(clock, 5e-3)
@@ -206,7 +224,7 @@ def test_runs_that_are_timed_become_rare(monkeypatch, tmp_path):
     monkeypatch.setattr(learn.Watch, "run", lambda self, *args: timed.append(self.runs) or run(self, *args))
     with machine(monkeypatch, tmp_path, {fake: speed(10)}), paced_host(monkeypatch, clock, 1.0):
         called(ys.jit(program), 2000)
-    assert timed[:3] == [2, 3, 4]
+    assert timed[:3] == [3, 4, 5]
     assert len(timed) < 40
 
 

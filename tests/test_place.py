@@ -1,6 +1,7 @@
 """Placement: the cheapest plan by all that is known, the priors before, and what users have put somewhere stays."""
 
 import time
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -22,7 +23,7 @@ from yosegi.run import run_plan, transfers
 from yosegi.simplify import simplify
 from yosegi.speed import DEVICE_PRIOR, HOST_PRIOR, Way
 from yosegi.table import Table
-from yosegi.work import works_of
+from yosegi.work import Task, works_of
 
 SLOW_WAY = Way(latency=1e-4, bandwidth=1e10)
 
@@ -106,6 +107,20 @@ def test_a_large_part_goes_to_the_fast_device_and_the_rest_stays(monkeypatch, tm
         plan = place(graph_for(y), (fast, host_device()))
         assert devices_of(plan)[0] == fast.name
         assert devices_of(plan)[-1] == "cpu"
+
+
+def rated(products, loops):
+    rates = {(Task.PRODUCTS, "float32"): products, (Task.LOOPS, "float32"): loops}
+    return replace(speed(1), rates=rates)
+
+
+@pytest.mark.parametrize(("gain", "is_split"), [(1.1, False), (3.0, True)])
+def test_a_program_is_split_only_for_a_clear_predicted_gain(monkeypatch, tmp_path, gain, is_split):
+    fake = FakeDevice()
+    with machine(monkeypatch, tmp_path, {fake: rated(gain * 1e9, 1e7)}, host=rated(1e9, 1e10)):
+        x = ys.asarray(numbers(256, 256))
+        graph = graph_for(ys.exp(ys.tanh(x @ x) @ x) @ x)
+        assert set(devices_of(place(graph, (fake, host_device())))) == {"cpu", *([fake.name] if is_split else [])}
 
 
 # By its own prediction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from threading import Lock
 from time import monotonic
@@ -21,8 +21,8 @@ from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, Way
 from .work import Task, Work, digest
 
 _SAVED_EVERY: Final = 30.0  # seconds
-_RATIOS: Final = 9  # of measured to predicted times, by class of work, that are kept
-_ENOUGH: Final = 3  # of them from which they count
+_RATIOS: Final = 9  # regions of a class of work whose ratio of measured to modelled time is kept
+_ENOUGH: Final = 3  # regions from which the ratios count
 
 
 def is_measuring() -> bool:
@@ -121,19 +121,21 @@ class Costs:
         device, precision = candidate.device, candidate.precision
         name, key, speed = device.name, digest(region), self.speed(device)
         shares = [(speed.region(w, precision, coalesces=device.coalesces), w.task.value) for w in works]
-        ratio = seconds / (sum(share for share, _ in shares) + (speed.launch if device.coalesces else 0.0))
+        modelled = sum(share for share, _ in shares) + (speed.launch if device.coalesces else 0.0)
         with self._lock:
             page = self._pages.setdefault(name, Page())
             known = page.times.pop(key, {})
-            if precision.value not in known:  # each region has one say
-                most = max(shares)[1]
-                page.ratios[most] = [*page.ratios.get(most, []), ratio][-_RATIOS:]
-                self._factors[name] = _factors(page)
             entry = name, key, precision.value
             earlier = [] if afresh or entry not in self._observed else known.get(precision.value, [])
             self._observed.add(entry)
             known[precision.value] = [*earlier, seconds][-SAMPLES:]
             page.times[key] = known  # the newest last
+            ratios = page.ratios.setdefault(max(shares)[1], {})
+            ratios.pop(f"{key} {precision.value}", None)
+            ratios[f"{key} {precision.value}"] = min(known[precision.value]) / modelled
+            for oldest in list(ratios)[:-_RATIOS]:
+                del ratios[oldest]
+            self._factors[name] = _factors(page)
             self._devices[name] = device
             self._unsaved.add(name)
         if monotonic() - self._saved_at > _SAVED_EVERY:
@@ -169,7 +171,7 @@ class Costs:
         with self._lock:
             unsaved, self._unsaved = self._unsaved, set()
             self._saved_at = monotonic()
-            pages = [(self._devices[n], replace(self._pages[n], times=dict(self._pages[n].times))) for n in unsaved]
+            pages = [(self._devices[n], self._pages[n].copy()) for n in unsaved]
         for device, page in pages:
             if device.identity:
                 write(device, page)
@@ -189,8 +191,8 @@ class Costs:
 
 
 def _factors(page: Page) -> dict[Task, float]:
-    """For each class of work how many times its line it takes, if that has been seen often enough."""
-    return {Task(task): median(ratios) for task, ratios in page.ratios.items() if len(ratios) >= _ENOUGH}
+    """For each class of work the ratio of measured to modelled time, if enough regions have been measured."""
+    return {Task(task): median(ratios.values()) for task, ratios in page.ratios.items() if len(ratios) >= _ENOUGH}
 
 
 costs: Final = Costs()

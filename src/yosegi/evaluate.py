@@ -112,7 +112,7 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
         return plan
     if not is_named and len(chain) > 1:
         if is_worth_judging(plan, chain):
-            plan.watch = Watch(plan, _alternatives(graph, chain, policy, repeats))
+            plan.watch = Watch(plan, _alternatives(graph, chain, policy))
     elif policy.precisions or (plan.host_kernel is None and len(chain) > 1):
         plan.watch = Watch(plan)
     return plan
@@ -135,15 +135,15 @@ def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
     return smaller
 
 
-def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool) -> Alternatives:
+def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy) -> Alternatives:
     """What the plan of a graph can be replaced by. Each single device gets the graph that naming it would give it."""
 
     def single(device: Device) -> Schedule:
-        placing = partial(place_on, device, chain=chain, policy=policy, repeats=repeats)
+        placing = partial(place_on, device, chain=chain, policy=policy, repeats=True)
         return _placed(graph, list(dict.fromkeys((device, chain[-1]))), policy, placing)
 
     def again(steady: Collection[int]) -> Schedule:
-        placing = partial(place, chain=chain, policy=policy, repeats=repeats, steady=steady)
+        placing = partial(place, chain=chain, policy=policy, repeats=True, steady=steady)
         return _placed(graph, chain, policy, placing)
 
     return Alternatives(chain, single, again, len(graph.calls))

@@ -1,7 +1,7 @@
 """Learning from real runs: some are timed, what was measured goes into the table, and a plan on `auto` is judged by its
 measured total against that of every single device.
 
-A look is a run timed step by step and two timed as a whole. The second run of a plan begins one, and then every run
+A look is a run timed step by step and two timed as a whole. The third run of a plan begins one, and then every run
 whose number has doubled since the last. After the first look the plan is judged: each single-device plan, which is the
 plan that naming the device gives, is tried beside it on real inputs. Predictions decide the order of the trials, and
 whether a candidate plan that is predicted to be hopeless is worth a run; nothing else. Trials together take at most
@@ -35,7 +35,7 @@ DECIDED: Final = 200
 """Runs by which a plan has been judged."""
 _LATE: Final = 100  # runs, from which more effort is spent to decide in time
 _EFFORT: Final = (0.5, 2.0)  # of the time that a plan has taken, for all trials together, before and from then on
-_FAR: Final = 8.0  # times a plan's time: a candidate plan predicted to take longer is hopeless
+_FAR: Final = 8.0  # times a plan's time: a candidate plan with a GPU predicted to take longer is hopeless
 _EFFORT_IF_FAR: Final = 0.1  # of the time that a plan has taken, for a trial of a hopeless candidate plan
 _MISSED: Final = 1.3  # times what was predicted, or measured when the plan was judged: something has changed
 _BETTER: Final = 0.97  # of a plan's time: a candidate plan must take less to replace it
@@ -138,7 +138,7 @@ class Watch:
     def __init__(self, plan: Plan, alternatives: Alternatives | None = None) -> None:
         self.lock = Lock()
         self.runs = 0
-        self.due = 2  # the first compiles
+        self.due = 3  # the first two compile
         self._alternatives = alternatives
         self._promise = plan.forecast().total
         """Seconds that the plan should take: as predicted, or as measured at best since it was judged."""
@@ -148,7 +148,7 @@ class Watch:
         """Seconds of each step alone, in this look."""
         self._totals: list[float] = []
         """Seconds of the runs as a whole, in this look."""
-        self._next_look = 2
+        self._next_look = 3
         self._inputs: list[ref[Buffer]] = []
         self._steady: frozenset[int] = frozenset()
         """The positions of the inputs that do not change."""
@@ -288,10 +288,12 @@ class Watch:
         expected = candidate.expected
         effort = candidate.compiling + effort_of(expected, best)
         needed = self._runs_for(effort, best)
-        if expected > _FAR * best and any(step.device is not host for step in candidate.schedule.steps):
+        others = [s.device for s in candidate.schedule.steps if s.device is not host]
+        far = _FAR if any(d.is_gpu for d in others) else HOPELESS  # beside the program, others take the host's cores
+        if expected > far * best and others:
             return max(needed, ceil(effort / (_EFFORT_IF_FAR * best)))
         is_near = expected < HOPELESS * best and best > _SHOWS
-        return min(needed, _LATE) if is_near or all(s.device is host for s in candidate.schedule.steps) else needed
+        return min(needed, _LATE) if is_near or not others else needed
 
     def _is_excluded(self, candidate: _CandidatePlan, best: float) -> bool:
         """Whether a candidate plan failed, gave other results, or took too long when it was tried before."""

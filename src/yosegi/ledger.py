@@ -23,7 +23,7 @@ from .trace import log
 from .work import Task
 
 FORMAT: Final = "yosegi-costs"
-VERSION: Final = 1
+VERSION: Final = 2
 SAMPLES: Final = 5
 """Times of a region that are kept: the newest."""
 _PRECISIONS: Final = tuple(p.value for p in Precision)
@@ -40,8 +40,12 @@ class Page:
 
     speed: Speed | None = None
     times: Times = field(default_factory=dict)
-    ratios: dict[str, list[float]] = field(default_factory=dict)
-    """How many times its line work took, by its class, the last few."""
+    ratios: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Measured over modelled time of the regions measured last, by class of work, by digest and precision."""
+
+    def copy(self) -> Page:
+        """The same for a thread that writes it while others observe."""
+        return Page(self.speed, dict(self.times), {task: dict(ratios) for task, ratios in self.ratios.items()})
 
 
 def path_of(device: Device) -> Path:
@@ -76,17 +80,12 @@ def _page(data: Any, device: Device) -> Page:
     return Page(
         None if speed is None else Speed.from_json(speed, "speed"),
         decode.table(times, "times", partial(decode.table, read=_newest, keys=_PRECISIONS)),
-        decode.table(ratios, "ratios", _numbers, _TASKS),
+        decode.table(ratios, "ratios", partial(decode.table, read=decode.seconds), _TASKS),
     )
 
 
 def _newest(data: Any, place: str) -> list[float]:
-    return _numbers(data, place)[-SAMPLES:]
-
-
-def _numbers(data: Any, place: str) -> list[float]:
-    """Seconds, or ratios of them."""
-    return decode.each(data, place, decode.seconds, least=1)
+    return decode.each(data, place, decode.seconds, least=1)[-SAMPLES:]
 
 
 def write(device: Device, page: Page) -> None:

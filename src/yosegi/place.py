@@ -1,7 +1,8 @@
 """Regions → plan: each region gets a candidate so that computing, converting and moving cost least together.
 
 The devices that could be worth it are asked what they can do; a labelling of least cost is found by minimum cuts; it is
-compared with the plans that put all they can on one device; and the one of least predicted cost is the plan.
+compared with the plans that put all they can on one device; and one of these is the plan unless the cut is clearly
+cheaper.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .work import works_of
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
 _SHOWS: Final = 1e-4  # seconds: what takes less is not worth asking a device for that does it no better
 _FEW: Final = 16  # regions: of longer programs, parts alone are seldom what was measured
+_CLEARLY: Final = 0.8  # of a single device's forecast: splitting a program costs more than forecasts say, if anything
 _NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
 
 
@@ -147,14 +149,16 @@ class _Placing:
         return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, steady=self.steady)
 
     def cheapest(self, asked: Sequence[Device]) -> Schedule:
-        """The cheapest, by forecast, of the plan of least cut and of those on one device."""
+        """The best single-device plan by forecast, unless the plan of least cut is clearly better."""
         table = self._table(asked)
         starts = [table.single(device) for device in asked]
         layouts = [table.layout(start) for start in starts]
         cut = table.cheapest(starts, layouts)
-        if cut not in starts:
-            layouts.append(table.layout(cut))
         chosen = min(layouts, key=lambda layout: layout.forecast.total)
+        if cut not in starts:
+            mixed = table.layout(cut)
+            if mixed.forecast.total < _CLEARLY * chosen.forecast.total:
+                chosen = mixed
         return Schedule.of(self.graph, self._steps(chosen.units))
 
     def on_one(self, device: Device) -> Schedule:

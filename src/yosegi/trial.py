@@ -87,6 +87,7 @@ def tried(
         if not agree(to_host(own), to_host(theirs), _slack((*plan.steps, *other.steps))):
             log.warning("another plan for %s gives other results, and is not used", str(other.steps[-1].region))
             return None
+    run_steps(other.schedule, fresh(), _alone)  # the host's kernels become native in their second run
     trial = Trial()
     first = turn(other)  # kernels may be recorded in it
     if first > HOPELESS * best:  # unless the machine is busier now
@@ -106,8 +107,8 @@ def effort_of(candidate: float, plan: float) -> float:
     """Seconds that a trial takes, but for compiling, if a candidate plan's run and the plan's take so long."""
     turn = candidate * _runs_of_a_turn(candidate)
     if candidate > HOPELESS * plan:
-        return candidate + turn + plan * _runs_of_a_turn(plan)
-    return 2 * candidate + turn + _TURNS[0] * (turn + plan * _runs_of_a_turn(plan))
+        return 2 * candidate + turn + plan * _runs_of_a_turn(plan)
+    return 3 * candidate + turn + _TURNS[0] * (turn + plan * _runs_of_a_turn(plan))
 
 
 def _compile(schedule: Schedule) -> None:

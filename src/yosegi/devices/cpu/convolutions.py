@@ -1,4 +1,4 @@
-"""Convolutions by generated code, where that is measured to be faster than by NumPy."""
+"""Convolutions by generated code: directly or by the transforms of Winograd, as measured to be faster."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ from .winograd import Winograd, can_be_squared
 
 _MOST_STRIDES: Final = 8
 """Layouts of its arrays that a convolution has code for."""
-_SETTLE: Final = 0.005
-"""Seconds in which the threads of NumPy's products come to rest."""
 _WORTHWHILE: Final = 1 << 16
 """Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
 _LETS_GO: Final = 1 << 17
@@ -171,11 +169,10 @@ class Body:
 
     def _chosen(self, x: Any, w: Any) -> Callable[[Any, Any], Any]:
         owner, windows, groups = self._owner, self._windows, self._call.attrs["groups"]
-        trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),), settle=_SETTLE)
+        trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),))
         candidates: dict[str, Callable[[], Kernel]] = {
             "generated": lambda: _in_a_tuple(owner.bound(x, w, windows, groups)),
-            "numpy": lambda: trial.reference,
-        }
+        }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
         kept = "kept" if self._kept else "given"
