@@ -3,7 +3,7 @@
 from rich.console import Console
 
 import yosegi as ys
-from yosegi.cli import main
+from yosegi.tools.cli import main
 
 console = Console()
 main(["devices"])

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 from values import Array
+from yosegi._tensor.dtype import float32, float64
 from yosegi.codegen.llvm.entry import Launch
 from yosegi.codegen.llvm.pool import Pool
 from yosegi.devices.cpu import threads as system
@@ -35,8 +36,7 @@ from yosegi.devices.cpu.library import Library
 from yosegi.devices.cpu.native import IN_ORDER, Call, Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.products import Objects
-from yosegi.devices.cpu.ways import Ways
-from yosegi.dtype import float32, float64
+from yosegi.devices.cpu.variants import Ways
 
 TRIPLE: Final = "aarch64-unknown-linux-gnu"
 EMULATOR: Final = "qemu-aarch64"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import yosegi as ys
-from yosegi.device import device_named
+from yosegi._run.device import device_named
 
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 ROUNDS, ROWS, SECONDS = 15, 64, 0.05

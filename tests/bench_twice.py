@@ -17,12 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
-import yosegi.bench.runners as runners
-from yosegi.bench import suite
-from yosegi.bench.compare import SAME, SLOWER, THRESHOLD, Comparison, compare
-from yosegi.bench.document import read
-from yosegi.bench.tables import show_comparison
-from yosegi.device import devices
+import yosegi.tools.bench.runners as runners
+from yosegi._run.device import devices
+from yosegi.tools.bench import suite
+from yosegi.tools.bench.compare import SAME, SLOWER, THRESHOLD, Comparison, compare
+from yosegi.tools.bench.document import read
+from yosegi.tools.bench.tables import show_comparison
 
 SLOWED = "elementwise/gelu/float32/100000"
 

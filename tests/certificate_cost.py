@@ -18,8 +18,8 @@ import numpy as np
 
 import yosegi as ys
 from adaptive_run import timed, turns_of
-from yosegi.certificate import Certified
-from yosegi.device import device_named
+from yosegi._run.device import device_named
+from yosegi._tune.certificate import Certified
 
 ROUNDS = 15
 

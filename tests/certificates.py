@@ -23,9 +23,9 @@ import yosegi as ys
 from fakes import installed
 from fakes.reduced import Reduced
 from hostile import ALL
-from yosegi.certificate import relative_error
-from yosegi.op import REGISTRY
-from yosegi.trace import trace
+from yosegi._run.trace import trace
+from yosegi._tensor.op import REGISTRY
+from yosegi._tune.certificate import relative_error
 
 TOLERANCES = (1e-1, 3e-2, 2e-2, 1e-2, 1e-2, 3e-3, 1e-3, 1e-4)
 Pair = tuple[Any, Any]

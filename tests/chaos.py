@@ -30,7 +30,7 @@ from fakes import (
     WithoutFloat64,
     installed,
 )
-from yosegi.trace import trace
+from yosegi._run.trace import trace
 
 DTYPES = ("float32", "float64", "int32", "complex64", "float16", "bool")
 SHAPES = ((), (1,), (7,), (4, 5), (1, 5), (3, 1, 5), (0, 3), (130,), (33, 17))

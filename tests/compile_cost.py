@@ -31,16 +31,16 @@ import pytest
 import yosegi as ys
 from native_code import NATIVES, RESULTS, region_of
 from yosegi import nn
-from yosegi.choice import Candidates, Choices, Chosen
+from yosegi._graph.expand import in_parts
+from yosegi._tensor.dtype import DType, bfloat16, complex64, float16, float32, float64
+from yosegi._tune.autotune import Trial, Verdict
+from yosegi._tune.records import Candidates, Choices, Chosen
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.codegen.llvm.nest import Target
 from yosegi.codegen.llvm.rows import kernel
-from yosegi.contest import Trial, Verdict
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import Ways
-from yosegi.dtype import DType, bfloat16, complex64, float16, float32, float64
-from yosegi.expand import in_parts
+from yosegi.devices.cpu.variants import Ways
 
 BEGIN = "LLVM itself"
 

@@ -35,7 +35,7 @@ settings.register_profile(
 settings.load_profile("yosegi")
 
 _DEVICES = """
-from yosegi.device import Absent, discovered
+from yosegi._run.device import Absent, discovered
 for d in discovered():
     if d.name.startswith("opencl"):
         print(f"{d.name}: {d.reason if isinstance(d, Absent) else 'qualified, ' + d.description}")

@@ -56,9 +56,9 @@ def run_programs(count: int, crashes: int) -> None:
     """In a process of its own: programs on the driver, compared with the host. Prints what happened as JSON."""
     import chaos
     import yosegi as ys
-    from yosegi import drivers
-    from yosegi.device import Absent, discovered
-    from yosegi.trace import trace
+    from yosegi._run import drivers
+    from yosegi._run.device import Absent, discovered
+    from yosegi._run.trace import trace
 
     drivers._FEW, drivers._PROOF = crashes, _DEADLINE  # type: ignore[misc]
     devices = {d.name: d for d in discovered()}

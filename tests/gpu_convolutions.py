@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gpu_kernels import ERRORS
+from yosegi._graph.graph import capture, graph_of
+from yosegi._schedule.fuse import fuse
 from yosegi.errors import CompileFailure
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
 from yosegi.ops.conv import conv
 
 Attrs = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._schedule.fuse import fuse
 
 Case = tuple[str, Any, Any]
 """A name, a tensor that is one product or one composite, and its value in float64."""

@@ -53,7 +53,7 @@ class Ours:
         import cupy
 
         import yosegi as ys
-        from yosegi.device import device_named
+        from yosegi._run.device import device_named
 
         self.ys, self.device = ys, device_named(DEVICE)
         self.queue = self.device.queue
@@ -153,7 +153,7 @@ def attempted(name: str, work: Callable[[], Any]) -> None:
 
 def devices() -> None:
     import yosegi as ys
-    from yosegi.device import Absent, discovered
+    from yosegi._run.device import Absent, discovered
 
     for device in discovered():
         told(device=device.name, what=device.reason if isinstance(device, Absent) else device.description)
@@ -274,9 +274,9 @@ def matmul() -> None:
     """Products at every precision against cuBLAS through torch."""
     import torch
 
-    from yosegi.fuse import fuse
-    from yosegi.graph import capture, graph_of
-    from yosegi.precision import Precision
+    from yosegi._graph.graph import capture, graph_of
+    from yosegi._schedule.fuse import fuse
+    from yosegi._tensor.precision import Precision
 
     ours = Ours()
     ys, rng = ours.ys, np.random.default_rng(3)
@@ -415,7 +415,7 @@ def _gelu_softmax(x: Any) -> Any:
 
 def full() -> None:
     """A GPU whose memory somebody else has taken: runs that come to the end of it go on elsewhere, and lose nothing."""
-    from yosegi.trace import trace
+    from yosegi._run.trace import trace
 
     ours = Ours()
     ys, runtime = ours.ys, ours.cuda.runtime

@@ -16,8 +16,12 @@ import yosegi as ys
 from matrix_emulation import EmulatingCompiler
 from native_code import NATIVES, RESULTS, always, region_of
 from values import Array
+from yosegi._run.device import host_device
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region
+from yosegi._tensor.dtype import bfloat16
+from yosegi._tensor.precision import Precision
 from yosegi.codegen.llvm.units import Unit
-from yosegi.device import host_device
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.halves import PARTS, HalfProducts
@@ -26,11 +30,7 @@ from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import Found
 from yosegi.devices.cpu.units import expected as exact
-from yosegi.devices.cpu.ways import Ways
-from yosegi.dtype import bfloat16
-from yosegi.fuse import Region
-from yosegi.precision import Precision
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import Ways
 
 PRECISIONS = pytest.mark.parametrize("precision", PARTS, ids=lambda p: p.value)
 LARGEST = {1: 2e-6, 2: 2e-5, 3: 2e-6}
@@ -56,7 +56,7 @@ def reduced_by(products: HalfProducts) -> Reduced:
 def host_with(products: HalfProducts) -> Iterator[None]:
     """The host's device, as if such products had been found there."""
     reduced = host_device().reduced  # type: ignore[attr-defined]
-    plans = import_module("yosegi.evaluate")._plans
+    plans = import_module("yosegi._run.evaluate")._plans
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reduced, "_found", Found(products.unit, ""))
         patch.setattr(reduced, "_products", products)

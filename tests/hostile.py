@@ -21,9 +21,9 @@ import numpy as np
 import yosegi as ys
 from fakes import installed
 from fakes.reduced import Reduced
-from yosegi.op import REGISTRY
-from yosegi.precision import Precision
-from yosegi.trace import trace
+from yosegi._run.trace import trace
+from yosegi._tensor.op import REGISTRY
+from yosegi._tensor.precision import Precision
 
 ALL = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16X2, Precision.BF16X3)
 Inputs = Callable[[np.random.Generator, tuple[int, ...]], Any]

@@ -14,24 +14,24 @@ import emulation
 import msl_code
 import yosegi as ys
 from values import Array
-from yosegi.codegen.contractions import Contraction, contraction
-from yosegi.codegen.dialect import Dialect, Target
-from yosegi.codegen.frames import inputs_of
-from yosegi.codegen.kernels import Kernel
-from yosegi.codegen.naive import naive_product
-from yosegi.codegen.pieces import Library
-from yosegi.codegen.tiles import tiled_product
-from yosegi.codegen.tilings import ON_GPUS, ON_UNITS
-from yosegi.codegen.unit_tiles import unit_product
-from yosegi.contest import back_to_back
-from yosegi.device import Kernel as DeviceKernel
-from yosegi.dtype import DType
-from yosegi.expand import expand
-from yosegi.fuse import Region, fuse, multiplies
-from yosegi.fused import Fused
-from yosegi.graph import Graph, capture, graph_of
-from yosegi.node import Call
-from yosegi.simplify import simplify
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import Graph, capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._run.device import Kernel as DeviceKernel
+from yosegi._schedule.fuse import Region, fuse, multiplies
+from yosegi._tensor.dtype import DType
+from yosegi._tensor.node import Call
+from yosegi._tune.autotune import back_to_back
+from yosegi.codegen.c.contractions import Contraction, contraction
+from yosegi.codegen.c.dialect import Dialect, Target
+from yosegi.codegen.c.frames import inputs_of
+from yosegi.codegen.c.kernels import Kernel
+from yosegi.codegen.c.naive import naive_product
+from yosegi.codegen.c.pieces import Library
+from yosegi.codegen.c.tiles import tiled_product
+from yosegi.codegen.c.tilings import ON_GPUS, ON_UNITS
+from yosegi.codegen.c.unit_tiles import unit_product
+from yosegi.devices.kernel.fused import Fused
 
 LANGUAGES: dict[str, ModuleType] = {"cuda": cuda_code, "msl": msl_code}
 TARGET = Target(width=4, group=64, cooperating=64, units=2, blocked=False)

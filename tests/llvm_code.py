@@ -11,11 +11,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from values import Array
+from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.memory import lanes_below, load, store
-from yosegi.codegen.value import Value
-from yosegi.dtype import DType
+from yosegi.codegen.scalar.value import Value
 
 HOST = ""
 """The processor that this runs on."""

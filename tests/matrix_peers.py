@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from yosegi.bench.timing import Contender, race
-from yosegi.dtype import bfloat16
+from yosegi._tensor.dtype import bfloat16
+from yosegi.tools.bench.timing import Contender, race
 
 PEERS = ("numpy f32", "torch f32", "torch bf16", "mkl bf16")
 _OF_TORCH = "libtorch_cpu.so"

@@ -26,20 +26,20 @@ import numpy as np
 import yosegi as ys
 from matrix_emulation import EmulatingCompiler
 from matrix_peers import PEERS, Array, Gone, Peer, error, exact, numbers
-from yosegi.bench.timing import Contender, Timing, race
+from yosegi._tensor.dtype import bfloat16, float32
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
 from yosegi.codegen.llvm.half_words import HalfProduct
 from yosegi.codegen.llvm.product import Side, Stage
 from yosegi.codegen.llvm.units import Unit
-from yosegi.codegen.value import Value
+from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu import units
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.halves import HalfProducts
 from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.results import Results
-from yosegi.dtype import bfloat16, float32
+from yosegi.tools.bench.timing import Contender, Timing, race
 
 SIZES = (512, 1024, 2048, 4096)
 PRODUCT, FUSED = "product", "relu(x@w+b+r)"

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import yosegi as ys
-import yosegi.calibration as calibration
-import yosegi.learn as learn_module
-import yosegi.trial as trial_module
+import yosegi._tune.calibration as calibration
+import yosegi._tune.learn as learn_module
+import yosegi._tune.trial as trial_module
 from fakes import Clock, FakeDevice, installed
-from yosegi.costs import costs
-from yosegi.device import host_device
-from yosegi.speed import Speed, Way
+from yosegi._place.costs import costs
+from yosegi._place.speed import Speed, Way
+from yosegi._run.device import host_device
 
 HOST = Speed(launch=1e-6, bandwidth=1e10, part=1e-6, is_measured=True)
 

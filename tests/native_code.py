@@ -17,20 +17,20 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from values import Array
-from yosegi.choice import Chosen
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region, RegionKind, is_constant
+from yosegi._tensor.op import leaf
+from yosegi._tune.autotune import Verdict
+from yosegi._tune.records import Chosen
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
-from yosegi.contest import Verdict
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import Ways
-from yosegi.fuse import Region, RegionKind, is_constant
-from yosegi.graph import capture, graph_of
-from yosegi.op import leaf
-from yosegi.simplify import simplify
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import Ways
 
 NATIVES = Natives()
 RESULTS = Results()
@@ -48,7 +48,7 @@ def code(name: str) -> Any:
 def always_native(*, chunked: bool = False) -> Iterator[None]:
     """Native code for whatever it can be generated for; `chunked`: every unit of work is a chunk, for any thread."""
     stages, natives = import_module("yosegi.devices.cpu.stages"), import_module("yosegi.devices.cpu.natives")
-    plans = import_module("yosegi.evaluate")._plans
+    plans = import_module("yosegi._run.evaluate")._plans
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "worthwhile", lambda group: True)
         patch.setattr(stages, "_COMPILING", 0.0)
@@ -66,7 +66,7 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
 @contextmanager
 def always(way: str) -> Iterator[None]:
     """Products by one of the ways to compute them, however small, where there is that way."""
-    ways, stages = import_module("yosegi.devices.cpu.ways"), import_module("yosegi.devices.cpu.stages")
+    ways, stages = import_module("yosegi.devices.cpu.variants"), import_module("yosegi.devices.cpu.stages")
 
     def best(self: Any, kind: str, candidates: Any, trial: Any) -> Chosen:
         name = way if way in candidates else next(iter(candidates))

@@ -10,13 +10,13 @@ from typing import Any
 
 import yosegi as ys
 from samples import BUILT_BY_INDEXING, SAMPLES
-from yosegi.candidates import refusal
-from yosegi.device import Device
-from yosegi.expand import expand
-from yosegi.fuse import Region, fuse
-from yosegi.graph import Graph, capture, graph_of
-from yosegi.op import REGISTRY
-from yosegi.simplify import simplify
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import Graph, capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._place.candidates import refusal
+from yosegi._run.device import Device
+from yosegi._schedule.fuse import Region, fuse
+from yosegi._tensor.op import REGISTRY
 
 
 def graphs() -> Iterator[tuple[str, Graph]]:

@@ -8,11 +8,11 @@ import numpy as np
 
 import yosegi as ys
 from values import Array, same
-from yosegi.device import Absent, Pending
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._run.device import Absent, Pending
+from yosegi._schedule.fuse import fuse
 from yosegi.devices import opencl
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.simplify import simplify
 
 
 def make() -> Any:

@@ -14,14 +14,14 @@ import pytest
 
 import yosegi as ys
 from values import Array
-from yosegi.child import Outcome, Worker
-from yosegi.device import Absent, Pending
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.reference import bind
+from yosegi._graph.simplify import simplify
+from yosegi._run.child import Outcome, Worker
+from yosegi._run.device import Absent, Pending
+from yosegi._schedule.fuse import Region, RegionKind, is_constant
+from yosegi._tensor.op import leaf
 from yosegi.devices import openvino
-from yosegi.fuse import Region, RegionKind, is_constant
-from yosegi.graph import capture, graph_of
-from yosegi.op import leaf
-from yosegi.reference import bind
-from yosegi.simplify import simplify
 
 
 def resolved() -> list[Any]:

@@ -34,18 +34,18 @@ from typing import Any, Final
 import numpy as np
 
 import yosegi as ys
-from yosegi.contest import disagreement
-from yosegi.device import host_device
-from yosegi.dtype import ALL, as_dtype
+from yosegi._graph.graph import Graph
+from yosegi._graph.portable import as_plain, of_plain
+from yosegi._graph.reference import bind
+from yosegi._place.planfile import PlanFile, digest_of_plan
+from yosegi._run.device import host_device
+from yosegi._schedule.fuse import RegionKind
+from yosegi._tensor.dtype import ALL, as_dtype
+from yosegi._tensor.node import spec
+from yosegi._tensor.op import REGISTRY, leaf, pick
+from yosegi._tensor.precision import Precision
+from yosegi._tune.autotune import disagreement
 from yosegi.errors import PlanRefused, UserError
-from yosegi.fuse import RegionKind
-from yosegi.graph import Graph
-from yosegi.node import spec
-from yosegi.op import REGISTRY, leaf, pick
-from yosegi.planfile import PlanFile, digest_of_plan
-from yosegi.portable import as_plain, of_plain
-from yosegi.precision import Precision
-from yosegi.reference import bind
 
 _HANGS: Final = 120  # seconds
 _MEMORY: Final = 1 << 26  # bytes that the device says it has: larger values are refused

@@ -10,14 +10,14 @@ import pytest
 import yosegi as ys
 from native_code import RESULTS, always, region_of
 from values import Array
+from yosegi._run.trace import trace
+from yosegi._tensor.dtype import DType, float32
 from yosegi.devices.cpu.blas import numpy_blas
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import APART, GENERATED, GENERATED_APART, LIBRARY, Ways
-from yosegi.dtype import DType, float32
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import APART, GENERATED, GENERATED_APART, LIBRARY, Ways
 
 needs_blas = pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS")
 EACH_WAY = pytest.mark.parametrize(

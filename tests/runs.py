@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yosegi.bench.document import Document, Result
+from yosegi.tools.bench.document import Document, Result
 
 
 def result(case: str, contender: str, device: str | None, sittings: Any, **fields: Any) -> Result:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import yosegi as ys
-from yosegi.op import REGISTRY
+from yosegi._tensor.op import REGISTRY
 from yosegi.ops.windows import Windows
 
 RNG = np.random.default_rng(7)

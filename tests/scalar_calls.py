@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from values import Array, same, specials
-from yosegi import reference
-from yosegi.dtype import ALL, DType, bool_
+from yosegi._graph import reference
+from yosegi._tensor.dtype import ALL, DType, bool_
+from yosegi._tensor.node import Call, spec
+from yosegi._tensor.op import REGISTRY
 from yosegi.errors import DTypeError
-from yosegi.node import Call, spec
-from yosegi.op import REGISTRY
 
 RULES = {name: op for name, op in REGISTRY.items() if op.scalar is not None and name != "broadcast_to"}
 

@@ -13,8 +13,8 @@ import numpy as np
 import yosegi as ys
 from scalar_calls import Read, calls, operands
 from values import Array, dtypes_of
-from yosegi.devices.cpu.ways import GENERATED, GENERATED_APART
-from yosegi.dtype import ALL, DType, as_dtype, real_of
+from yosegi._tensor.dtype import ALL, DType, as_dtype, real_of
+from yosegi.devices.cpu.variants import GENERATED, GENERATED_APART
 from yosegi.ops.windows import Windows, convolved
 
 FLOATS = dtypes_of("f")

@@ -19,10 +19,10 @@ import yosegi as ys
 from native_code import always, always_native
 from target_programs import PROGRAMS, RULES, Program, rules
 from values import Array
-from yosegi.device import device_named
+from yosegi._run.device import device_named
+from yosegi._run.trace import trace
 from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.ways import GENERATED
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import GENERATED
 
 MEASURED = ("relu(x @ w + b + r), generated", "conv2d of float32, generated")
 """Programs that also run in the variant that is measured to be fastest; all variants are checked then."""

@@ -11,8 +11,8 @@ import hostile
 import yosegi as ys
 from fakes import installed
 from fakes.reduced import Reduced
+from yosegi._tensor.precision import Precision
 from yosegi.errors import ArgumentError, FallbackWarning
-from yosegi.precision import Precision
 
 RNG = np.random.default_rng(7)
 A, B = (RNG.standard_normal((96, 96), np.float32) for _ in range(2))

@@ -14,10 +14,10 @@ import pytest
 import yosegi as ys
 from fakes import SlowCompiler, installed
 from forks import holds_in_a_fork
-from yosegi.background import Background, Job, background
+from yosegi._run.background import Background, Job, background
+from yosegi._run.trace import trace
+from yosegi._tensor.options import current
 from yosegi.errors import CompileFailure, FallbackWarning, NotReady
-from yosegi.options import current
-from yosegi.trace import trace
 
 SLACK = 2.5  # seconds, for a machine that is busy
 X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
@@ -203,7 +203,7 @@ def test_close_finishes_the_job_at_hand_and_drops_the_rest():
 ENDING = """
 import sys, time
 import numpy as np, yosegi as ys
-from yosegi.background import Job
+from yosegi._run.background import Job
 def slow():
     time.sleep(0.5); print("finished", flush=True)
 for job in [Job(slow), Job(lambda: print("never"))]:
@@ -241,9 +241,9 @@ print("ending", flush=True)
 sys.exit({status})
 """
 SEARCHING = """
-from yosegi import device
-from yosegi.background import Job
-from yosegi.drivers import Driver
+from yosegi._run import device
+from yosegi._run.background import Job
+from yosegi._run.drivers import Driver
 folder = device._Folder("slow")
 found = lambda: Driver("slow:0", "one that hangs").tried("time:sleep", [], [60, 60])
 folder.found = (device.Pending("slow:0", "a driver", False, Job(found, float("inf"))),)
@@ -273,7 +273,7 @@ def test_a_process_ends_though_a_compiler_hangs(status, more):
 
 @pytest.fixture
 def _in_a_hurry(monkeypatch):
-    monkeypatch.setattr("yosegi.background.LIMIT", 0.2)
+    monkeypatch.setattr("yosegi._run.background.LIMIT", 0.2)
 
 
 @pytest.mark.usefixtures("_in_a_hurry")

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-import yosegi.calibration as calibration
+import yosegi._tune.calibration as calibration
 from fakes import FakeDevice, Slow, SlowCompiler, installed
-from yosegi.background import background
-from yosegi.cli import main
-from yosegi.costs import costs
-from yosegi.device import host_device
+from yosegi._place.costs import costs
+from yosegi._place.speed import Speed, Way
+from yosegi._place.work import Task
+from yosegi._run.background import background
+from yosegi._run.device import host_device
+from yosegi._tensor.precision import Precision
 from yosegi.errors import LaunchFailure
-from yosegi.precision import Precision
-from yosegi.speed import Speed, Way
-from yosegi.work import Task
+from yosegi.tools.cli import main
 
 LARGE = np.ones((1200, 1200), np.float32)
 

@@ -17,7 +17,13 @@ from fakes import installed
 from fakes.reduced import Reduced
 from hostile import ALL
 from native_code import region_of
-from yosegi.certificate import (
+from yosegi._graph.float64 import wide_outputs, widened
+from yosegi._run.device import Kernel, host_device
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region
+from yosegi._tensor.op import REGISTRY
+from yosegi._tensor.precision import Precision, policy_of
+from yosegi._tune.certificate import (
     Certified,
     bound,
     is_delicate_sum,
@@ -26,14 +32,8 @@ from yosegi.certificate import (
     random_matrix,
     relative_error,
 )
-from yosegi.device import Kernel, host_device
+from yosegi._tune.projection import VECTORS, operations, projection_of, projects, width_of
 from yosegi.errors import LaunchFailure, PlanRefused, ToleranceMissed
-from yosegi.fuse import Region
-from yosegi.op import REGISTRY
-from yosegi.precision import Precision, policy_of
-from yosegi.projection import VECTORS, operations, projection_of, projects, width_of
-from yosegi.trace import trace
-from yosegi.wide import wide_outputs, widened
 
 RNG = np.random.default_rng(5)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from yosegi.child import Outcome, attempt
+from yosegi._run.child import Outcome, attempt
 
 
 def add(a, b):

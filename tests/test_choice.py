@@ -19,8 +19,8 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi.choice import Choices, Chosen, adopting, decisions, size_class
-from yosegi.contest import Kernel, Trial, disagreement
+from yosegi._tune.autotune import Kernel, Trial, disagreement
+from yosegi._tune.records import Choices, Chosen, adopting, decisions, size_class
 from yosegi.errors import CompileFailure, NoSuchWay, OutOfMemory
 
 X = np.arange(1000, dtype=np.float32)
@@ -142,7 +142,9 @@ def test_one_that_is_not_there_is_not_refused() -> None:
 
 
 def test_among_equals_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yosegi.contest.perf_counter", count(step=1e-3).__next__)  # whatever is timed takes as long
+    monkeypatch.setattr(
+        "yosegi._tune.autotune.perf_counter", count(step=1e-3).__next__
+    )  # whatever is timed takes as long
     for names in (["a", "b", "c"], ["c", "b", "a"]):
         chosen = Choices("here").best("".join(names), dict.fromkeys(names, lambda: twice), TRIAL)
         assert chosen.verdict.winner == names[0]
@@ -170,7 +172,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("yosegi.contest.perf_counter", lambda: made.now)
+    monkeypatch.setattr("yosegi._tune.autotune.perf_counter", lambda: made.now)
     return made
 
 
@@ -269,8 +271,8 @@ def test_short_calls_are_worth_a_sitting_only_after_many(clock: Clock) -> None:
 
 
 def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yosegi.choice._decided", {})
-    monkeypatch.setattr("yosegi.choice._adopted", {})
+    monkeypatch.setattr("yosegi._tune.records._decided", {})
+    monkeypatch.setattr("yosegi._tune.records._adopted", {})
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
     chosen = Choices("here").best("twice", candidates, TRIAL)
     made = decisions()
@@ -281,7 +283,7 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
         chosen.again()
         assert clock.calls == before
         assert Choices("here").best("twice", candidates, TRIAL).again is None
-    monkeypatch.setattr("yosegi.choice._decided", {})
+    monkeypatch.setattr("yosegi._tune.records._decided", {})
     with adopting(dict.fromkeys(made, "b")):
         loaded = Choices("here").best("twice", candidates, TRIAL)
     assert (loaded.verdict.winner, loaded.again) == ("b", None)

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from fakes import FakeDevice
-from yosegi import cli
-from yosegi.bench import suite
-from yosegi.bench.document import read
-from yosegi.cli import main
-from yosegi.device import Absent, devices
-from yosegi.drivers import Driver, Verdict
-from yosegi.memory import HOST
+from yosegi._run.device import Absent, devices
+from yosegi._run.drivers import Driver, Verdict
+from yosegi._run.memory import HOST
+from yosegi.tools import cli
+from yosegi.tools.bench import suite
+from yosegi.tools.bench.document import read
+from yosegi.tools.cli import main
 
 QUICK = ["--sittings", "1", "--rounds", "2", "--seconds", "0.01", "--budget", "0", "--device", "cpu"]
 

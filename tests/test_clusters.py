@@ -16,15 +16,15 @@ import emulation
 import yosegi as ys
 from kernel_code import Emulated
 from values import Array
-from yosegi import fused as module
-from yosegi.clusters import clustered
-from yosegi.device import host_device
-from yosegi.expand import expand
-from yosegi.fuse import Region, RegionKind, fuse
-from yosegi.fused import PATTERNS, Fused
-from yosegi.graph import capture, graph_of
-from yosegi.precision import Precision
-from yosegi.simplify import simplify
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._run.device import host_device
+from yosegi._schedule.fuse import Region, RegionKind, fuse
+from yosegi._tensor.precision import Precision
+from yosegi.devices.kernel import fused as module
+from yosegi.devices.kernel.clusters import clustered
+from yosegi.devices.kernel.fused import PATTERNS, Fused
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(14)

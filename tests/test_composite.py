@@ -6,15 +6,15 @@ import pytest
 import yosegi as ys
 from fakes import CompilerFails, DiesAfter, FailsAtRandom, FakeDevice, ModelCompiler, OutOfMemoryAt, installed
 from gradients import check_gradient
-from yosegi.composite import composite, decomposed
-from yosegi.device import chain_named
-from yosegi.dtype import float_info
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import capture, check, graph_of
+from yosegi._graph.reference import bind
+from yosegi._run.device import chain_named
+from yosegi._run.trace import trace
+from yosegi._tensor.composite import composite, decomposed
+from yosegi._tensor.dtype import float_info
+from yosegi._tensor.op import REGISTRY, Arr, OpKind
 from yosegi.errors import CompileFailure, FallbackWarning
-from yosegi.expand import expand
-from yosegi.graph import capture, check, graph_of
-from yosegi.op import REGISTRY, Arr, OpKind
-from yosegi.reference import bind
-from yosegi.trace import trace
 
 RNG = np.random.default_rng(0)
 X, W, B = RNG.normal(size=(40, 30)), RNG.normal(size=(20, 30)), RNG.normal(size=20)

@@ -12,14 +12,14 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from fakes import FakeDevice
-from yosegi.candidates import Candidate
-from yosegi.costs import Costs
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.ledger import Page, path_of, read, write
-from yosegi.precision import Precision
-from yosegi.speed import Speed, Way
-from yosegi.work import Task, digest, works_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._place.candidates import Candidate
+from yosegi._place.costs import Costs
+from yosegi._place.speed import Speed, Way
+from yosegi._place.work import Task, digest, works_of
+from yosegi._schedule.fuse import fuse
+from yosegi._tensor.precision import Precision
+from yosegi._tune.measurements import Page, path_of, read, write
 
 SPEED = Speed(
     launch=1e-5, bandwidth=1e10, part=1e-6, rates={(Task.PRODUCTS, "float32"): 1e11, (Task.LOOPS, "float32"): 1e10},
@@ -149,7 +149,7 @@ def test_regions_of_one_structure_have_one_digest_whatever_their_constants_are()
 
 DIGEST = """
 import numpy as np, yosegi as ys
-from yosegi.work import digest
+from yosegi._place.work import digest
 x = ys.asarray(np.ones((3, 4), np.float32))
 print(digest(ys.plan(ys.sum(ys.tanh(x * 2 + x), axis=1)).steps[0].region))
 """
@@ -240,7 +240,7 @@ def test_a_file_that_is_something_else_is_set_aside_and_that_is_told(content, ca
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr("yosegi.notice._told", set())
+    monkeypatch.setattr("yosegi._run.progress._told", set())
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "file"))
     table, device = Costs(), Known()
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, cap
 
 
 def test_a_full_disk_leaves_the_old_file(monkeypatch, capfd):
-    monkeypatch.setattr("yosegi.notice._told", set())
+    monkeypatch.setattr("yosegi._run.progress._told", set())
     device = Known()
     Costs().set_speed(device, SPEED)
     before = path_of(device).read_bytes()
@@ -262,7 +262,7 @@ def test_a_full_disk_leaves_the_old_file(monkeypatch, capfd):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("yosegi.store.os.replace", full)
+    monkeypatch.setattr("yosegi._tune.store.os.replace", full)
     table = Costs()
     table.load(device)
     table.set_speed(device, replace(SPEED, launch=1.0))

@@ -14,23 +14,23 @@ import pytest
 
 import hostile
 import yosegi as ys
-import yosegi.contest as contest
-import yosegi.place as place_module
+import yosegi._place.place as place_module
+import yosegi._tune.autotune as contest
 from fakes import Clock, FakeDevice, ModelCompiler, installed
 from fakes.reduced import Reduced
 from forks import holds_in_a_fork
 from measured import machine, speed
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
-from yosegi.candidates import Candidate
-from yosegi.certificate import Certified, random_matrix
-from yosegi.choice import Choices
-from yosegi.contest import Trial
-from yosegi.costs import costs
-from yosegi.device import host_device
+from yosegi._place.candidates import Candidate
+from yosegi._place.costs import costs
+from yosegi._place.plan import Plan
+from yosegi._run.device import host_device
+from yosegi._tensor.precision import Precision
+from yosegi._tune.autotune import Trial
+from yosegi._tune.certificate import Certified, random_matrix
+from yosegi._tune.records import Choices
 from yosegi.devices.cpu import stages
-from yosegi.devices.cpu.ways import Ways
-from yosegi.plan import Plan
-from yosegi.precision import Precision
+from yosegi.devices.cpu.variants import Ways
 
 FIXED = [-0.6912243, 0.8115860, -1.1132783, -1.6620085, -0.5512102]
 RNG = np.random.default_rng(3)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-import yosegi.device as registry
+import yosegi._run.device as registry
 from fakes import FakeDevice
-from yosegi.background import Job
-from yosegi.device import Absent, Pending
+from yosegi._run.background import Job
+from yosegi._run.device import Absent, Pending
+from yosegi._run.progress import announced
+from yosegi._run.run import transfers
 from yosegi.errors import ArgumentError, FallbackWarning
-from yosegi.notice import announced
-from yosegi.run import transfers
 
 X = np.linspace(-1, 1, 300_000, dtype=np.float32)  # enough for the prior to prefer a device to the host
 
@@ -186,9 +186,9 @@ def test_a_short_program_looks_for_nothing() -> None:
 
 HANGS = """
 import time, yosegi as ys
-from yosegi import device
-from yosegi.background import Job
-from yosegi.child import attempt
+from yosegi._run import device
+from yosegi._run.background import Job
+from yosegi._run.child import attempt
 folder = device._Folder("slow")
 folder.found = (device.Pending("slow:0", "a driver", False, Job(lambda: attempt("time:sleep", 60))),)
 device._registry.folders = {"slow": folder, "cpu": device._registry.folders["cpu"]}
@@ -208,8 +208,8 @@ def test_a_process_ends_while_a_driver_hangs() -> None:
 
 
 def test_what_takes_long_is_announced_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yosegi.notice._LONG", 0.05)
-    monkeypatch.setattr("yosegi.notice._told", set())
+    monkeypatch.setattr("yosegi._run.progress._LONG", 0.05)
+    monkeypatch.setattr("yosegi._run.progress._told", set())
     for _ in range(2):
         with announced("something slow"):
             time.sleep(0.2)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from yosegi import decode, drivers
-from yosegi.child import Closed, Outcome, Worker
-from yosegi.drivers import Driver, Verdict, forget, remembered
+from yosegi._graph import decode
+from yosegi._run import drivers
+from yosegi._run.child import Closed, Outcome, Worker
+from yosegi._run.drivers import Driver, Verdict, forget, remembered
 from yosegi.errors import CompileFailure
 
 HERE = "test_drivers"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi.dtype import (
+from yosegi._tensor.dtype import (
     ALL,
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from yosegi.environment import setting
+from yosegi._run.memory.pool import memory_limit
+from yosegi._tensor.environment import setting
 from yosegi.errors import ArgumentError
-from yosegi.memory.pool import memory_limit
 
 TWICE = """
 import yosegi as ys

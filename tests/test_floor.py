@@ -8,11 +8,11 @@ import pytest
 import yosegi as ys
 from fakes import Clock, Paced
 from measured import machine, numbers, paced_host, speed
-from yosegi.candidates import Candidate
-from yosegi.costs import costs
-from yosegi.device import host_device
-from yosegi.fuse import fuse
-from yosegi.work import works_of
+from yosegi._place.candidates import Candidate
+from yosegi._place.costs import costs
+from yosegi._place.work import works_of
+from yosegi._run.device import host_device
+from yosegi._schedule.fuse import fuse
 
 X = numbers(400, 500)  # 0.16 ms in and out by the host's cost model
 DECIDED = 200  # runs

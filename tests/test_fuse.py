@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._schedule.fuse import fuse
 
 
 def regions_of(*tensors):

@@ -15,16 +15,16 @@ import emulation
 import yosegi as ys
 from kernel_code import Emulated
 from values import Array
-from yosegi import fused as module
-from yosegi.codegen.kernels import Kernel
-from yosegi.contest import Verdict
-from yosegi.device import host_device
+from yosegi._graph.expand import in_parts
+from yosegi._graph.graph import capture, graph_of
+from yosegi._run.device import host_device
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region, fuse
+from yosegi._tune.autotune import Verdict
+from yosegi.codegen.c.kernels import Kernel
+from yosegi.devices.kernel import fused as module
+from yosegi.devices.kernel.fused import Fused
 from yosegi.errors import CompileFailure, NoSuchWay
-from yosegi.expand import in_parts
-from yosegi.fuse import Region, fuse
-from yosegi.fused import Fused
-from yosegi.graph import capture, graph_of
-from yosegi.trace import trace
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(8)

@@ -8,7 +8,7 @@ import pytest
 import yosegi as ys
 from gradients import check_gradient, random
 from samples import BUILT_BY_INDEXING, SAMPLES, as_complex, missing
-from yosegi.op import REGISTRY
+from yosegi._tensor.op import REGISTRY
 
 
 def test_every_op_has_a_sample():

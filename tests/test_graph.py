@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi.graph import capture, check, graph_of
+from yosegi._graph.graph import capture, check, graph_of
 
 
 def key_of(*tensors):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi.dtype import ALL
+from yosegi._tensor.dtype import ALL
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -10,8 +10,8 @@ import pytest
 
 import yosegi as ys
 from fakes import DiesAfter, FakeDevice, installed
+from yosegi._run.trace import trace
 from yosegi.errors import ArgumentError, TraceError
-from yosegi.trace import trace
 
 
 def counted(function):

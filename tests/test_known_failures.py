@@ -6,8 +6,8 @@ import pytest
 
 import yosegi as ys
 from fakes import CompilerFails, FakeDevice, Garbage, installed
-from yosegi.child import attempt
-from yosegi.memory.pool import Pool
+from yosegi._run.child import attempt
+from yosegi._run.memory.pool import Pool
 
 DEVICES = [d.name for d in ys.devices()]
 RNG = np.random.default_rng(0)

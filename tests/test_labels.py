@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yosegi.labels import NEVER, Problem, Value, best
-from yosegi.speed import Way
+from yosegi._place.labels import NEVER, Problem, Value, best
+from yosegi._place.speed import Way
 
 SECONDS = st.one_of(st.just(0.0), st.floats(0.01, 5.0))
 

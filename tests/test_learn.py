@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-import yosegi.learn as learn
+import yosegi._tune.learn as learn
 from fakes import Clock, Paced, SlowCompiler
 from measured import machine, numbers, paced_host, speed
-from yosegi.background import background
-from yosegi.candidates import Candidate
-from yosegi.costs import costs
-from yosegi.device import host_device
+from yosegi._place.candidates import Candidate
+from yosegi._place.costs import costs
+from yosegi._place.speed import Way
+from yosegi._run.background import background
+from yosegi._run.device import host_device
+from yosegi._tune.trial import agree
 from yosegi.errors import LaunchFailure
-from yosegi.speed import Way
-from yosegi.trial import agree
 
 X = numbers(400, 500)  # 0.16 ms in and out by the host's line
 

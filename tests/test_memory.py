@@ -10,12 +10,12 @@ import pytest
 
 import yosegi as ys
 from fakes import CompilerFails, FakeDevice, Linked, installed
+from yosegi._graph.graph import capture, graph_of
+from yosegi._place.forecast import _moved
+from yosegi._run.memory import HOST, Buffer, Method
+from yosegi._run.memory.pool import Pool
+from yosegi._run.run import transfers
 from yosegi.errors import DeviceLost, LaunchFailure, OutOfMemory, ValuesLost
-from yosegi.forecast import _moved
-from yosegi.graph import capture, graph_of
-from yosegi.memory import HOST, Buffer, Method
-from yosegi.memory.pool import Pool
-from yosegi.run import transfers
 
 LIMITED = """
 import json, numpy as np, yosegi as ys

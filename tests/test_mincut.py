@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yosegi.mincut import Network
+from yosegi._place.mincut import Network
 
 PRICES = st.one_of(st.just(0.0), st.floats(0.0, 10.0), st.integers(0, 3).map(float))
 

@@ -5,9 +5,9 @@ import pytest
 
 import yosegi as ys
 from fakes import FakeDevice, ModelCompiler, installed
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.work import Task, works_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._place.work import Task, works_of
+from yosegi._schedule.fuse import fuse
 
 RNG = np.random.default_rng(0)
 

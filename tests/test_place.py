@@ -10,20 +10,20 @@ import pytest
 import yosegi as ys
 from fakes import FakeDevice, ModelCompiler, installed
 from measured import HOST, machine, numbers, speed
-from yosegi.costs import costs
-from yosegi.device import chain_named, host_device
-from yosegi.forecast import forecast_of
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.partition import units_of
-from yosegi.place import place
-from yosegi.plan import Plan, Step
-from yosegi.precision import IN_FULL
-from yosegi.run import run_plan, transfers
-from yosegi.simplify import simplify
-from yosegi.speed import DEVICE_PRIOR, HOST_PRIOR, Way
-from yosegi.table import Table
-from yosegi.work import Task, works_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._place.costs import costs
+from yosegi._place.forecast import forecast_of
+from yosegi._place.place import place
+from yosegi._place.plan import Plan, Step
+from yosegi._place.speed import DEVICE_PRIOR, HOST_PRIOR, Way
+from yosegi._place.table import Table
+from yosegi._place.work import Task, works_of
+from yosegi._run.device import chain_named, host_device
+from yosegi._run.run import run_plan, transfers
+from yosegi._schedule.fuse import fuse
+from yosegi._schedule.partition import units_of
+from yosegi._tensor.precision import IN_FULL
 
 SLOW_WAY = Way(latency=1e-4, bandwidth=1e10)
 

@@ -17,9 +17,9 @@ import pytest
 import yosegi as ys
 from fakes import FakeDevice, installed
 from native_code import needs_llvm
-from yosegi.device import host_device
+from yosegi._place.planfile import digest_of_plan
+from yosegi._run.device import host_device
 from yosegi.errors import ArgumentError, PlanRefused
-from yosegi.planfile import digest_of_plan
 
 RNG = np.random.default_rng(3)
 X, W, B = RNG.standard_normal((65, 127), np.float32), RNG.standard_normal((127, 33), np.float32), np.float32([0.5])
@@ -61,7 +61,7 @@ def test_another_process_gives_the_same_bits(case: str, tmp_path: Path) -> None:
 
 @needs_llvm
 def test_a_deterministic_plan_names_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yosegi.choice._fixed", {})
+    monkeypatch.setattr("yosegi._tune.records._fixed", {})
     f, arrays = ys.jit(program), list(map(ys.asarray, (X, W, B)))
     with ys.options(device="cpu"):
         [y.numpy() for y in f(*arrays)]  # what was measured for the same work is not the plan's
@@ -124,7 +124,7 @@ def test_another_version_is_a_reason(tmp_path: Path) -> None:
 def test_other_kernels_are_a_reason(tmp_path: Path, monkeypatch: Any) -> None:
     path = saved(tmp_path)
     edit(path, lambda d: d | {"kernels": {"this work": "generated"}})
-    monkeypatch.setattr("yosegi.choice._decided", {"this work": "another"})
+    monkeypatch.setattr("yosegi._tune.records._decided", {"this work": "another"})
     with pytest.raises(PlanRefused, match="the kernel 'generated', where this process has chosen 'another'"):
         ys.load_plan(path)
 
@@ -136,8 +136,8 @@ def test_kernels_that_cannot_be_had_are_a_reason(tmp_path: Path, monkeypatch: An
     with ys.options(device="cpu"):
         f(*map(ys.asarray, (X, W, B)))
         f.plans[0].save(path)
-    monkeypatch.setattr("yosegi.choice._adopted", adopted)
-    monkeypatch.setattr("yosegi.choice._decided", decided)
+    monkeypatch.setattr("yosegi._tune.records._adopted", adopted)
+    monkeypatch.setattr("yosegi._tune.records._decided", decided)
     ys.load_plan(path)(X, W, B)
     assert decided
     edit(path, lambda d: d | {"kernels": dict.fromkeys(decided, "one of another machine")})
@@ -301,11 +301,11 @@ def test_windows_over_padding_that_no_memory_holds_are_refused(dilation: int, tm
 
 def test_a_refused_plan_leaves_no_kernels_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, adopted = saved(tmp_path), dict[str, Any]()
-    monkeypatch.setattr("yosegi.choice._adopted", adopted)
-    monkeypatch.setattr("yosegi.choice._decided", {})
+    monkeypatch.setattr("yosegi._tune.records._adopted", adopted)
+    monkeypatch.setattr("yosegi._tune.records._decided", {})
     edit(path, lambda d: d | {"kernels": {"this work": "generated"}})
     with monkeypatch.context() as broken:
-        broken.setattr(sys.modules["yosegi.plan"], "confirm", raises(PlanRefused("no such kernel")))
+        broken.setattr(sys.modules["yosegi._place.plan"], "confirm", raises(PlanRefused("no such kernel")))
         with pytest.raises(PlanRefused, match="no such kernel"):
             ys.load_plan(path)
     assert not adopted

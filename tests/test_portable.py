@@ -11,12 +11,12 @@ import pytest
 
 import yosegi as ys
 from samples import BUILT_BY_INDEXING, SAMPLES, X, calls
-from yosegi.decode import Malformed
+from yosegi._graph.decode import Malformed
+from yosegi._graph.graph import Graph, capture, check, graph_of
+from yosegi._graph.portable import as_plain, graph_as_plain, graph_of_plain, of_plain
+from yosegi._graph.simplify import simplify
+from yosegi._tensor.op import REGISTRY
 from yosegi.errors import ArgumentError
-from yosegi.graph import Graph, capture, check, graph_of
-from yosegi.op import REGISTRY
-from yosegi.portable import as_plain, graph_as_plain, graph_of_plain, of_plain
-from yosegi.simplify import simplify
 
 
 def graph(*tensors: ys.Tensor) -> Graph:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from yosegi.op import REGISTRY
+from yosegi._tensor.op import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)

@@ -17,20 +17,20 @@ import pytest
 import yosegi as ys
 from fakes import FakeDevice
 from plan_edits import edit_once
-from yosegi import decode
-from yosegi.candidates import Candidate
-from yosegi.child import Outcome
-from yosegi.choice import Choices
-from yosegi.contest import Trial, Verdict
-from yosegi.costs import Costs
-from yosegi.drivers import Driver, remembered
-from yosegi.drivers import Verdict as DriverVerdict
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.ledger import path_of
-from yosegi.speed import Speed, Way
-from yosegi.store import verdict
-from yosegi.work import Task, works_of
+from yosegi._graph import decode
+from yosegi._graph.graph import capture, graph_of
+from yosegi._place.candidates import Candidate
+from yosegi._place.costs import Costs
+from yosegi._place.speed import Speed, Way
+from yosegi._place.work import Task, works_of
+from yosegi._run.child import Outcome
+from yosegi._run.drivers import Driver, remembered
+from yosegi._run.drivers import Verdict as DriverVerdict
+from yosegi._schedule.fuse import fuse
+from yosegi._tune.autotune import Trial, Verdict
+from yosegi._tune.measurements import path_of
+from yosegi._tune.records import Choices
+from yosegi._tune.store import verdict
 
 EDITS = 400
 

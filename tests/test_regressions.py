@@ -13,15 +13,15 @@ import pytest
 
 import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm
-from yosegi import device as registry
-from yosegi import evaluate
-from yosegi.device import Absent, chain_named
+from yosegi._graph.graph import capture, graph_of
+from yosegi._run import device as registry
+from yosegi._run import evaluate
+from yosegi._run.device import Absent, chain_named
+from yosegi._schedule.fuse import RegionKind, fuse
+from yosegi._tensor.options import current
 from yosegi.devices.cpu import stages
-from yosegi.devices.cpu.ways import Ways
+from yosegi.devices.cpu.variants import Ways
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
-from yosegi.fuse import RegionKind, fuse
-from yosegi.graph import capture, graph_of
-from yosegi.options import current
 
 # Writes inside jit ----------------------------------------------------------------------------------------------------
 

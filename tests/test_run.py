@@ -11,12 +11,12 @@ import pytest
 
 import yosegi as ys
 from fakes import FakeDevice, installed
+from yosegi._run.evaluate import PlanCache
+from yosegi._run.memory import HOST
+from yosegi._tensor.interchange import read
+from yosegi._tensor.node import Node
+from yosegi._tensor.op import REGISTRY
 from yosegi.errors import ArgumentError
-from yosegi.evaluate import PlanCache
-from yosegi.interchange import read
-from yosegi.memory import HOST
-from yosegi.node import Node
-from yosegi.op import REGISTRY
 
 
 def chain(x, length):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from values import Array, same, specials
-from yosegi import reference
-from yosegi.codegen.builder import Builder
-from yosegi.dtype import ALL, DType, as_dtype, bool_, complex64, float32, float64, int32, uint8
+from yosegi._graph import reference
+from yosegi._tensor.dtype import ALL, DType, as_dtype, bool_, complex64, float32, float64, int32, uint8
+from yosegi._tensor.node import Call, spec
+from yosegi._tensor.op import REGISTRY, OpKind
+from yosegi.codegen.scalar.builder import Builder
 from yosegi.errors import DTypeError
-from yosegi.node import Call, spec
-from yosegi.op import REGISTRY, OpKind
 from yosegi.ops.erf import error_function
 
 DTYPES = (bool_, uint8, int32, float32, float64, complex64)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import yosegi as ys
-from yosegi.graph import capture, check, graph_of
-from yosegi.simplify import simplify
+from yosegi._graph.graph import capture, check, graph_of
+from yosegi._graph.simplify import simplify
 
 X = np.array([[-0.0, 1.5, -2.0], [np.inf, np.nan, 3.0]])
 

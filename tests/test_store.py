@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from yosegi.store import ProgramCache, Programs, cache_folder, verdict, written
+from yosegi._tune.store import ProgramCache, Programs, cache_folder, verdict, written
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_that_nothing_can_be_kept_is_told_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
-    monkeypatch.setattr("yosegi.notice._told", set())
+    monkeypatch.setattr("yosegi._run.progress._told", set())
     for name in ("one", "two"):
         assert written(Path("/proc/nowhere") / name, b"content") is not None
     (line,) = capfd.readouterr().err.splitlines()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-import yosegi.health as health_module
+import yosegi._run.health as health_module
 from fakes import (
     CompilerFails,
     DiesAfter,
@@ -23,8 +23,8 @@ from fakes import (
     WithoutFloat64,
     installed,
 )
+from yosegi._run.trace import trace
 from yosegi.errors import CompileFailure, DeviceLost, FallbackWarning, ShapeError, Unsupported
-from yosegi.trace import trace
 
 X = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
 

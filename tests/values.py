@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import yosegi as ys
-from yosegi.dtype import ALL, DType, as_dtype
+from yosegi._tensor.dtype import ALL, DType, as_dtype
 
 Array = np.ndarray[Any, Any]
 

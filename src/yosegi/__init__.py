@@ -7,9 +7,10 @@ from math import e, inf, nan, pi
 
 from . import devices as _folder  # loaded first: importing it later would put the folder in the function's place
 from . import errors, nn
-from .calibration import calibrate
-from .device import devices
-from .dtype import (
+from ._place.plan import Plan
+from ._run.device import devices
+from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
+from ._tensor.dtype import (
     bfloat16,
     complex64,
     complex128,
@@ -25,12 +26,15 @@ from .dtype import (
     uint32,
     uint64,
 )
-from .dtype import bool_ as bool
-from .evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
-from .grad import grad, value_and_grad, vjp
-from .info import API_VERSION as __array_api_version__
-from .info import __array_namespace_info__
-from .jit import jit
+from ._tensor.dtype import bool_ as bool
+from ._tensor.info import API_VERSION as __array_api_version__
+from ._tensor.info import __array_namespace_info__
+from ._tensor.options import deterministic, options
+from ._tensor.tensor import Tensor
+from ._tensor.tree import tree_map
+from ._trace.grad import grad, value_and_grad, vjp
+from ._trace.jit import jit
+from ._tune.calibration import calibrate
 from .ops import fft, linalg, random
 from .ops.creation import (
     arange,
@@ -170,10 +174,6 @@ from .ops.sort import (
     unique_values,
 )
 from .ops.types import astype, can_cast, finfo, iinfo, isdtype, result_type
-from .options import deterministic, options
-from .plan import Plan
-from .tensor import Tensor
-from .tree import tree_map
 
 __version__ = "0.1.0"
 newaxis = None

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from runs import document, result
-from yosegi.bench.document import read
 from yosegi.errors import ArgumentError
+from yosegi.tools.bench.document import read
 
 ROUNDS = [[1e-3, 2e-3], [3e-3, 4e-3]]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 import yosegi as ys
-import yosegi.bench.regret as regret
-from yosegi.bench.programs import programs
-from yosegi.cli import main
+import yosegi.tools.bench.regret as regret
 from yosegi.errors import ArgumentError
+from yosegi.tools.bench.programs import programs
+from yosegi.tools.cli import main
 
 
 def outcome(program, auto, **devices):

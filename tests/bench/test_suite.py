@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from fakes import FakeDevice, installed
-from yosegi.bench.analysis import performance
-from yosegi.bench.cases import PATTERNS, cases
-from yosegi.bench.machine import bound
-from yosegi.bench.peers import PEERS
-from yosegi.bench.suite import Settings, matches, run
-from yosegi.cli import main
-from yosegi.device import device_named, devices
-from yosegi.op import OpKind
+from yosegi._run.device import device_named, devices
+from yosegi._tensor.op import OpKind
+from yosegi.tools.bench.analysis import performance
+from yosegi.tools.bench.cases import PATTERNS, cases
+from yosegi.tools.bench.machine import bound
+from yosegi.tools.bench.peers import PEERS
+from yosegi.tools.bench.suite import Settings, matches, run
+from yosegi.tools.cli import main
 
 QUICK = {"sittings": 1, "rounds": 2, "seconds": 0.01, "budget": 0.0}
 

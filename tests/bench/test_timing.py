@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import document, result
-from yosegi.bench.compare import compare
-from yosegi.bench.timing import Contender, Timing, _rest, race
 from yosegi.errors import ArgumentError
+from yosegi.tools.bench.compare import compare
+from yosegi.tools.bench.timing import Contender, Timing, _rest, race
 
 
 def test_ratios_are_taken_within_a_round():

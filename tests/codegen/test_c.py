@@ -13,16 +13,16 @@ import pytest
 from opencl_regions import make
 from scalar_calls import Read, calls, check, operands
 from values import Array
-from yosegi.codegen.builder import Builder
-from yosegi.codegen.c import CBuilder
-from yosegi.codegen.kernels import SMALL
-from yosegi.device import Absent
+from yosegi._graph.graph import Graph
+from yosegi._run.device import Absent
+from yosegi._schedule.fuse import Region, RegionKind
+from yosegi._tensor.dtype import ALL, DType, bool_, float16, float32, float64, int32
+from yosegi._tensor.node import spec
+from yosegi._tensor.op import leaf_call
+from yosegi.codegen.c.builder import CBuilder
+from yosegi.codegen.c.kernels import SMALL
+from yosegi.codegen.scalar.builder import Builder
 from yosegi.devices.opencl.dialect import OPENCL
-from yosegi.dtype import ALL, DType, bool_, float16, float32, float64, int32
-from yosegi.fuse import Region, RegionKind
-from yosegi.graph import Graph
-from yosegi.node import spec
-from yosegi.op import leaf_call
 
 DEVICE: Any = make()
 needs_device = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))

@@ -15,12 +15,12 @@ import yosegi as ys
 from cuda_code import compiler, translates
 from kernel_code import computed, product_by
 from values import Array
-from yosegi.codegen.contractions import Contraction, contraction
-from yosegi.codegen.expressions import Read, Windowed
-from yosegi.codegen.tilings import ON_UNITS
+from yosegi._graph.graph import capture, graph_of
+from yosegi.codegen.c.contractions import Contraction, contraction
+from yosegi.codegen.c.expressions import Read, Windowed
+from yosegi.codegen.c.tilings import ON_UNITS
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.errors import ShapeError, Unsupported
-from yosegi.graph import capture, graph_of
 from yosegi.ops.conv import conv
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")

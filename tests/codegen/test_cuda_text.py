@@ -17,25 +17,25 @@ from samples import SAMPLES, calls
 from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
 from values import Array, same
-from yosegi.codegen.attention import plain_attention
-from yosegi.codegen.contractions import Contraction
-from yosegi.codegen.copies import copy_kernel
-from yosegi.codegen.dialect import Target
-from yosegi.codegen.kernels import Inputs
-from yosegi.codegen.loops import loop
-from yosegi.codegen.moves import moves
-from yosegi.codegen.pieces import Rest, pieces, rendered, variants
-from yosegi.codegen.reductions import reduction, second_stage
-from yosegi.codegen.unit_attention import unit_attention, unit_shapes
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import Graph, capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._schedule.fuse import Region, RegionKind, fuse
+from yosegi._tensor.dtype import ALL, DType, bfloat16, bool_, float16
+from yosegi._tensor.node import spec
+from yosegi._tensor.op import REGISTRY, leaf_call
+from yosegi.codegen.c.attention import plain_attention
+from yosegi.codegen.c.contractions import Contraction
+from yosegi.codegen.c.copies import copy_kernel
+from yosegi.codegen.c.dialect import Target
+from yosegi.codegen.c.kernels import Inputs
+from yosegi.codegen.c.loops import loop
+from yosegi.codegen.c.moves import moves
+from yosegi.codegen.c.pieces import Rest, pieces, rendered, variants
+from yosegi.codegen.c.reductions import reduction, second_stage
+from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
-from yosegi.dtype import ALL, DType, bfloat16, bool_, float16
-from yosegi.expand import expand
-from yosegi.fuse import Region, RegionKind, fuse
-from yosegi.graph import Graph, capture, graph_of
-from yosegi.node import spec
-from yosegi.op import REGISTRY, leaf_call
-from yosegi.simplify import simplify
 
 H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
 

@@ -13,11 +13,11 @@ pytest.importorskip("llvmlite")
 from llvm_code import LESSER, Program, assembly, placed, written
 from scalar_calls import Read, calls, check, operands
 from values import Array, specials
-from yosegi.codegen.builder import Builder
+from yosegi._tensor.dtype import ALL, DType, bfloat16, bool_, complex64, float16, float32, float64, int32, int64
 from yosegi.codegen.llvm import ir, memory
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.value import Value
-from yosegi.dtype import ALL, DType, bfloat16, bool_, complex64, float16, float32, float64, int32, int64
+from yosegi.codegen.scalar.builder import Builder
+from yosegi.codegen.scalar.value import Value
 
 # Rules ---------------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import yosegi as ys
 from native_code import NATIVES, needs_llvm, region_of
-from yosegi.choice import Choices
+from yosegi._run.trace import trace
+from yosegi._tensor.op import REGISTRY
+from yosegi._tune.records import Choices
 from yosegi.errors import ShapeError
-from yosegi.op import REGISTRY
 from yosegi.ops.windows import Windows, convolved
-from yosegi.trace import trace
 
 pytestmark = needs_llvm
 

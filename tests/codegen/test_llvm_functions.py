@@ -13,9 +13,9 @@ pytest.importorskip("llvmlite")
 
 from llvm_code import LESSER, Program, written
 from values import Array
+from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.functions import FUNCTIONS, LANEWISE
-from yosegi.dtype import DType, float32, float64
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "exp": (1.25, 1.0), "expm1": (1.6, 2.0), "log": (1.0, 1.0), "log1p": (1.75, 1.75), "log2": (1.75, 1.75),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from matrix_emulation import EmulatingCompiler, emulated
 from native_code import needs_llvm
 from values import Array
+from yosegi._tensor.dtype import DType, bfloat16, float16, float32
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.entry import PARAMETERS
@@ -28,14 +29,13 @@ from yosegi.codegen.llvm.half_products import half_product_source
 from yosegi.codegen.llvm.half_words import HalfProduct
 from yosegi.codegen.llvm.product import Side, Stage
 from yosegi.codegen.llvm.units import Unit
-from yosegi.codegen.value import Value
+from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.halves import HalfProducts, machine_for
 from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.units import LARGEST_ERRORS
-from yosegi.dtype import DType, bfloat16, float16, float32
 
 HOST = Machine.host()
 pytestmark = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import yosegi as ys
 from native_code import both, needs_llvm
 from values import Array, same
-from yosegi.dtype import ALL, DType
-from yosegi.graph import capture
+from yosegi._graph.graph import capture
+from yosegi._tensor.dtype import ALL, DType
 
 pytestmark = needs_llvm
 

@@ -12,14 +12,14 @@ pytest.importorskip("llvmlite")
 
 from native_code import needs_llvm
 from values import Array
+from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.product import Product, Side, Stage
-from yosegi.codegen.value import Value
+from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.products import Objects, Products
-from yosegi.dtype import DType, float32, float64
 
 pytestmark = needs_llvm
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
-from yosegi.choice import Choices
+from yosegi._tune.records import Choices
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.convolutions import Convolutions
 from yosegi.devices.cpu.native import Runtime

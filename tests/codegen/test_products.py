@@ -13,7 +13,7 @@ import emulation
 import yosegi as ys
 from kernel_code import computed, product_by
 from values import Array
-from yosegi.codegen.tilings import ON_UNITS
+from yosegi.codegen.c.tilings import ON_UNITS
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(5)

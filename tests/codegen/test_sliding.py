@@ -15,16 +15,16 @@ import emulation
 import yosegi as ys
 from kernel_code import TARGET, computed
 from values import Array
-from yosegi.codegen.dialect import Dialect
-from yosegi.codegen.expressions import Read
-from yosegi.codegen.frames import inputs_of
-from yosegi.codegen.kernels import Kernel
-from yosegi.codegen.sliding import slide_kernel, slide_of
+from yosegi._graph.graph import Graph, capture, graph_of
+from yosegi._graph.reference import bind
+from yosegi._tensor.op import REGISTRY
+from yosegi.codegen.c.dialect import Dialect
+from yosegi.codegen.c.expressions import Read
+from yosegi.codegen.c.frames import inputs_of
+from yosegi.codegen.c.kernels import Kernel
+from yosegi.codegen.c.sliding import slide_kernel, slide_of
 from yosegi.errors import ShapeError
-from yosegi.graph import Graph, capture, graph_of
-from yosegi.op import REGISTRY
 from yosegi.ops.windows import Windows
-from yosegi.reference import bind
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(13)

@@ -12,10 +12,10 @@ import emulation
 import yosegi as ys
 from kernel_code import Emulated
 from values import Array
-from yosegi.codegen.unit_attention import SHAPES, unit_refusal, unit_shapes
-from yosegi.fuse import fuse
-from yosegi.fused import Fused
-from yosegi.graph import capture, graph_of
+from yosegi._graph.graph import capture, graph_of
+from yosegi._schedule.fuse import fuse
+from yosegi.codegen.c.unit_attention import SHAPES, unit_refusal, unit_shapes
+from yosegi.devices.kernel.fused import Fused
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(8)

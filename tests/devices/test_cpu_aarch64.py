@@ -20,15 +20,15 @@ from aarch64_code import PROCESSORS, GuestRuntime, library, machine, natives, ne
 from native_code import RESULTS, always, always_native, region_of
 from target_programs import PROGRAMS, RULES, WINOGRAD, Program, rules, values
 from values import Array
+from yosegi._graph.expand import in_parts
+from yosegi._run.trace import trace
+from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm.product import Product
 from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.products import Objects, Products
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import find
-from yosegi.devices.cpu.ways import APART, GENERATED, LIBRARY, Ways
-from yosegi.dtype import DType
-from yosegi.expand import in_parts
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Ways
 
 pytestmark = needs_aarch64
 

@@ -30,15 +30,15 @@ from half_code import (
 )
 from native_code import always, needs_llvm
 from values import Array
+from yosegi._run.trace import trace
+from yosegi._tensor.precision import Precision
 from yosegi.codegen.llvm.units import Unit
 from yosegi.devices.cpu import stages
 from yosegi.devices.cpu.compiler import Machine
 from yosegi.devices.cpu.halves import PARTS, HalfProducts
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import expected as exact
-from yosegi.devices.cpu.ways import GENERATED, IN_ONE, LOOPS_APART, ONE_APART
-from yosegi.precision import Precision
-from yosegi.trace import trace
+from yosegi.devices.cpu.variants import GENERATED, IN_ONE, LOOPS_APART, ONE_APART
 
 pytestmark = [
     needs_llvm,

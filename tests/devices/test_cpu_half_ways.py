@@ -20,20 +20,20 @@ from forks import holds_in_a_fork
 from half_code import check, compiled, emulating, numbers, reduced_by, with_constants
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region
+from yosegi._tensor.dtype import bfloat16
+from yosegi._tensor.precision import Precision
 from yosegi.codegen.llvm.half_words import HalfProduct
 from yosegi.devices.cpu import half_clusters
 from yosegi.devices.cpu import halves as halves_module
-from yosegi.devices.cpu import ways as ways_module
+from yosegi.devices.cpu import variants as ways_module
 from yosegi.devices.cpu.compiler import Machine
 from yosegi.devices.cpu.halves import PARTS
 from yosegi.devices.cpu.sampling import rounded
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import IN_ONE, Ways
-from yosegi.dtype import bfloat16
+from yosegi.devices.cpu.variants import IN_ONE, Ways
 from yosegi.errors import CompileFailure
-from yosegi.fuse import Region
-from yosegi.precision import Precision
-from yosegi.trace import trace
 
 pytestmark = [
     needs_llvm,

@@ -22,8 +22,11 @@ from half_code import emulating, halved, host_with
 from matrix_emulation import EmulatingCompiler
 from native_code import needs_llvm, region_of
 from values import Array
+from yosegi._run.device import host_device
+from yosegi._run.trace import trace
+from yosegi._schedule.fuse import Region
+from yosegi._tensor.precision import Precision
 from yosegi.codegen.llvm.units import Unit
-from yosegi.device import host_device
 from yosegi.devices.cpu import units
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.device import Cpu
@@ -32,9 +35,6 @@ from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.units import Found, find
 from yosegi.errors import ArgumentError, CompileFailure
-from yosegi.fuse import Region
-from yosegi.precision import Precision
-from yosegi.trace import trace
 
 HOST = Machine.host()
 pytestmark = [

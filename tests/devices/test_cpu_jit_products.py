@@ -22,13 +22,13 @@ from forks import holds_in_a_fork
 from native_code import RESULTS, needs_llvm, region_of
 from product_code import check, exact, numbers
 from values import Array
+from yosegi._run.trace import trace
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import compile_region
-from yosegi.devices.cpu.ways import Ways
+from yosegi.devices.cpu.variants import Ways
 from yosegi.errors import CompileFailure
-from yosegi.trace import trace
 
 pytestmark = needs_llvm
 

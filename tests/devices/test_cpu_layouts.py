@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from native_code import both, needs_llvm
 from scalar_calls import Read, calls, check, operands
 from values import Array
-from yosegi.dtype import ALL, DType
-from yosegi.graph import capture
-from yosegi.node import Call, Node
-from yosegi.op import from_array
-from yosegi.tensor import Tensor
+from yosegi._graph.graph import capture
+from yosegi._tensor.dtype import ALL, DType
+from yosegi._tensor.node import Call, Node
+from yosegi._tensor.op import from_array
+from yosegi._tensor.tensor import Tensor
 
 pytestmark = needs_llvm
 

@@ -32,19 +32,19 @@ from native_code import (
     region_of,
 )  # fmt: skip
 from samples import SAMPLES, calls
-from yosegi import store
+from yosegi._graph.expand import in_parts
+from yosegi._graph.graph import capture
+from yosegi._run.trace import trace
+from yosegi._tensor.op import REGISTRY
+from yosegi._tune import store
 from yosegi.devices.cpu.compiler import Compiler, Machine, Part
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.guard import survives
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import Ways
+from yosegi.devices.cpu.variants import Ways
 from yosegi.errors import ArgumentError, CompileFailure
-from yosegi.expand import in_parts
-from yosegi.graph import capture
-from yosegi.op import REGISTRY
-from yosegi.trace import trace
 
 pytestmark = needs_llvm
 
@@ -175,7 +175,7 @@ def test_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COLD = """
 import numpy as np, yosegi as ys
-from yosegi.device import host_device
+from yosegi._run.device import host_device
 f, x = ys.jit(lambda x: ys.exp(x) * 2), ys.asarray(np.ones((300, 300), np.float32))
 for _ in range(2):
     f(x)
@@ -222,7 +222,7 @@ def test_text_that_is_no_ir_is_a_compile_failure() -> None:
 
 SECOND = """
 import numpy as np, yosegi as ys
-from yosegi.device import host_device
+from yosegi._run.device import host_device
 x = ys.asarray(np.linspace(-1, 1, 20_000, dtype=np.float32))
 f = ys.jit(lambda x: ys.sqrt(x * x + 1.0) - ys.abs(x))
 f(x)

@@ -17,10 +17,10 @@ import yosegi as ys
 from native_code import always, needs_llvm, region_of
 from product_code import EACH_WAY, check, exact, numbers, run, ways
 from values import Array
+from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.devices.cpu.compiler import Machine
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import APART, GENERATED, LIBRARY
-from yosegi.dtype import DType, float32, float64
+from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY
 
 pytestmark = needs_llvm
 

@@ -14,7 +14,7 @@ from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.ways import Ways
+from yosegi.devices.cpu.variants import Ways
 
 pytestmark = needs_llvm
 
@@ -86,7 +86,7 @@ def test_old_values_never_show() -> None:
 
 LIMITED = """
 import numpy as np, yosegi as ys
-from yosegi.device import host_device
+from yosegi._run.device import host_device
 x = ys.asarray(np.ones(1_000_000, np.float32))
 f = ys.jit(lambda x: ys.sqrt(x * x + 1.0))
 kept = [f(x), f(x)]

@@ -22,15 +22,15 @@ from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
 from product_code import EACH_WAY, check, exact, needs_blas, numbers, run, ways
 from values import Array
-from yosegi import contest
-from yosegi.devices.cpu import ways as ways_module
+from yosegi._run.trace import trace
+from yosegi._tune import autotune as contest
+from yosegi.devices.cpu import variants as ways_module
 from yosegi.devices.cpu.blas import numpy_blas
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import compile_region, native_function
-from yosegi.devices.cpu.ways import GENERATED, LIBRARY, Ways
+from yosegi.devices.cpu.variants import GENERATED, LIBRARY, Ways
 from yosegi.errors import CompileFailure
-from yosegi.trace import trace
 
 pytestmark = needs_llvm
 

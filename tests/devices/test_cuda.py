@@ -12,16 +12,16 @@ import pytest
 import yosegi as ys
 from opencl_regions import RNG, numbers, regions, run
 from values import same
-from yosegi.child import Outcome
-from yosegi.codegen.kernels import Kernel as Generated
-from yosegi.device import Absent
+from yosegi._run.child import Outcome
+from yosegi._run.device import Absent
+from yosegi._tensor.dtype import float32
+from yosegi._tensor.precision import Precision
+from yosegi.codegen.c.kernels import Kernel as Generated
 from yosegi.devices import cuda
 from yosegi.devices.cuda import probe
 from yosegi.devices.cuda.errors import failure
 from yosegi.devices.cuda.launch import Launch
-from yosegi.dtype import float32
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
-from yosegi.precision import Precision
 
 # Discovery, which every machine can test ----------------------------------------------------------------------------
 

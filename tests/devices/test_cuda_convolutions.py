@@ -16,16 +16,16 @@ import pytest
 import fake_cudnn as fake
 import yosegi as ys
 from fake_cudnn import Library, Offered, Told, Versioned
+from yosegi._graph.graph import capture, graph_of
+from yosegi._schedule.fuse import Region, fuse
+from yosegi._tensor.precision import Precision
 from yosegi.devices.cuda import cudnn
 from yosegi.devices.cuda.convolutions import ENGINES, Convolutions
 from yosegi.devices.cuda.engines import BEHAVIOUR, NUMERICS
 from yosegi.devices.cuda.launch import WORKSPACE
 from yosegi.devices.cuda.machine import Machine
 from yosegi.errors import CompileFailure, LaunchFailure, NoSuchWay, OutOfMemory
-from yosegi.fuse import Region, fuse
-from yosegi.graph import capture, graph_of
 from yosegi.ops.conv import conv
-from yosegi.precision import Precision
 
 IMAGE, KERNEL = (2, 6, 9, 10), (8, 6, 3, 3)
 TENSOR_CORES, SHORT_INPUTS, SHORT_SUMS, FOURIER, NONDETERMINISTIC, WINOGRAD, KEEPS_NANS = 0, 1, 2, 3, 4, 5, 9

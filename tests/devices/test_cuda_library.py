@@ -14,17 +14,17 @@ import emulation
 import yosegi as ys
 from kernel_code import Emulated
 from values import Array
-from yosegi.choice import Choices, noting
-from yosegi.codegen.contractions import Contraction
-from yosegi.codegen.pieces import Library
-from yosegi.contest import Verdict
-from yosegi.device import host_device
+from yosegi._graph.graph import capture, graph_of
+from yosegi._run.device import host_device
+from yosegi._schedule.fuse import Region, fuse
+from yosegi._tensor.precision import Precision
+from yosegi._tune.autotune import Verdict
+from yosegi._tune.records import Choices, noting
+from yosegi.codegen.c.contractions import Contraction
+from yosegi.codegen.c.pieces import Library
 from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
+from yosegi.devices.kernel.fused import Fused
 from yosegi.errors import CompileFailure
-from yosegi.fuse import Region, fuse
-from yosegi.fused import Fused
-from yosegi.graph import capture, graph_of
-from yosegi.precision import Precision
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(12)

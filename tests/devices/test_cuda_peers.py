@@ -18,14 +18,14 @@ import yosegi as ys
 from fakes import FakeDevice, installed
 from fakes.gpus import LOST, Runtime, fake_cupy
 from opencl_regions import regions
-from yosegi.device import Absent
+from yosegi._run.device import Absent
+from yosegi._run.memory import HOST, Buffer, Method
+from yosegi._run.run import transfers
+from yosegi._tensor.dtype import float32
 from yosegi.devices import cuda
 from yosegi.devices.cuda.device import CUDADevice
 from yosegi.devices.cuda.memory import Data
-from yosegi.dtype import float32
 from yosegi.errors import DeviceLost, ValuesLost
-from yosegi.memory import HOST, Buffer, Method
-from yosegi.run import transfers
 
 A = np.arange(1000, dtype=np.float32)
 

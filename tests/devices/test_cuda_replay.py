@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yosegi.choice import Choices
-from yosegi.codegen.dialect import Target
+from yosegi._schedule.fuse import RegionKind
+from yosegi._tensor.dtype import float32
+from yosegi._tensor.precision import Precision
+from yosegi._tune.records import Choices
+from yosegi.codegen.c.dialect import Target
 from yosegi.devices.cuda.lanes import Turn
 from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data, Memory
 from yosegi.devices.cuda.replay import Replayed
-from yosegi.dtype import float32
-from yosegi.fuse import RegionKind
-from yosegi.fused import _Measured
-from yosegi.precision import Precision
+from yosegi.devices.kernel.fused import _Measured
 
 SHAPE = (8,)
 

@@ -12,20 +12,20 @@ import yosegi as ys
 from opencl_regions import DEVICE, RNG, numbers, reduces, regions, run
 from samples import SAMPLES, calls
 from values import same
-from yosegi import reference
-from yosegi.codegen import kernels as codegen_kernels
-from yosegi.codegen.dialect import Target
-from yosegi.codegen.kernels import Inputs
-from yosegi.codegen.loops import loop
-from yosegi.device import Absent
+from yosegi._graph import reference
+from yosegi._graph.graph import capture, graph_of
+from yosegi._run.device import Absent
+from yosegi._schedule.fuse import RegionKind, fuse
+from yosegi._tensor.dtype import ALL, as_dtype, float16, float32, float_info
+from yosegi._tensor.op import REGISTRY
+from yosegi.codegen.c import kernels as codegen_kernels
+from yosegi.codegen.c.dialect import Target
+from yosegi.codegen.c.kernels import Inputs
+from yosegi.codegen.c.loops import loop
+from yosegi.devices.kernel.fused import Fused
 from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.dialect import OPENCL
 from yosegi.devices.opencl.products import Machine
-from yosegi.dtype import ALL, as_dtype, float16, float32, float_info
-from yosegi.fuse import RegionKind, fuse
-from yosegi.fused import Fused
-from yosegi.graph import capture, graph_of
-from yosegi.op import REGISTRY
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 

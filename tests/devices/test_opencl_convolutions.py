@@ -9,13 +9,13 @@ import pytest
 
 import yosegi as ys
 from opencl_regions import DEVICE, RNG, regions, run
-from yosegi.codegen.dialect import Target
-from yosegi.device import Absent
+from yosegi._graph.graph import capture, graph_of
+from yosegi._run.device import Absent
+from yosegi._schedule.fuse import fuse
+from yosegi._tensor.dtype import ALL
+from yosegi.codegen.c.dialect import Target
+from yosegi.devices.kernel.fused import Fused
 from yosegi.devices.opencl.products import Machine
-from yosegi.dtype import ALL
-from yosegi.fuse import fuse
-from yosegi.fused import Fused
-from yosegi.graph import capture, graph_of
 from yosegi.ops.conv import conv
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))

@@ -18,14 +18,14 @@ import yosegi as ys
 from caches import seeded
 from opencl_regions import DEVICE, RNG, graph_and_leaves, make, numbers, reduces, regions, run
 from values import same
-from yosegi.codegen.kernels import Kernel as Generated
-from yosegi.device import Absent
+from yosegi._run.device import Absent
+from yosegi._schedule.fuse import fuse
+from yosegi._tensor.dtype import float32
+from yosegi.codegen.c.kernels import Kernel as Generated
 from yosegi.devices import opencl
 from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.errors import failure
-from yosegi.dtype import float32
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
-from yosegi.fuse import fuse
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 
@@ -205,8 +205,8 @@ def test_two_threads() -> None:
 SECOND_PROCESS = """
 import numpy as np, yosegi as ys
 from opencl_regions import make
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
+from yosegi._schedule.fuse import fuse
+from yosegi._graph.graph import capture, graph_of
 device = make()
 (region,) = fuse(graph_of(capture([(ys.asarray(np.ones(5000, np.float32)) * 2.5)._node])[0]))
 data = [device.from_host(np.ones(5000, np.float32)), device.from_host(np.float32(2.5))]

@@ -11,13 +11,13 @@ pytest.importorskip("pyopencl", reason="pyopencl is not installed")
 
 import yosegi as ys
 from opencl_regions import DEVICE, run
-from yosegi.child import Outcome
-from yosegi.device import Absent, Pending
+from yosegi._run.child import Outcome
+from yosegi._run.device import Absent, Pending
+from yosegi._run.drivers import Driver, Verdict
+from yosegi._tensor.dtype import ALL
 from yosegi.devices import opencl
+from yosegi.devices.kernel.qualification import families
 from yosegi.devices.opencl import library, probe
-from yosegi.drivers import Driver, Verdict
-from yosegi.dtype import ALL
-from yosegi.qualification import families
 
 needed = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 

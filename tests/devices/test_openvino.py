@@ -14,15 +14,15 @@ import yosegi as ys
 from openvino_regions import DEVICE, garbage, needed, reason, reference, run, whole
 from samples import BUILT_BY_INDEXING, SAMPLES, calls
 from values import LAYOUTS, operands, same, specials, wide
-from yosegi.device import Absent
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi._run.device import Absent
+from yosegi._schedule.fuse import fuse
+from yosegi._tensor.dtype import ALL, float_info
+from yosegi._tensor.op import REGISTRY
 from yosegi.devices.openvino.elementwise import BINARY, UNARY
 from yosegi.devices.openvino.ops import LEFT_OUT, ROWS
 from yosegi.devices.openvino.rows import DTYPES
-from yosegi.dtype import ALL, float_info
-from yosegi.fuse import fuse
-from yosegi.graph import capture, graph_of
-from yosegi.op import REGISTRY
-from yosegi.simplify import simplify
 
 pytestmark = needed
 RNG = np.random.default_rng(5)

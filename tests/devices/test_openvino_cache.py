@@ -11,10 +11,10 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from openvino_regions import in_a_process, needed, numbers, whole
+from yosegi._tune.store import sealed
 from yosegi.devices.openvino import models
 from yosegi.devices.openvino.models import Models
 from yosegi.errors import CompileFailure
-from yosegi.store import sealed
 
 pytestmark = needed
 
@@ -63,7 +63,7 @@ def test_a_model_goes_with_the_last_who_needs_it(own: Models) -> None:
 
 SECOND = """
 import numpy as np, yosegi as ys
-from yosegi.device import device_named
+from yosegi._run.device import device_named
 w = ys.asarray(np.arange(64, dtype=np.float32).reshape(8, 8))
 f = ys.jit(lambda x: ys.tanh(x @ w) * 2)
 with ys.options(device="openvino:0", background=False):

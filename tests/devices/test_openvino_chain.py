@@ -13,10 +13,10 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from openvino_regions import DEVICE, in_a_process, needed, numbers
-from yosegi.background import background
-from yosegi.device import discovered
-from yosegi.health import health
-from yosegi.trace import trace
+from yosegi._run.background import background
+from yosegi._run.device import discovered
+from yosegi._run.health import health
+from yosegi._run.trace import trace
 
 pytestmark = needed
 
@@ -87,7 +87,7 @@ with ys.options(device="openvino:0", background=False):
     child = os.fork()
     if child == 0:
         assert np.allclose(f(x).numpy(), expected)
-        from yosegi.trace import trace
+        from yosegi._run.trace import trace
         assert trace.records[-1].device == "cpu"
         sys.exit(0)  # with all that goes with it
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

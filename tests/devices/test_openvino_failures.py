@@ -10,17 +10,17 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, answering, needed, numbers, resolved, whole
-from yosegi.child import Outcome
-from yosegi.device import Absent
+from yosegi._run.child import Outcome
+from yosegi._run.device import Absent
+from yosegi._run.drivers import Driver, Verdict, forget
+from yosegi._run.health import health
+from yosegi._run.trace import trace
+from yosegi._tensor.dtype import bool_, int32
 from yosegi.devices import openvino
 from yosegi.devices.openvino import errors, models, ops, probe
 from yosegi.devices.openvino.rows import DTYPES, SINGLE, Row
 from yosegi.devices.openvino.specimens import NOT_TRIED, region_of, specimens
-from yosegi.drivers import Driver, Verdict, forget
-from yosegi.dtype import bool_, int32
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
-from yosegi.health import health
-from yosegi.trace import trace
 
 
 def test_without_the_library_it_is_absent_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, in_a_process, needed, numbers, run, whole
+from yosegi._run.trace import trace
 from yosegi.devices.openvino import library
-from yosegi.trace import trace
 
 pytestmark = needed
 

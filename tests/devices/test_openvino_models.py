@@ -11,8 +11,8 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, needed
+from yosegi._place.plan import Plan
 from yosegi.devices.openvino.library import core, openvino, opset, settings
-from yosegi.plan import Plan
 
 pytestmark = needed
 RNG = np.random.default_rng(14)

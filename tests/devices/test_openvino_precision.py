@@ -11,14 +11,14 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, answering, needed, resolved, whole
-from yosegi.child import Outcome, attempt
-from yosegi.cli import main
-from yosegi.device import device_named
+from yosegi._run.child import Outcome, attempt
+from yosegi._run.device import device_named
+from yosegi._tensor.precision import Precision
 from yosegi.devices import openvino
 from yosegi.devices.openvino import library, precisions
 from yosegi.devices.openvino.device import OpenVINO
 from yosegi.devices.openvino.models import Models
-from yosegi.precision import Precision
+from yosegi.tools.cli import main
 
 pytestmark = needed
 RNG = np.random.default_rng(13)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import yosegi as ys
 from openvino_regions import DEVICE, needed, reason, reference, run
-from yosegi.op import REGISTRY
+from yosegi._tensor.op import REGISTRY
 
 pytestmark = needed
 RNG = np.random.default_rng(11)

@@ -5,9 +5,9 @@ import pytest
 
 import yosegi as ys
 from samples import SAMPLES, calls
-from yosegi.dtype import float_info
-from yosegi.op import REGISTRY
-from yosegi.reference import bind
+from yosegi._graph.reference import bind
+from yosegi._tensor.dtype import float_info
+from yosegi._tensor.op import REGISTRY
 
 CALLS = calls()
 

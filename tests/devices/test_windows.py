@@ -10,9 +10,9 @@ import pytest
 
 import yosegi as ys
 from samples import SAMPLES
-from yosegi.op import REGISTRY
+from yosegi._run.trace import trace
+from yosegi._tensor.op import REGISTRY
 from yosegi.ops.conv import conv
-from yosegi.trace import trace
 
 RNG = np.random.default_rng(14)
 DEVICES = [d.name for d in ys.devices() if d.name.partition(":")[0] in ("opencl", "cuda")]

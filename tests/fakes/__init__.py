@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-import yosegi.device as registry
-from yosegi.device import Kernel, Limits, Link
+import yosegi._run.device as registry
+from yosegi._place.speed import Way, compiler_prior
+from yosegi._run.device import Kernel, Limits, Link
+from yosegi._run.health import health
+from yosegi._run.run import transfers
+from yosegi._schedule.fuse import Region
+from yosegi._tensor.dtype import ALL, DType
+from yosegi._tensor.op import OpKind
 from yosegi.devices.cpu.kernel import numpy_function
-from yosegi.dtype import ALL, DType
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
-from yosegi.fuse import Region
-from yosegi.health import health
-from yosegi.op import OpKind
-from yosegi.run import transfers
-from yosegi.speed import Way, compiler_prior
 
 _numbers = count()
 HOST_RANK = 1000

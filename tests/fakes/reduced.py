@@ -8,9 +8,9 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from yosegi.fuse import Region, RegionKind, is_constant, multiplies
-from yosegi.precision import Precision
-from yosegi.reference import bind
+from yosegi._graph.reference import bind
+from yosegi._schedule.fuse import Region, RegionKind, is_constant, multiplies
+from yosegi._tensor.precision import Precision
 
 from . import FakeArray, FakeDevice
 

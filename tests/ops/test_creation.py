@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import yosegi as ys
 from values import Array, check, specials
-from yosegi.dtype import ALL, DType
+from yosegi._tensor.dtype import ALL, DType
 from yosegi.errors import ArgumentError, DTypeError, ShapeError
 
 # asarray: what it takes -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import yosegi as ys
 from native_code import CODES, code, needs_llvm
 from values import LAYOUTS, LETTER, check, dtypes_of, in_single, operands, specials
-from yosegi.dtype import ALL, PROMOTION, DType, as_dtype
+from yosegi._tensor.dtype import ALL, PROMOTION, DType, as_dtype
 from yosegi.errors import ArgumentError, DTypeError, ShapeError
 from yosegi.ops import elementwise
 

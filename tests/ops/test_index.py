@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
+from yosegi._tensor.op import REGISTRY
 from yosegi.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError, TraceError, UserError
-from yosegi.op import REGISTRY
 
 rng = np.random.default_rng(0)
 

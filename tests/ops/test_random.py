@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from yosegi._tensor.op import REGISTRY
 from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError, TraceError, UserError
-from yosegi.op import REGISTRY
 from yosegi.ops.philox import philox4x32
 
 # The bits

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import yosegi as ys
 from values import LETTER, Array, check, dtypes_of, specials, wide
-from yosegi.dtype import ALL, DType, as_dtype
+from yosegi._tensor.dtype import ALL, DType, as_dtype
 from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from yosegi.ops import reduce
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import yosegi as ys
 from values import check, specials
-from yosegi.dtype import ALL, DType
+from yosegi._tensor.dtype import ALL, DType
 from yosegi.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 X = np.arange(24.0).reshape(2, 3, 4)

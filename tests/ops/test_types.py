@@ -12,7 +12,7 @@ import pytest
 
 import yosegi as ys
 from values import LETTER, check, specials
-from yosegi.dtype import ALL, PROMOTION, DType
+from yosegi._tensor.dtype import ALL, PROMOTION, DType
 from yosegi.errors import DTypeError
 
 # astype --------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from yosegi.bench.document import Document, Result
+from yosegi.tools.bench.document import Document, Result
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SQUARES = (64, 256, 1024)

@@ -37,7 +37,7 @@ def driver():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    from yosegi.report.page import report
+    from yosegi.tools.report.page import report
 
     target = tmp_path_factory.mktemp("report") / "page.html"
     run = document()
@@ -277,7 +277,7 @@ def test_motion_and_print_are_asked_about(driver, page):
 
 @pytest.mark.parametrize("kind", ["names that look like markup", "one size", "one device", "no results"])
 def test_an_odd_run_is_drawn_in_silence(driver, tmp_path, kind):
-    from yosegi.report.page import report
+    from yosegi.tools.report.page import report
 
     run = document()
     if kind.startswith("names"):

@@ -14,15 +14,15 @@ from html.parser import HTMLParser
 import pytest
 from documents import document, every_suite, not_right, placement, result, slowed
 
-from yosegi.bench.compare import SAME, SLOWER
-from yosegi.bench.document import Document
-from yosegi.bench.timing import Ratio
-from yosegi.cli import main
-from yosegi.report import changes, flow, fusion, page, parts, roofline, speed, standings
-from yosegi.report.charts import span, ticks
-from yosegi.report.contenders import players
-from yosegi.report.digest import Digest
-from yosegi.report.html import tag
+from yosegi.tools.bench.compare import SAME, SLOWER
+from yosegi.tools.bench.document import Document
+from yosegi.tools.bench.timing import Ratio
+from yosegi.tools.cli import main
+from yosegi.tools.report import changes, flow, fusion, page, parts, roofline, speed, standings
+from yosegi.tools.report.charts import span, ticks
+from yosegi.tools.report.contenders import players
+from yosegi.tools.report.digest import Digest
+from yosegi.tools.report.html import tag
 
 vl_convert = pytest.importorskip(
     "vl_convert", reason='vl-convert-python is not installed; pip install "yosegi[report]"'

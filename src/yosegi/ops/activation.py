@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..composite import composite
-from ..node import Spec
-from ..op import Arr, OpKind, op
+from .._tensor.composite import composite
+from .._tensor.node import Spec
+from .._tensor.op import Arr, OpKind, op
 from . import rules
 from .elementwise import exp, expm1, logaddexp, tanh, where
 from .erf import error_function

@@ -6,12 +6,12 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
-from ..composite import composite
-from ..dtype import bool_, float_info
+from .._tensor.composite import composite
+from .._tensor.dtype import bool_, float_info
+from .._tensor.node import Spec
+from .._tensor.op import Arr, OpKind
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
-from ..node import Spec
-from ..op import Arr, OpKind
-from ..tensor import Tensor
 from . import rules
 from .creation import arange
 from .elementwise import where

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..composite import composite
+from .._tensor.composite import composite
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
-from ..node import Shape, Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Tensor
 from . import rules
 from .elementwise import conj
 from .shape import expand_dims, flip, permute_dims, reshape, squeeze

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import interchange
-from ..dtype import (
+from .._tensor import interchange
+from .._tensor.dtype import (
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
     DEFAULT_INT,
@@ -20,10 +20,10 @@ from ..dtype import (
     number_type,
     with_scalar,
 )
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, OpKind, from_array, number, op
+from .._tensor.tensor import Array, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import Spec, spec
-from ..op import Arr, OpKind, from_array, number, op
-from ..tensor import Array, Tensor
 from . import rules
 from .shape import broadcast_to, reshape, stack
 from .types import astype

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtype import DEFAULT_FLOAT, complex_of, float_info
+from .._tensor.dtype import DEFAULT_FLOAT, complex_of, float_info
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Operand, Tensor
 from ..errors import ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Operand, Tensor
 from . import rules
 from .elementwise import conj, imag, real, where
 from .products import adjoint, diagonal, on_diagonal

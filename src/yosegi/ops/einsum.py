@@ -7,10 +7,10 @@ from string import ascii_letters
 
 import numpy as np
 
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError, ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Operand, Tensor
 from . import rules
 from .creation import eye, ones
 from .elementwise import conj

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, bool_, int_info, number_type
+from .._tensor.dtype import DType, bool_, int_info, number_type
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Op, OpKind, convert, flat, op
+from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError
-from ..node import Spec, spec
-from ..op import Arr, Op, OpKind, convert, flat, op
-from ..tensor import Operand, Tensor
 from . import rules
 
 _op = partial(op, OpKind.ACTIVATION, promotes_from=0)

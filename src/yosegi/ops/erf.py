@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..codegen.error_function import DOUBLE, SINGLE, Fit
-from ..tensor import Array
+from .._tensor.tensor import Array
+from ..codegen.scalar.error_function import DOUBLE, SINGLE, Fit
 
 _CHUNK: Final = 1 << 14  # elements whose intermediate results stay in a core's first caches
 

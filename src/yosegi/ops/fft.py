@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import DEFAULT_FLOAT, complex_of, number_type, real_of
+from .._tensor.dtype import DEFAULT_FLOAT, complex_of, number_type, real_of
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, OpKind, from_array, op
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import Spec, spec
-from ..op import Arr, OpKind, from_array, op
-from ..tensor import Tensor
 from . import rules
 from .creation import place, zeros
 from .elementwise import conj

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import DType, as_dtype, bool_, int64, number_type
+from .._run.memory import HOST, Buffer
+from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
+from .._tensor.interchange import settled
+from .._tensor.node import Node, Shape, Spec, spec
+from .._tensor.op import Arr, OpKind, leaf_call, number, op
+from .._tensor.tensor import OPERATORS, Array, Tensor
+from .._trace.tracing import held, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..interchange import settled
-from ..memory import HOST, Buffer
-from ..node import Node, Shape, Spec, spec
-from ..op import Arr, OpKind, leaf_call, number, op
-from ..tensor import OPERATORS, Array, Tensor
-from ..tracing import held, is_tracing
 from . import rules
 from .creation import arange, asarray, zeros
 from .elementwise import where

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..dtype import bool_
+from .._tensor.dtype import bool_
+from .._tensor.node import Node, Shape
+from .._tensor.op import from_array
+from .._tensor.tensor import Array, Tensor
+from .._trace.tracing import is_tracing
 from ..errors import DTypeError, IndexingError, ShapeError, UserError
-from ..node import Node, Shape
-from ..op import from_array
-from ..tensor import Array, Tensor
-from ..tracing import is_tracing
 from . import rules
 from .creation import asarray
 from .shape import reshape

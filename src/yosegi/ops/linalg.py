@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DEFAULT_INT, number_type
+from .._tensor.dtype import DEFAULT_INT, number_type
+from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError, ShapeError
-from ..tensor import Operand, Tensor
 from . import rules
 from .creation import asarray, eye
 from .decompositions import as_rtol, cholesky, eig, eigh, eigvals, eigvalsh, floating, pinv, qr, svd, svdvals

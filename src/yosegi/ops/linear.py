@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from ..composite import composite
+from .._tensor.composite import composite
+from .._tensor.node import Spec
+from .._tensor.op import Arr, OpKind
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
-from ..node import Spec
-from ..op import Arr, OpKind
-from ..tensor import Tensor
 from . import rules
 from .activation import gelu, relu
 from .elementwise import where

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..composite import composite
-from ..dtype import int64
+from .._run.memory import HOST
+from .._tensor.composite import composite
+from .._tensor.dtype import int64
+from .._tensor.node import Spec
+from .._tensor.op import Arr, OpKind
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, IndexingError, ShapeError
-from ..memory import HOST
-from ..node import Spec
-from ..op import Arr, OpKind
-from ..tensor import Tensor
 from . import rules
 from .creation import arange
 from .elementwise import logical_and, logical_or, square, where

@@ -7,11 +7,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ..composite import composite
+from .._tensor.composite import composite
+from .._tensor.node import Spec
+from .._tensor.op import Arr, OpKind
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
-from ..node import Spec
-from ..op import Arr, OpKind
-from ..tensor import Tensor
 from . import rules
 from .elementwise import exp, log, reciprocal, sqrt, square
 from .products import widened

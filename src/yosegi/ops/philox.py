@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import uint32
+from .._tensor.dtype import uint32
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Array
 from ..errors import ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Array
 from . import rules
 
 _ROUNDS: Final = 10

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..composite import composite
+from .._tensor.composite import composite
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
-from ..node import Shape, Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Tensor
 from . import rules
 from .conv import SPATIAL, Numbers, batched, called, conv
 from .creation import ones

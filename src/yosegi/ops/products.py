@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import float32, promote
+from .._tensor.dtype import float32, promote
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import OPERATORS, Tensor
 from . import rules
 from .elementwise import conj
 from .reduce import sum

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtype import (
+from .._tensor.dtype import (
     DEFAULT_FLOAT,
     DEFAULT_INT,
     DType,
@@ -30,11 +30,11 @@ from ..dtype import (
     uint32,
     uint64,
 )
+from .._tensor.node import Shape
+from .._tensor.op import from_array
+from .._tensor.tensor import Array, Tensor
+from .._trace.tracing import fed, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
-from ..node import Shape
-from ..op import from_array
-from ..tensor import Array, Tensor
-from ..tracing import fed, is_tracing
 from . import rules
 from .creation import DTypeLike, asarray
 from .elementwise import cos, log, sqrt

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, bool_, int64, real_of, uint64
+from .._tensor.dtype import DType, bool_, int64, real_of, uint64
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import Tensor
 from . import rules
 from .elementwise import conj
 from .shape import Axes, broadcast_to, concat, flip, moveaxis, reshape

@@ -9,11 +9,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..dtype import DType, as_dtype, bool_, real_of
+from .._tensor.dtype import DType, as_dtype, bool_, real_of
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import as_nodes
+from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
-from ..node import Shape, Spec, spec
-from ..op import as_nodes
-from ..tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")

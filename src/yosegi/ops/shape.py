@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..node import Shape, Spec, spec
-from ..op import Arr, Normal, OpKind, op
-from ..tensor import OPERATORS, Tensor
 from . import rules
 
 _op = partial(op, OpKind.MOVEMENT)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dtype import real_of
+from .._tensor.dtype import real_of
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, OpKind, op
+from .._tensor.tensor import Tensor
 from ..errors import ShapeError
-from ..node import Spec, spec
-from ..op import Arr, OpKind, op
-from ..tensor import Tensor
 from . import rules
 from .elementwise import conj, imag
 from .products import adjoint, matrix_transpose

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..dtype import bool_, int64
+from .._tensor.dtype import bool_, int64
+from .._tensor.node import Spec, spec
+from .._tensor.op import Arr, Normal, OpKind, from_array, op
+from .._tensor.tensor import Array, Tensor
 from ..errors import ShapeError
-from ..node import Spec, spec
-from ..op import Arr, Normal, OpKind, from_array, op
-from ..tensor import Array, Tensor
 from . import rules
 from .elementwise import not_equal
 from .index import gather, take, take_along_axis

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import PROMOTION, DType, FloatInfo, IntInfo, as_dtype, bool_, float_info, int_info, is_kind
+from .._tensor.dtype import PROMOTION, DType, FloatInfo, IntInfo, as_dtype, bool_, float_info, int_info, is_kind
+from .._tensor.node import spec
+from .._tensor.op import cast, common_dtype
+from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import DTypeError
-from ..node import spec
-from ..op import cast, common_dtype
-from ..tensor import OPERATORS, Tensor
 from . import rules
 from .elementwise import not_equal
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._tensor.node import Call, Shape
+from .._tensor.tensor import Array
 from ..errors import ArgumentError, ShapeError
-from ..node import Call, Shape
-from ..tensor import Array
 from . import rules
 
 Pads = tuple[tuple[int, int], ...]

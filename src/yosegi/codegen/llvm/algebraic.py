@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...dtype import float32, float64
+from ..._tensor.dtype import float32, float64
 from .number import Number, fma, muladd, select
 from .seldom import library, where_seldom
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, bool_, float16, float32, float64, int32, real_of
-from .. import halves
-from ..primitives import Primitives
-from ..value import Value
+from ..._tensor.dtype import DType, bool_, float16, float32, float64, int32, real_of
+from ..scalar import halves
+from ..scalar.primitives import Primitives
+from ..scalar.value import Value
 from . import ir
 from .functions import FUNCTIONS
 from .number import Number

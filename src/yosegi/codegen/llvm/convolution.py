@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import Multiples, add, div, least, mul, shifted, sub, word

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...dtype import DType, float32
-from ..value import Value
+from ..._tensor.dtype import DType, float32
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import mul, shifted, sub
 from .ir import Function, Module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..error_function import DOUBLE, SINGLE
+from ..scalar.error_function import DOUBLE, SINGLE
 from .exponential import exp
 from .number import Number, at_most, muladd, polynomial, select
 

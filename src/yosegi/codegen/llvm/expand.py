@@ -8,12 +8,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...dtype import float32, float64
-from ...fuse import Region, is_constant
-from ...graph import Graph
-from ...node import Call
-from ...op import REGISTRY, constant
-from ...simplify import Program
+from ..._graph.graph import Graph
+from ..._graph.simplify import Program
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.dtype import float32, float64
+from ..._tensor.node import Call
+from ..._tensor.op import REGISTRY, constant
 
 _SPREADS = ("var", "std")
 

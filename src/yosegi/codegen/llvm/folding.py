@@ -7,10 +7,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ...dtype import DType, bool_, float32, float64, int32, int64, uint8
-from ...node import Call
-from ..folds import Fold
-from ..value import Value
+from ..._tensor.dtype import DType, bool_, float32, float64, int32, int64, uint8
+from ..._tensor.node import Call
+from ..scalar.folds import Fold
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .lanes import halved, shuffled, spread
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import add, mul, shifted, sub
 from .ir import Function, Module

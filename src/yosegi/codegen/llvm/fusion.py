@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, float32, float64
-from ...fuse import is_constant
-from ...graph import Graph
-from ...node import Call, Shape
-from ...op import OpKind
-from ...reference import bind
-from ..value import Value
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._schedule.fuse import is_constant
+from ..._tensor.dtype import DType, float32, float64
+from ..._tensor.node import Call, Shape
+from ..._tensor.op import OpKind
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .groups import Group
 from .passes import Passes

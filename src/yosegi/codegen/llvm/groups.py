@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from ...dtype import bool_
-from ...fuse import is_constant, multiplies
-from ...graph import Graph
-from ...node import Call, Shape
+from ..._graph.graph import Graph
+from ..._schedule.fuse import is_constant, multiplies
+from ..._tensor.dtype import bool_
+from ..._tensor.node import Call, Shape
 from .folding import FOLDED, PLACED, RUNNING
 
 MOST_OPS: Final = 64

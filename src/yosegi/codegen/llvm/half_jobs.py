@@ -6,7 +6,7 @@ comes late takes fewer; two threads begin at opposite ends.
 
 from __future__ import annotations
 
-from ...dtype import DType, float32
+from ..._tensor.dtype import DType, float32
 from .half_words import LINE, HalfProduct, Job, split
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub, word
 from .ir import Module

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ...dtype import DType, bool_, float32, int64
-from ..value import Value
+from ..._tensor.dtype import DType, bool_, float32, int64
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import add, most, mul, shifted, sub
 from .ir import Module

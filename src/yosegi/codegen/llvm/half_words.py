@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import DType, float32
+from ..._tensor.dtype import DType, float32
 from .entry import PARAMETERS
 from .integers import choice, div, mul, shifted, sub, word
 from .ir import Function, Module

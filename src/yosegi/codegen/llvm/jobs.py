@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...dtype import DType
+from ..._tensor.dtype import DType
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
 from .fused import FINISH, LINES

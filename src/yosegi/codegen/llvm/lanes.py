@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ...dtype import DType, bool_, int32, int64, real_of
-from ..value import Value
+from ..._tensor.dtype import DType, bool_, int32, int64, real_of
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 
 

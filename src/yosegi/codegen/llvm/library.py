@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...dtype import DType
+from ..._tensor.dtype import DType
 from .entry import PARAMETERS
 from .fused import FINISH, LINES
 from .integers import add, choice, least, mul, shifted, sub, word

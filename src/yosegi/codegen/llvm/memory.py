@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ...dtype import DType, bfloat16, bool_, float16, float32, int64, real_of, uint8, uint16, uint32
-from ..value import Value
+from ..._tensor.dtype import DType, bfloat16, bool_, float16, float32, int64, real_of, uint8, uint16, uint32
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 
 _LINE: Final = 64  # bytes of a cache line

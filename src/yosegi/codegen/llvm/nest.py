@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from ...dtype import DType
-from ...node import Shape
-from ..access import Dimension, dimensions
+from ..._tensor.dtype import DType
+from ..._tensor.node import Shape
+from ..scalar.access import Dimension, dimensions
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .groups import Group
 from .ir import Function, Module

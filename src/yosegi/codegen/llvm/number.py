@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...dtype import DType, float32, float64, uint32, uint64
-from ..value import Value
+from ..._tensor.dtype import DType, float32, float64, uint32, uint64
+from ..scalar.value import Value
 
 if TYPE_CHECKING:
     from .builder import LlvmBuilder

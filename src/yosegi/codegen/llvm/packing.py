@@ -6,8 +6,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import add, least, mul, shifted, sub
 from .ir import Function, Module

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from ...dtype import DType, float32
-from ...fuse import is_constant
-from ...node import Call
-from ...reference import bind
-from ..value import Value
+from ..._graph.reference import bind
+from ..._schedule.fuse import is_constant
+from ..._tensor.dtype import DType, float32
+from ..._tensor.node import Call
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import Folding, Running, folding_of
 from .groups import Group, reduces, runs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...dtype import float32, float64
+from ..._tensor.dtype import float32, float64
 from .exponential import scaled
 from .logarithm import taken_apart
 from .number import Number, fma, muladd, polynomial, select, within

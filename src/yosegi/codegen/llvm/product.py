@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .entry import BEFORE_ARRAYS
 from .integers import word
 from .ir import Function

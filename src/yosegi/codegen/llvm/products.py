@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...dtype import DType
+from ..._tensor.dtype import DType
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...dtype import float32
-from ..value import Value
+from ..._tensor.dtype import float32
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import add, least, mul, shifted, sub, word

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from ..value import Value
+from ..scalar.value import Value
 from .folding import PLACED, Folding, State
 from .groups import Group, runs
 from .ir import Module

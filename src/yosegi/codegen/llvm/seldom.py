@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...dtype import DType, bool_
-from ..value import Value
+from ..._tensor.dtype import DType, bool_
+from ..scalar.value import Value
 from .number import Number, select
 
 Rule = Callable[..., Sequence[Number]]

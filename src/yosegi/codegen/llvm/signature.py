@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from ...fuse import is_constant
-from ...node import Call
-from ...reference import bind
+from ..._graph.reference import bind
+from ..._schedule.fuse import is_constant
+from ..._tensor.node import Call
 from .groups import Group
 from .nest import Strides
 

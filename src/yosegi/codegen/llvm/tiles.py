@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import Multiples, mul, shifted
 from .ir import Function, Module

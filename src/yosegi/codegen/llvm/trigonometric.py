@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import float32, float64, uint32
+from ..._tensor.dtype import float32, float64, uint32
 from .number import Number, fma, muladd, polynomial, select
 from .seldom import library, where_seldom
 

@@ -16,8 +16,8 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ...dtype import DType
-from ..value import Value
+from ..._tensor.dtype import DType
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import State, folded_to
 from .groups import Group

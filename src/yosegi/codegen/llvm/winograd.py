@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...dtype import DType, int32
-from ..value import Value
+from ..._tensor.dtype import DType, int32
+from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .convolution import Given
 from .entry import PARAMETERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...device import Absent, Device
+from ..._run.device import Absent, Device
 from .device import Cpu
 
 

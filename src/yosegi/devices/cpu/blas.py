@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, float32, float64
+from ..._tensor.dtype import DType, float32, float64
 
 _FOLDERS: Final = ("../numpy.libs", ".dylibs", "../numpy/.dylibs", ".libs")
 """Where NumPy's wheels have their libraries, from its own folder."""

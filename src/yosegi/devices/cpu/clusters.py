@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._graph.reference import bind
+from ..._run.trace import trace
+from ..._schedule.fuse import is_constant
 from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.fusion import Cluster, view_of
 from ...errors import DeviceFailure
-from ...fuse import is_constant
-from ...reference import bind
-from ...trace import trace
 from .kernel import Native
 from .matrices import Arrays, laid
 from .native import ALIGNED, IN_ORDER, Call

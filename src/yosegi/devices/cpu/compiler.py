@@ -18,11 +18,11 @@ from time import perf_counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from ...background import check_ready
+from ..._run.background import check_ready
+from ..._tensor.environment import setting
+from ..._tune.store import Programs
 from ...codegen.llvm.nest import Target
-from ...environment import setting
 from ...errors import CompileFailure
-from ...store import Programs
 
 _PART: Final = b"part of "
 """How a file begins that is no object but says which one it is a part of."""

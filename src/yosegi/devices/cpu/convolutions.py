@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...choice import Choices
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._run.trace import log, trace
+from ..._schedule.fuse import is_constant
+from ..._tensor.dtype import as_dtype, float32, float64
+from ..._tensor.node import Call as OpCall
+from ..._tune.autotune import Kernel, Trial
+from ..._tune.records import Choices
 from ...codegen.llvm.convolution import (
     CONVOLVE_SIZES,
     DIMENSIONS,
@@ -22,15 +29,8 @@ from ...codegen.llvm.convolution import (
     convolution_source,
 )
 from ...codegen.llvm.signature import writers
-from ...contest import Kernel, Trial
-from ...dtype import as_dtype, float32, float64
 from ...errors import CompileFailure
-from ...fuse import is_constant
-from ...graph import Graph
-from ...node import Call as OpCall
 from ...ops.windows import Windows
-from ...reference import bind
-from ...trace import log, trace
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime
 from .results import Results

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ...device import Device, Kernel, Limits
-from ...dtype import ALL
-from ...fuse import Region
-from ...memory import HOST
-from ...memory.pool import memory_limit
-from ...op import OpKind
-from ...precision import Precision
-from ...speed import HOST_PRIOR
-from ...store import processor
-from ...work import works_of
+from ..._place.speed import HOST_PRIOR
+from ..._place.work import works_of
+from ..._run.device import Device, Kernel, Limits
+from ..._run.memory import HOST
+from ..._run.memory.pool import memory_limit
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import ALL
+from ..._tensor.op import OpKind
+from ..._tensor.precision import Precision
+from ..._tune.store import processor
 from .kernel import numpy_function
 from .limit import Account
 from .results import Results

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..._tensor.precision import Precision
 from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.half_words import HalfProduct
-from ...precision import Precision
 from .clusters import Operands, fused, is_keepable
 from .halves import PARTS, HalfProducts
 from .kernel import Native

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.trace import trace
+from ..._tensor.dtype import DType, float32
+from ..._tensor.node import Shape
+from ..._tensor.precision import Precision
 from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
 from ...codegen.llvm.half_words import PLAN, HalfProduct
 from ...codegen.llvm.signature import writers
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
-from ...dtype import DType, float32
 from ...errors import CompileFailure
-from ...node import Shape
-from ...precision import Precision
-from ...trace import trace
 from .compiler import Code, Compiler, Machine, Part
 from .matrices import Arrays, Laid, laid
 from .native import ALIGNED, Call, Runtime

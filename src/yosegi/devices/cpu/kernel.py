@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from ..._graph.reference import ERROR_STATE, bind
+from ..._run.memory.pool import ALIGNMENT
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.interchange import settled
+from ..._tensor.node import Call, Shape
 from ...errors import OutOfMemory
-from ...fuse import Region, is_constant
-from ...interchange import settled
-from ...memory.pool import ALIGNMENT
-from ...node import Call, Shape
-from ...reference import ERROR_STATE, bind
 from .results import LARGE, Results
 
 

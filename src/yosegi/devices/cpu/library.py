@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+from ..._tensor.dtype import DType
 from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.tiles import LINE
-from ...dtype import DType
 from .blas import Blas
 from .compiler import Part
 from .matrices import Arrays, Laid, laid

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device import Kernel
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region
 from ...errors import OutOfMemory
-from ...fuse import Region
 from .results import Results
 
 

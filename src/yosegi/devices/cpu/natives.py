@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._graph.graph import Graph
+from ..._run.trace import log, trace
+from ..._tune.store import Programs
 from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature
 from ...errors import NotReady
-from ...graph import Graph
-from ...store import Programs
-from ...trace import log, trace
 from .compiler import Code, Compiler, Machine
 from .convolutions import Convolutions
 from .kernel import Native

@@ -10,7 +10,7 @@ import platform
 
 import numpy as np
 
-from ... import store
+from ..._tune import store
 from .compiler import Compiler, Machine
 from .guard import survives
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..._tensor.dtype import DType
 from ...codegen.llvm.blocking import Cut, Sizes, cut
 from ...codegen.llvm.fused import finish_source, lines_source
 from ...codegen.llvm.nest import Target
@@ -14,7 +15,6 @@ from ...codegen.llvm.product import PLAN, Product, Stage, Words
 from ...codegen.llvm.products import product_source
 from ...codegen.llvm.signature import writers
 from ...codegen.llvm.tiles import TileShape, tile_name, tile_shape, tile_source
-from ...dtype import DType
 from .caches import caches
 from .compiler import Code, Part
 from .matrices import Arrays, Laid, laid

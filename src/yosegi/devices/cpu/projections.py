@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import float32
 from ...codegen.llvm.projections import BLOCK, ROWS, VECTORS, projection_source
 from ...codegen.llvm.signature import writers
-from ...device import Kernel
-from ...dtype import float32
-from ...fuse import Region
 from .compiler import Code, Part
 from .native import ALIGNED, Call, Runtime
 

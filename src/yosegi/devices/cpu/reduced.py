@@ -10,12 +10,12 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from ...dtype import float32
-from ...fuse import Region, is_constant
-from ...graph import Graph
-from ...precision import Precision
-from ...reference import bind
-from ...trace import log
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._run.trace import log
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.dtype import float32
+from ..._tensor.precision import Precision
 from .halves import HalfProducts, is_worth
 from .natives import Natives
 from .results import Results

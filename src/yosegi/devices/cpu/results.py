@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..._run.memory.pool import ALIGNMENT, Pool
+from ..._tensor.node import Shape
 from ...errors import OutOfMemory
-from ...memory.pool import ALIGNMENT, Pool
-from ...node import Shape
 
 LARGE: Final = 1 << 20
 """Bytes from which a result's memory is pooled."""

@@ -19,24 +19,24 @@ from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ...background import only_ready
+from ..._graph.expand import in_parts
+from ..._run.background import only_ready
+from ..._run.device import Kernel, waits_for_drivers
+from ..._run.progress import announced
+from ..._run.trace import trace
+from ..._schedule.fuse import Region, RegionKind, detached, multiplies
+from ..._tensor.node import Call
+from ..._tensor.options import current
 from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
 from ...codegen.llvm.groups import Group, grouped, reduces, runs
-from ...device import Kernel, waits_for_drivers
 from ...errors import NotReady
-from ...expand import in_parts
-from ...fuse import Region, RegionKind, detached, multiplies
-from ...node import Call
-from ...notice import announced
-from ...options import current
-from ...trace import trace
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import Natives, worthwhile
 from .projections import Projections
 from .reduced import Reduced
 from .results import Results
-from .ways import Ways
+from .variants import Ways
 
 _COMPILING: Final = 0.015
 """Seconds that a kernel takes to compile, about."""

@@ -8,9 +8,9 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
+from ..._tensor.environment import setting
 from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
 from ...codegen.llvm.sleeping import MOST_PROCESSORS, waits_on_words
-from ...environment import setting
 
 _MOST: Final = MOST_WORKERS + 1
 _STACK: Final = 1 << 22

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ... import store
+from ..._tensor.dtype import bfloat16
+from ..._tune import store
 from ...codegen.llvm.half_words import HalfProduct
 from ...codegen.llvm.units import BLOCK, Unit, block_source, step_bytes
-from ...dtype import bfloat16
 from .compiler import Compiler, Machine
 from .guard import survives
 from .halves import FEATURES, PARTS, HalfProducts, machine_for

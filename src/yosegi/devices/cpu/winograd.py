@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
+from ..._tensor.dtype import as_dtype
 from ...codegen.llvm.tiles import LINE
 from ...codegen.llvm.winograd import (
     CONVOLVE_SIZES,
@@ -17,7 +18,6 @@ from ...codegen.llvm.winograd import (
     winograd_shape,
     winograd_source,
 )
-from ...dtype import as_dtype
 from ...ops.windows import Windows
 from .compiler import Code
 from .native import ALIGNED, Call, Runtime

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from importlib.util import find_spec
 from typing import Any
 
-from ...device import Absent, Device
+from ..._run.device import Absent, Device
 from .device import CUDADevice
 from .probe import verdict
 

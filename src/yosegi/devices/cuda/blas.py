@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from ..._tensor.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
 from .errors import translated
 from .launch import WORKSPACE, Queue
 from .memory import Data

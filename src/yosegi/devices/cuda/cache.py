@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
-from ...codegen.kernels import NAME
+from ..._tune.store import ProgramCache
+from ...codegen.c.kernels import NAME
 from ...errors import CompileFailure, OutOfMemory
-from ...store import ProgramCache
 from .errors import failure, translated
 
 # Products are not fused with sums: a loop gives what its ops give one by one, to the bit.

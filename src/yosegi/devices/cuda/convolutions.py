@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...codegen.copies import strides_of
-from ...device import Kernel
-from ...dtype import DType, bfloat16, float16, float32, float64
+from ..._graph.reference import bind
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.dtype import DType, bfloat16, float16, float32, float64
+from ..._tensor.node import Call, Shape
+from ..._tensor.precision import Precision
+from ...codegen.c.copies import strides_of
 from ...errors import CompileFailure, LaunchFailure, NoSuchWay
-from ...fuse import Region, is_constant
-from ...node import Call, Shape
-from ...precision import Precision
-from ...reference import bind
 from .cudnn import (
     CONVOLUTION_MODE,
     DATA_TYPE,

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from ...codegen.dialect import Target
-from ...device import Device, Kernel, Limits, Link
-from ...dtype import ALL
-from ...fuse import Region
-from ...fused import PATTERNS, Fused
-from ...op import OpKind
-from ...precision import Precision
-from ...sequences import parts_of
+from ..._run.device import Device, Kernel, Limits, Link
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import ALL
+from ..._tensor.op import OpKind
+from ..._tensor.precision import Precision
+from ...codegen.c.dialect import Target
+from ..kernel.fused import PATTERNS, Fused
+from ..kernel.sequences import parts_of
 from .cache import Programs
 from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue

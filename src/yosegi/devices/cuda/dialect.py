@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...codegen.dialect import Dialect
-from ...dtype import (
+from ..._tensor.dtype import (
     DType,
     bfloat16,
     bool_,
@@ -26,6 +25,7 @@ from ...dtype import (
     uint32,
     uint64,
 )
+from ...codegen.c.dialect import Dialect
 from .matrix_unit import TENSOR_CORES
 
 _INTEGERS: Final[dict[DType, str]] = {

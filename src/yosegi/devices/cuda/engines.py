@@ -9,7 +9,7 @@ from ctypes import c_void_p
 from dataclasses import dataclass
 from typing import Final
 
-from ...dtype import DType, float32
+from ..._tensor.dtype import DType, float32
 from ...errors import CompileFailure
 from .cudnn import (
     BEHAVIOUR_NOTES,

@@ -6,18 +6,18 @@ from typing import Final
 
 import numpy as np
 
-from ...codegen.copies import copy_kernel
-from ...codegen.kernels import Inputs
-from ...codegen.loops import loop
-from ...codegen.moves import moves
-from ...codegen.reductions import reduction, second_stage
-from ...device import Kernel
+from ..._graph.reference import bind, of_nothing
+from ..._run.device import Kernel
+from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
+from ..._tensor.precision import Precision
+from ...codegen.c.copies import copy_kernel
+from ...codegen.c.kernels import Inputs
+from ...codegen.c.loops import loop
+from ...codegen.c.moves import moves
+from ...codegen.c.reductions import reduction, second_stage
 from ...errors import Unsupported
-from ...fuse import JOINED, Region, RegionKind, is_composite, is_constant
-from ...fused import Fused, is_sliding
-from ...precision import Precision
-from ...reference import bind, of_nothing
-from ...sequences import parts_of, sequence
+from ..kernel.fused import Fused, is_sliding
+from ..kernel.sequences import parts_of, sequence
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data

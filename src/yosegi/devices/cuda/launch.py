@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from threading import RLock, local
 from typing import Any, Final, Protocol
 
-from ...codegen.dialect import Target
-from ...codegen.kernels import Kernel as Generated
+from ...codegen.c.dialect import Target
+from ...codegen.c.kernels import Kernel as Generated
 from .cache import Programs
 from .errors import translated
 from .lanes import Turn

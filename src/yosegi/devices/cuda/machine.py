@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...codegen.contractions import Contraction
-from ...codegen.kernels import Kernel as Generated
-from ...codegen.pieces import Library
-from ...device import Kernel
-from ...dtype import DType
-from ...fuse import Region
-from ...fused import LIBRARY, Launcher
-from ...node import Call, Shape
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import DType
+from ..._tensor.node import Call, Shape
+from ...codegen.c.contractions import Contraction
+from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.pieces import Library
+from ..kernel.fused import LIBRARY, Launcher
 from .convolutions import ENGINES
 from .dialect import CUDA
 from .errors import translated
+from .fused_matmul import Surrounded
 from .launch import Launch, Queue
 from .matrices import matrices_of
 from .memory import Data
 from .products import Products, compute_type
-from .surrounded import Surrounded
 
 
 class Machine:

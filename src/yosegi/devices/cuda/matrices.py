@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...codegen.contractions import Contraction, Run
-from ...codegen.expressions import Apply, Expression, Number, Read, Sum
-from ...dtype import DType, bfloat16, float16, float32
+from ..._tensor.dtype import DType, bfloat16, float16, float32
+from ...codegen.c.contractions import Contraction, Run
+from ...codegen.c.expressions import Apply, Expression, Number, Read, Sum
 
 
 @dataclass(frozen=True, slots=True)

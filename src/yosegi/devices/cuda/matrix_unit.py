@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...codegen.matrix_unit import MatrixUnit
-from ...dtype import bfloat16, float16
+from ..._tensor.dtype import bfloat16, float16
+from ...codegen.c.matrix_unit import MatrixUnit
 
 _PLACES: Final = """
 typedef unsigned Place;

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, as_dtype
+from ..._run.memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
+from ..._tensor.dtype import DType, as_dtype
+from ..._tensor.node import Shape
 from ...errors import DeviceFailure, OutOfMemory
-from ...memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
-from ...node import Shape
 from .errors import translated
 from .staging import Staging
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from ... import store
-from ...child import attempt
+from ..._run.child import attempt
+from ..._tune import store
 
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _KERNEL: Final = 'extern "C" __global__ void kernel_(int *x) { x[threadIdx.x] += 1; }'

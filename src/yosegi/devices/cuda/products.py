@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from ...codegen.copies import Copy, copy_kernel, strides_of
-from ...device import Kernel
-from ...dtype import DType, bfloat16, complex128, float16, float32, float64
-from ...fuse import Region, is_constant
-from ...node import Call, Shape
-from ...precision import Precision
-from ...reference import bind
+from ..._graph.reference import bind
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, float64
+from ..._tensor.node import Call, Shape
+from ..._tensor.precision import Precision
+from ...codegen.c.copies import Copy, copy_kernel, strides_of
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .convolutions import Convolutions
 from .dialect import CUDA

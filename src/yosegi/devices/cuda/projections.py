@@ -13,13 +13,13 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from ...codegen.dialect import Dialect
-from ...codegen.kernels import INT_LIMIT, NAME
-from ...codegen.kernels import Kernel as Generated
-from ...device import Kernel
-from ...dtype import float32
-from ...fuse import Region
-from ...projection import VECTORS
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import float32
+from ..._tune.projection import VECTORS
+from ...codegen.c.dialect import Dialect
+from ...codegen.c.kernels import INT_LIMIT, NAME
+from ...codegen.c.kernels import Kernel as Generated
 from .launch import Launch, Queue
 from .memory import Data
 

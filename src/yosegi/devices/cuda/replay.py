@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ...device import Kernel
+from ..._run.device import Kernel
+from ..._run.memory.pool import Block
+from ..._run.trace import trace
 from ...errors import LaunchFailure
-from ...memory.pool import Block
-from ...trace import trace
 from .errors import translated
 from .lanes import turns
 from .launch import Launchable, Noted, Queue

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...codegen.dialect import Dialect, Target
-from ...codegen.kernels import NAME, Kernel, Sizes
-from ...dtype import DType
-from ...precision import Precision
+from ..._tensor.dtype import DType
+from ..._tensor.precision import Precision
+from ...codegen.c.dialect import Dialect, Target
+from ...codegen.c.kernels import NAME, Kernel, Sizes
 
 SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
     Precision.F16: ((0, 0),),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...memory.pool import Block, Pool
+from ..._run.memory.pool import Block, Pool
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 _WITHOUT_TIMING: Final = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 
-from ...device import Absent, Device
+from ..._run.device import Absent, Device
 
 
 def discover() -> Iterable[Device | Absent]:

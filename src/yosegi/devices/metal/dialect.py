@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...codegen.dialect import Dialect
-from ...codegen.error_function import SINGLE
-from ...dtype import (
+from ..._tensor.dtype import (
     DType,
     bfloat16,
     bool_,
@@ -25,6 +23,8 @@ from ...dtype import (
     uint32,
     uint64,
 )
+from ...codegen.c.dialect import Dialect
+from ...codegen.scalar.error_function import SINGLE
 
 _INTEGERS: Final[dict[DType, str]] = {
     int8: "char", int16: "short", int32: "int", int64: "long",

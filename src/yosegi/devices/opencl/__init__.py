@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from math import inf
 from typing import Any, Final
 
-from ... import decode
-from ...background import Job
-from ...child import attempt
-from ...device import Absent, Device, Found, Pending
-from ...drivers import Driver, remembered
-from ...dtype import ALL, complex128, float64
-from ...qualification import families
+from ..._graph import decode
+from ..._run.background import Job
+from ..._run.child import attempt
+from ..._run.device import Absent, Device, Found, Pending
+from ..._run.drivers import Driver, remembered
+from ..._tensor.dtype import ALL, complex128, float64
+from ..kernel.qualification import families
 from .device import OpenCL
 from .library import FRESH_CACHES, flattened, opencl, registered
 

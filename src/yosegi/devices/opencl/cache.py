@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, final
 
+from ..._tune.store import ProgramCache
 from ...errors import CompileFailure, DeviceLost, OutOfMemory
-from ...store import ProgramCache
 from .errors import failure, translated
 from .library import identity_of
 

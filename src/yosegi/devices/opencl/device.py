@@ -8,17 +8,17 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from ...codegen.dialect import Target
-from ...device import Device, Kernel, Limits
-from ...drivers import Driver, Verdict
-from ...dtype import ALL, complex128, float64
-from ...fuse import JOINED, Region
-from ...fused import PATTERNS, Fused
-from ...op import OpKind
-from ...parcel import region_as_plain
-from ...qualification import families_of
-from ...sequences import compiled_parts, parts_of
-from ...work import digest
+from ..._place.work import digest
+from ..._run.device import Device, Kernel, Limits
+from ..._run.drivers import Driver, Verdict
+from ..._schedule.fuse import JOINED, Region
+from ..._schedule.portable_region import region_as_plain
+from ..._tensor.dtype import ALL, complex128, float64
+from ..._tensor.op import OpKind
+from ...codegen.c.dialect import Target
+from ..kernel.fused import PATTERNS, Fused
+from ..kernel.qualification import families_of
+from ..kernel.sequences import compiled_parts, parts_of
 from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...codegen.dialect import Dialect
-from ...dtype import (
+from ..._tensor.dtype import (
     DType,
     bfloat16,
     bool_,
@@ -23,6 +22,7 @@ from ...dtype import (
     uint32,
     uint64,
 )
+from ...codegen.c.dialect import Dialect
 
 _INTEGERS: Final[dict[DType, str]] = {
     int8: "char", int16: "short", int32: "int", int64: "long",

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.dialect import Target
-from ...codegen.kernels import NAME
-from ...codegen.kernels import Kernel as Generated
+from ...codegen.c.dialect import Target
+from ...codegen.c.kernels import NAME
+from ...codegen.c.kernels import Kernel as Generated
 from .cache import Programs
 from .errors import translated
 from .memory import Data, Memory

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...dtype import DType, as_dtype
+from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
+from ..._tensor.dtype import DType, as_dtype
+from ..._tensor.node import Shape
 from ...errors import DeviceLost, OutOfMemory
-from ...memory.pool import Block, Pool, PoolStatistics, memory_limit
-from ...node import Shape
 from .errors import translated
 
 _PAGE: Final = 4096

@@ -8,11 +8,11 @@ from base64 import b64encode
 from functools import cache, partial
 from typing import Any, Final
 
+from ..._graph.portable import Plain
+from ..._schedule.portable_region import region_of_plain
 from ...errors import LaunchFailure
-from ...parcel import region_of_plain
-from ...portable import Plain
-from ...qualification import difference, difference_of, inputs_for
-from ...sequences import parts_of
+from ..kernel.qualification import difference, difference_of, inputs_for
+from ..kernel.sequences import parts_of
 from .device import OpenCL
 from .library import flattened, identity_of, opencl
 

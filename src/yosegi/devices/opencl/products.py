@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from ...codegen.contractions import Contraction
-from ...codegen.kernels import Kernel as Generated
-from ...codegen.pieces import Library
-from ...device import Kernel
-from ...dtype import DType
+from ..._run.device import Kernel
+from ..._schedule.fuse import Region
+from ..._tensor.dtype import DType
+from ..._tensor.node import Call, Shape
+from ...codegen.c.contractions import Contraction
+from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.pieces import Library
 from ...errors import Unsupported
-from ...fuse import Region
-from ...fused import Launcher
-from ...node import Call, Shape
+from ..kernel.fused import Launcher
 from .dialect import OPENCL
 from .launch import Launch, Queue
 from .memory import Data

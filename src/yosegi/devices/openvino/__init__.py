@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from math import inf
 from typing import Any, Final
 
-from ... import decode
-from ...background import Job
-from ...child import attempt
-from ...device import Absent, Device, Found, Pending
-from ...drivers import Driver, Verdict, remembered
+from ..._graph import decode
+from ..._run.background import Job
+from ..._run.child import attempt
+from ..._run.device import Absent, Device, Found, Pending
+from ..._run.drivers import Driver, Verdict, remembered
 from .blobs import machine
 from .device import OpenVINO
 from .library import REDUCED

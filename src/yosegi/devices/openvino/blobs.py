@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from ...fuse import Region
-from ...store import cache_folder, processor, sealed, unsealed
+from ..._schedule.fuse import Region
+from ..._tune.store import cache_folder, processor, sealed, unsealed
 from .library import core
 from .translate import signature
 

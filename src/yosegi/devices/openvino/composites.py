@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import float32, float_info
-from ...graph import Graph
-from ...node import Call
+from ..._graph.graph import Graph
+from ..._tensor.dtype import float32, float_info
+from ..._tensor.node import Call
 from .reductions import LONG, too_long, too_many
 from .rows import BOOL, SINGLE, Row, number, places
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from ...device import Device, Kernel, Limits, host_device
-from ...drivers import Driver
-from ...fuse import Region
-from ...memory import HOST
-from ...op import REGISTRY, OpKind
-from ...precision import Precision
-from ...speed import compiler_prior
+from ..._place.speed import compiler_prior
+from ..._run.device import Device, Kernel, Limits, host_device
+from ..._run.drivers import Driver
+from ..._run.memory import HOST
+from ..._schedule.fuse import Region
+from ..._tensor.op import REGISTRY, OpKind
+from ..._tensor.precision import Precision
 from .blobs import machine
 from .library import REDUCED, threads
 from .models import Models

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from math import exp, log
 from typing import Any, Final
 
-from ...codegen.error_function import SINGLE as ERF
-from ...dtype import bool_, float32, int32
-from ...graph import Graph
-from ...node import Call
+from ..._graph.graph import Graph
+from ..._tensor.dtype import bool_, float32, int32
+from ..._tensor.node import Call
+from ...codegen.scalar.error_function import SINGLE as ERF
 from .rows import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, Builder, Row, is_nan, number
 
 _LARGE: Final = 87.0  # above, what its exp makes is wrong, or about to be

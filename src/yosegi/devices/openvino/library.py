@@ -15,8 +15,8 @@ import sys
 from functools import cache
 from typing import Any, Final
 
-from ...environment import setting
-from ...precision import Precision
+from ..._tensor.environment import setting
+from ..._tensor.precision import Precision
 
 REDUCED: Final = (Precision.F16, Precision.BF16)
 """The precisions below float32 that OpenVINO has, where its plugin has them."""

@@ -16,12 +16,12 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from ...drivers import Driver
+from ..._place.work import digest
+from ..._run.drivers import Driver
+from ..._run.memory.pool import memory_limit
+from ..._schedule.fuse import Region
+from ..._schedule.portable_region import region_as_plain
 from ...errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure
-from ...fuse import Region
-from ...memory.pool import memory_limit
-from ...parcel import region_as_plain
-from ...work import digest
 from . import blobs
 from .errors import failure, translated
 from .library import core, settings

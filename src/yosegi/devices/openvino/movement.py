@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...fuse import is_constant
-from ...graph import Graph
-from ...node import Call
-from ...reference import bind
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._schedule.fuse import is_constant
+from ..._tensor.node import Call
 from .rows import DTYPES, Row, number, places
 
 _MASK_LIMIT: Final = 1 << 24  # elements of a triangle's mask, which the model holds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...op import REGISTRY
+from ..._tensor.op import REGISTRY
 from .composites import COMPOSITES
 from .elementwise import BINARY, SELECTION, UNARY
 from .movement import MOVEMENT

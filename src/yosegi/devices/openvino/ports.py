@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...dtype import bfloat16
-from ...memory.pool import Block, Pool
-from ...node import Spec
+from ..._run.memory.pool import Block, Pool
+from ..._tensor.dtype import bfloat16
+from ..._tensor.node import Spec
 from .library import openvino, opset
 
 TYPES: Final = {

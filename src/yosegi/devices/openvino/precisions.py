@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import bfloat16, float16, float32, float_info
-from ...fuse import Region, RegionKind
-from ...graph import Graph
-from ...node import Call, spec
-from ...op import REGISTRY, embedded, leaf_call
-from ...precision import Precision
-from ...reference import bind
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._schedule.fuse import Region, RegionKind
+from ..._tensor.dtype import bfloat16, float16, float32, float_info
+from ..._tensor.node import Call, spec
+from ..._tensor.op import REGISTRY, embedded, leaf_call
+from ..._tensor.precision import Precision
 from .device import OpenVINO
 
 _EPS: Final = {Precision.F16: float_info(float16).eps, Precision.BF16: float_info(bfloat16).eps}

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import as_dtype, float_info
+from ..._graph.portable import Plain
+from ..._graph.reference import bind
+from ..._schedule.portable_region import region_of_plain
+from ..._tensor.dtype import as_dtype, float_info
+from ..._tensor.node import Node
+from ..._tensor.precision import Precision
 from ...errors import DeviceFailure, LaunchFailure
-from ...node import Node
-from ...parcel import region_of_plain
-from ...portable import Plain
-from ...precision import Precision
-from ...qualification import difference_of, inputs_for
-from ...reference import bind
+from ..kernel.qualification import difference_of, inputs_for
 from .device import OpenVINO
 from .library import core
 from .ops import ROWS

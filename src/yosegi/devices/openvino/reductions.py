@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, bool_, float_info
-from ...graph import Graph
-from ...node import Call, Spec
+from ..._graph.graph import Graph
+from ..._tensor.dtype import DType, bool_, float_info
+from ..._tensor.node import Call, Spec
 from .elementwise import each
 from .rows import BOOL, FLOATS, SINGLE, Builder, Row, is_nan, number, places
 

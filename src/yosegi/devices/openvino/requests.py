@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from ...memory.pool import Pool
+from ..._run.memory.pool import Pool
 from .library import openvino
 from .translate import Translation
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, bfloat16, bool_, float16, float32, int8, int32, uint8
-from ...graph import Graph
-from ...node import Call
+from ..._graph.graph import Graph
+from ..._tensor.dtype import DType, bfloat16, bool_, float16, float32, int8, int32, uint8
+from ..._tensor.node import Call
 from .library import openvino
 
 SINGLE: Final = frozenset({float32})

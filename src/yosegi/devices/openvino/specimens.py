@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...dtype import DType, bool_, float32, float_info
-from ...fuse import Region, RegionKind
-from ...graph import capture, graph_of
-from ...node import Node
-from ...op import REGISTRY, from_array
-from ...tensor import Tensor
+from ..._graph.graph import capture, graph_of
+from ..._schedule.fuse import Region, RegionKind
+from ..._tensor.dtype import DType, bool_, float32, float_info
+from ..._tensor.node import Node
+from ..._tensor.op import REGISTRY, from_array
+from ..._tensor.tensor import Tensor
 from .elementwise import BINARY, UNARY
 from .ops import ROWS
 

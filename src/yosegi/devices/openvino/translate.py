@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...fuse import Region, is_constant
-from ...graph import Graph
-from ...reference import bind
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._schedule.fuse import Region, is_constant
 from .library import openvino, opset
 from .ops import LEFT_OUT, ROWS
 from .ports import Port

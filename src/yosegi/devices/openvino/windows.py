@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from ...graph import Graph
-from ...node import Call, Shape
+from ..._graph.graph import Graph
+from ..._tensor.node import Call, Shape
 from ...ops.windows import Windows
 from .reductions import LONG_ELSEWHERE, infinite, restored, too_many
 from .rows import SINGLE, Row, places

@@ -1,0 +1,1 @@
+"""The captured graph: checked, simplified, expanded, written down."""

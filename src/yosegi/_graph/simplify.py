@@ -1,0 +1,215 @@
+"""Graph → a smaller graph with the same values.
+
+A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
+what no output needs is left out. Turned products, for which it matters who else reads them, have a walk of their own.
+Only identities that hold for every number are used: `x + 0` is not `x` when x is -0.0, and stays. Two rules may change
+bits: `x**2` becomes `x * x`, which is correctly rounded, and a turned product that of its turned operands, whose sums
+have the same terms in whatever order its kernel takes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from .._tensor.node import Call
+from .._tensor.op import REGISTRY, constant, embedded, leaf
+from .graph import Graph
+from .reference import bind
+
+_FOLD_LIMIT: Final = 4096  # elements; a larger constant costs more memory than it saves time
+_SPREADING: Final = frozenset({"broadcast_to", "reshape", "permute_dims"})
+"""Ops whose elements are those of what they read."""
+
+
+class Program:
+    """The graph being written."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.args: list[tuple[int, ...]] = []
+        self.known: dict[tuple[Call, tuple[int, ...]], int] = {}
+        self.values: dict[int, Any] = {}
+        self.numbers: dict[int, Any] = {}
+        """The number that all elements of an entry are known to be."""
+        self.origins: list[str] = []
+        self.users: Counter[int] = Counter()
+        """How often entries are read, outputs counted in; in a first walk, that is not known."""
+
+    def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
+        """The entry of this call: an equal earlier one, a simpler one, or a new one."""
+        if call.op is not leaf:
+            same = self.known.get((call, args))
+            if same is not None:
+                return same
+            rule = RULES.get(call.op.name)
+            simpler = rule(self, call, args) if rule is not None else None
+            if simpler is not None:
+                self.known[call, args] = simpler
+                return simpler
+        return self._added(call, args, origin)
+
+    def _added(self, call: Call, args: tuple[int, ...], origin: str) -> int:
+        at = len(self.calls)
+        if call.op is not leaf:
+            self.known[call, args] = at
+            call, args = self._folded(at, call, args)
+        self.calls.append(call)
+        self.args.append(args)
+        self.origins.append(origin)
+        return at
+
+    def _folded(self, at: int, call: Call, args: tuple[int, ...]) -> tuple[Call, tuple[int, ...]]:
+        if call.op is constant:
+            self.values[at] = constant.body(**call.attrs)
+            self.numbers[at] = call.attrs["value"]
+            return call, args
+        if call.op.name in _SPREADING and args[0] in self.numbers:
+            self.numbers[at] = self.numbers[args[0]]
+        if len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
+            with np.errstate(all="ignore"):
+                array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
+            array.flags.writeable = False
+            self.values[at] = array
+            return Call(embedded, {"array": array}, (), call.outputs), ()
+        return call, args
+
+    def again(self, name: str, at: int, **attrs: Any) -> int:
+        """Another op on an entry."""
+        made = REGISTRY[name].call(self.calls[at].outputs, attrs)
+        return self.put(made, (at,))
+
+    def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
+        """The same without rules: one that applies to entry after entry would go as deep as there are entries."""
+        made = REGISTRY[name].call(self.calls[at].outputs, attrs)
+        same = self.known.get((made, (at,)))
+        return self._added(made, (at,), "") if same is None else same
+
+
+Rule = Callable[[Program, Call, tuple[int, ...]], int | None]
+
+
+def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...] = (1,)) -> Rule:
+    """x <op> number is x."""
+
+    def rule(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+        for side in sides:
+            other = args[1 - side]
+            # A complex product by 1 is more than a copy: it makes NaN of infinities.
+            applies = call.spec.dtype.is_integer if integers_only else not call.spec.dtype.is_complex
+            if applies and p.numbers.get(args[side]) == number and p.calls[other].spec is call.spec:
+                return other
+        return None
+
+    return rule
+
+
+def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    if p.calls[args[0]].spec is not call.spec or not call.spec.dtype.is_inexact:
+        return None
+    exponent = None if call.spec.dtype.is_complex else p.numbers.get(args[1])
+    return args[0] if exponent == 1 else p.again("square", args[0]) if exponent == 2 else None
+
+
+def _inverse_of_itself(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    inner = p.calls[args[0]]
+    return p.args[args[0]][0] if inner.op is call.op and inner.attrs == call.attrs else None
+
+
+def _last_wins(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    """Of two reshapes, or broadcasts, in a row only the last matters; one that changes nothing does not."""
+    if p.calls[args[0]].spec is call.spec:
+        return args[0]
+    if p.calls[args[0]].op is call.op:
+        return p.again(call.op.name, p.args[args[0]][0], **call.attrs)
+    return None
+
+
+def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    axes = call.attrs["axes"]
+    if axes == tuple(range(len(axes))):
+        return args[0]
+    inner = p.calls[args[0]]
+    if inner.op is call.op:
+        first = inner.attrs["axes"]
+        return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
+    return _turned_product(p, args[0], axes) if inner.op.name == "matmul" else None
+
+
+def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
+    """(a b)ᵀ is bᵀ aᵀ. Where an operand is turned already, as for the gradient of `x @ w.T` by w, less has to be turned
+    so; unless others want the product as it is, or the other operand is larger than all that was turned before."""
+    ndim = len(axes)
+    turn = (*range(ndim - 2), ndim - 1, ndim - 2)
+    operands = p.args[at]
+    if axes != turn or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
+        return None
+    turned = [x for x in operands if p.calls[x].op.name == "permute_dims" and p.calls[x].attrs["axes"] == turn]
+    before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in turned)
+    if not turned or sum(p.calls[x].spec.size for x in operands if x not in turned) > before:
+        return None
+    right, left = (p.args[x][0] if x in turned else p.as_it_is("permute_dims", x, axes=turn) for x in operands)
+    made = p.calls[at].op.call((p.calls[left].spec, p.calls[right].spec), {})
+    return p.put(made, (left, right), p.origins[at])
+
+
+def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    return args[0] if p.calls[args[0]].spec.dtype is call.spec.dtype else None
+
+
+RULES: Final[dict[str, Rule]] = {
+    "add": _neutral(0, integers_only=True, sides=(0, 1)),
+    "subtract": _neutral(0),
+    "multiply": _neutral(1, sides=(0, 1)),
+    "divide": _neutral(1),
+    "pow": _power,
+    "negative": _inverse_of_itself,
+    "conjugate": _inverse_of_itself,
+    "flip": _inverse_of_itself,
+    "reshape": _last_wins,
+    "broadcast_to": _last_wins,
+    "permute_dims": _permuted,
+    "convert": _same_dtype,
+    "variable": lambda p, call, args: args[0],
+}
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same program with less in it. Its inputs stay the same, used or not."""
+    made = _walked(graph, Counter())
+    if not any(call.op.name == "permute_dims" and made.calls[args[0]].op.name == "matmul"
+               for call, args in zip(made.calls, made.args, strict=True)):  # fmt: skip
+        return made
+    return _walked(made, Counter([*[a for args in made.args for a in args], *made.outputs]))
+
+
+def _walked(graph: Graph, users: Counter[int]) -> Graph:
+    """`users`: how often entries are read, outputs counted in, where that is known."""
+    program = Program()
+    at: list[int] = []
+    origins = graph.origins or ("",) * len(graph.calls)
+    for entry, (call, args, origin) in enumerate(zip(graph.calls, graph.args, origins, strict=True)):
+        at.append(program.put(call, tuple([at[a] for a in args]), origin))
+        program.users[at[entry]] += users[entry]
+    return _without_dead(program, tuple(at[o] for o in graph.outputs))
+
+
+def _without_dead(program: Program, outputs: tuple[int, ...]) -> Graph:
+    alive = [call.op is leaf for call in program.calls]
+    for o in outputs:
+        alive[o] = True
+    for i in range(len(alive) - 1, -1, -1):
+        if alive[i]:
+            for a in program.args[i]:
+                alive[a] = True
+    kept = [i for i, live in enumerate(alive) if live]
+    new = {old: i for i, old in enumerate(kept)}
+    return Graph(
+        tuple([program.calls[i] for i in kept]),
+        tuple([tuple([new[a] for a in program.args[i]]) for i in kept]),
+        tuple(new[o] for o in outputs),
+        tuple([program.origins[i] for i in kept]),
+    )

@@ -1,0 +1,1 @@
+"""Placement: candidates, costs, and the plan."""

@@ -1,0 +1,89 @@
+"""Who may run a region: devices, each in the precisions that are admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .._graph.float64 import widened
+from .._run.device import Device
+from .._run.memory import HOST
+from .._schedule.fuse import Region
+from .._tensor.precision import IN_FULL, Policy, Precision
+from .._tune.certificate import precisions_for
+
+Refusals = tuple[tuple[str, str], ...]
+"""Devices that do not get a region, by name, and why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # kernels are looked up by it in every call: it is what it is
+class Candidate:
+    """A way to run a region: on a device, in a precision. Made by `of`, one object for each."""
+
+    device: Device
+    precision: Precision
+
+    @classmethod
+    def of(cls, device: Device, precision: Precision = Precision.FULL) -> Candidate:
+        """The one of a device and a precision."""
+        return _CANDIDATES.setdefault((id(device), precision), cls(device, precision))
+
+    def __str__(self) -> str:
+        return self.device.name if self.precision is Precision.FULL else f"{self.device.name} in {self.precision.value}"
+
+
+_CANDIDATES: Final[dict[tuple[int, Precision], Candidate]] = {}
+"""By the identity of devices, which they keep alive: whatever these say of equality and hashes."""
+
+
+def candidates_for(
+    region: Region, chain: Iterable[Device], policy: Policy = IN_FULL
+) -> tuple[list[Candidate], Refusals]:
+    """The ways to run a region, in the order of the chain, and the devices that cannot, with their reasons.
+
+    A device that can run it in several precisions has them in the order of `precisions_for`.
+    """
+    found: list[Candidate] = []
+    refused: list[tuple[str, str]] = []
+    precisions = precisions_for(region, policy)
+    wide = widened(region) if Precision.F64 in precisions else None
+    if region.precision is not Precision.FULL:
+        region = replace(region, precision=Precision.FULL)
+    for device in chain:
+        reason = refusal(device, region)
+        if reason is None and wide is not None and Precision.FULL not in precisions:
+            reason = refusal(device, wide)  # float64 is all that may be
+        if reason is not None:
+            refused.append((device.name, reason))
+            continue
+        found += [Candidate.of(device, p) for p in precisions if _supports(device, region, wide, p)]
+    return found, tuple(refused)
+
+
+def _supports(device: Device, region: Region, wide: Region | None, precision: Precision) -> bool:
+    if precision is Precision.FULL:
+        return True
+    if precision is Precision.F64:
+        return wide is not None and refusal(device, wide) is None
+    return precision in device.limits.precisions and device.supports(replace(region, precision=precision)) is None
+
+
+def refusal(device: Device, region: Region) -> str | None:
+    """Why a device cannot have a region: its capabilities, or its own word.
+
+    What failed before plays no part here: that passes, and plans are kept. A step that runs looks at it.
+    """
+    if device.space != HOST:
+        limits = device.limits
+        for n in region.nodes:
+            call = region.graph.calls[n]
+            op = call.op
+            if op.decomposition is not None and op.name not in limits.natives:
+                return f"it has no {op.name} of its own"
+            if op.kind not in limits.kinds:
+                return f"it has no {op.kind.value}"
+            for s in (*call.inputs, *call.outputs):
+                if s.dtype not in limits.dtypes:
+                    return f"it has no {s.dtype.name}"
+    return device.supports(region)

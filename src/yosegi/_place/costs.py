@@ -1,0 +1,198 @@
+"""What work costs where: measured regions first, else the line of the device."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from .._run.device import Device, host_device, owner_of
+from .._run.memory import HOST
+from .._schedule.fuse import Region
+from .._tensor.environment import setting
+from .._tensor.precision import Precision
+from .._tune.measurements import SAMPLES, Page, read, write
+from .candidates import Candidate
+from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, Way
+from .work import Task, Work, digest
+
+_SAVED_EVERY: Final = 30.0  # seconds
+_RATIOS: Final = 9  # regions of a class of work whose ratio of measured to modelled time is kept
+_ENOUGH: Final = 3  # regions from which the ratios count
+
+
+def is_measuring() -> bool:
+    """Whether anything is measured at all: not with YOSEGI_CALIBRATE=0, where the priors decide for good."""
+    return bool(setting("YOSEGI_CALIBRATE", True))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds, of which some go into bringing operands to another precision."""
+
+    compute: float
+    conversion: float = 0.0
+    is_measured: bool = False
+    """Whether this very region was timed; else it is the device's line."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.compute + self.conversion
+
+
+class Costs:
+    """The table of this process: how fast devices are, and how long regions took on them."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}
+        self._speeds: dict[str, Speed] = {}
+        self._factors: dict[str, dict[Task, float]] = {}
+        self._loaded: set[str] = set()
+        self._devices: dict[str, Device] = {}
+        self._lock = Lock()
+        self._unsaved: set[str] = set()
+        self._observed: set[tuple[str, str, str]] = set()
+        """What has been timed in this process: device, region and precision."""
+        self._saved_at = monotonic()
+        self.epoch = 0
+        """How often devices have been measured: plans that were made before may be made again."""
+        atexit.register(self.save)
+
+    def speed(self, device: Device) -> Speed:
+        """How fast a device is, as measured; else its prior."""
+        speed = self._speeds.get(device.name)
+        if speed is None:
+            speed = device.limits.prior or (HOST_PRIOR if device is host_device() else DEVICE_PRIOR)
+            self._speeds[device.name] = speed
+        return speed
+
+    def predict(self, region: Region, works: Sequence[Work], candidate: Candidate) -> Cost:
+        """What a region, whose parts come to these works, takes on a candidate, its launch included."""
+        measured = self.measured(region, candidate)
+        return self.line(works, candidate) if measured is None else Cost(measured, is_measured=True)
+
+    def line(self, works: Sequence[Work], candidate: Candidate) -> Cost:
+        """What such works take by the line of the device."""
+        speed, precision = self.speed(candidate.device), candidate.precision
+        compute = speed.launch if candidate.device.coalesces else 0.0
+        for work in works:
+            compute += self.region(work, candidate)
+        conversion = sum(speed.converting(w, precision) for w in works) if precision is not Precision.FULL else 0.0
+        return Cost(compute, conversion)
+
+    def region(self, work: Work, candidate: Candidate) -> float:
+        """One region by the line of the device, as far as it has been right about such work; without the launch where
+        several regions share one."""
+        device = candidate.device
+        seconds = self.speed(device).region(work, candidate.precision, coalesces=device.coalesces)
+        factors = self._factors.get(device.name)
+        return seconds if factors is None else seconds * factors.get(work.task, 1.0)
+
+    def measured(self, region: Region, candidate: Candidate) -> float | None:
+        """How long this very region took on a candidate, at best of its last runs."""
+        page = self._pages.get(candidate.device.name)
+        if page is None or not page.times:
+            return None
+        seconds = page.times.get(digest(region), {}).get(candidate.precision.value)
+        return None if seconds is None else min(seconds)
+
+    def way(self, source: str, target: str) -> Way:
+        """Moving values from one memory to another, through the host. Pairs are not measured: where a device takes
+        another's data directly, this is the most that it takes."""
+        down = Way() if source in (HOST, target) else self._speed_of_space(source).download
+        up = Way() if target in (HOST, source) else self._speed_of_space(target).upload
+        per_byte = 1 / down.bandwidth + 1 / up.bandwidth
+        return Way(down.latency + up.latency, 1 / per_byte if per_byte else float("inf"))
+
+    def _speed_of_space(self, space: str) -> Speed:
+        owner = owner_of(space)
+        return DEVICE_PRIOR if owner is None else self.speed(owner)
+
+    def observe(
+        self, region: Region, works: Sequence[Work], candidate: Candidate, seconds: float, *, afresh: bool = False
+    ) -> None:
+        """Note how long a region took, and with it how right the cost model was about such work. What earlier processes
+        measured of this region does not count any more; with `afresh`, neither does what this one did."""
+        device, precision = candidate.device, candidate.precision
+        name, key, speed = device.name, digest(region), self.speed(device)
+        shares = [(speed.region(w, precision, coalesces=device.coalesces), w.task.value) for w in works]
+        modelled = sum(share for share, _ in shares) + (speed.launch if device.coalesces else 0.0)
+        with self._lock:
+            page = self._pages.setdefault(name, Page())
+            known = page.times.pop(key, {})
+            entry = name, key, precision.value
+            earlier = [] if afresh or entry not in self._observed else known.get(precision.value, [])
+            self._observed.add(entry)
+            known[precision.value] = [*earlier, seconds][-SAMPLES:]
+            page.times[key] = known  # the newest last
+            ratios = page.ratios.setdefault(max(shares)[1], {})
+            ratios.pop(f"{key} {precision.value}", None)
+            ratios[f"{key} {precision.value}"] = min(known[precision.value]) / modelled
+            for oldest in list(ratios)[:-_RATIOS]:
+                del ratios[oldest]
+            self._factors[name] = _factors(page)
+            self._devices[name] = device
+            self._unsaved.add(name)
+        if monotonic() - self._saved_at > _SAVED_EVERY:
+            self.save()
+
+    def set_speed(self, device: Device, speed: Speed) -> None:
+        """Note how fast a device is, and keep it."""
+        with self._lock:
+            page = self._pages.setdefault(device.name, Page())
+            page.speed = self._speeds[device.name] = speed
+            page.ratios.clear()  # they were about another line
+            self._factors.pop(device.name, None)
+            self._devices[device.name] = device
+            self._unsaved.add(device.name)
+            self.epoch += 1
+        self.save()
+
+    def load(self, device: Device) -> Speed | None:
+        """What earlier processes measured of a device, read once."""
+        with self._lock:
+            if device.name not in self._loaded:
+                self._loaded.add(device.name)
+                found, own = read(device) if device.identity else Page(), self._pages.get(device.name, Page())
+                page = Page(own.speed or found.speed, found.times | own.times, found.ratios | own.ratios)
+                self._pages[device.name] = page
+                if page.speed is not None:
+                    self._speeds[device.name] = page.speed
+                    self._factors[device.name] = _factors(page)
+            return self._pages[device.name].speed
+
+    def save(self) -> None:
+        """Keep what is new on disk, for devices that say what they are."""
+        with self._lock:
+            unsaved, self._unsaved = self._unsaved, set()
+            self._saved_at = monotonic()
+            pages = [(self._devices[n], self._pages[n].copy()) for n in unsaved]
+        for device, page in pages:
+            if device.identity:
+                write(device, page)
+
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
+    def clear(self) -> None:
+        """Forget everything that is not on disk."""
+        with self._lock:
+            for table in (self._pages, self._speeds, self._factors, self._loaded, self._devices):
+                table.clear()
+            self._unsaved.clear()
+            self._observed.clear()
+            self.epoch += 1
+
+
+def _factors(page: Page) -> dict[Task, float]:
+    """For each class of work the ratio of measured to modelled time, if enough regions have been measured."""
+    return {Task(task): median(ratios.values()) for task, ratios in page.ratios.items() if len(ratios) >= _ENOUGH}
+
+
+costs: Final = Costs()

@@ -1,0 +1,414 @@
+"""Plan: the steps by which a graph is computed, each on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._graph.float64 import widened
+from .._graph.graph import Graph
+from .._run.background import Job
+from .._run.device import Device, Kernel, device_named, host_device
+from .._run.memory import HOST
+from .._run.trace import Record
+from .._schedule.fuse import Region, RegionKind, fuse
+from .._schedule.partition import Unit
+from .._tensor.precision import IN_FULL, Policy, Precision
+from .._tune.certificate import Certified, is_product, projector_for
+from .._tune.records import adopting, confirm, decisions, noting
+from ..errors import ArgumentError, DeviceFailure, PlanRefused
+from .candidates import Candidate, Refusals, candidates_for
+from .costs import Cost, costs
+from .explain import Explanation
+from .forecast import Forecast, forecast_of
+from .planfile import Kept, PlanFile
+from .table import Table
+from .work import Work, works_of
+
+if TYPE_CHECKING:
+    from .._tune.learn import Watch
+
+
+@dataclass(slots=True)
+class Step:
+    """One unit of a plan, and what is compiled of it."""
+
+    region: Region
+    candidate: Candidate
+    """Who is to run it."""
+    works: tuple[Work, ...]
+    """What its parts come to."""
+    frees: tuple[int, ...]
+    """The values that no later step needs."""
+    chain: tuple[Device, ...]
+    """Who may take over when that fails."""
+    policy: Policy = IN_FULL
+    """In which precisions that may be, and how far off results may be."""
+    is_named: bool = False
+    """Whether the user has named the devices: then their order is the user's."""
+    refused: Refusals = ()
+    """The devices that do not get all of it, and why."""
+    is_pinned: bool = False
+    """Whether the user has put there what it reads: so is what it makes."""
+    is_replayed: bool = False
+    """True for a step of a plan file: no other candidate may take it over."""
+    kernels: dict[Candidate, Kernel] = field(default_factory=dict)
+    jobs: dict[Candidate, Job[Kernel]] = field(default_factory=dict)
+    """The kernels that are being compiled in the background."""
+    last: Record | None = None
+    """How it ran the last time."""
+    missed: dict[Candidate, str] = field(default_factory=dict)
+    """Who was further off than the tolerance, and how far."""
+    _others: tuple[tuple[Candidate, ...], Refusals] | None = None
+    _title: str = ""
+
+    @classmethod
+    def of(cls, unit: Unit, chain: tuple[Device, ...], policy: Policy, *, is_named: bool) -> Step:
+        """A unit as a step."""
+        return cls(
+            unit.region, unit.candidate, unit.works, unit.frees, chain, policy, is_named, unit.refused, unit.is_pinned
+        )
+
+    @property
+    def device(self) -> Device:
+        """The device it is planned on."""
+        return self.candidate.device
+
+    @property
+    def title(self) -> str:
+        """Its region in words."""
+        if not self._title:
+            self._title = str(self.region)
+        return self._title
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Who may run it: who is to, then the others, as the user named them or the cheapest first."""
+        return self._looked_for()[0]
+
+    @property
+    def refusals(self) -> Refusals:
+        """All devices that do not get it, or not all of it, and why."""
+        known = dict(self.refused)
+        return (*self.refused, *[(d, why) for d, why in self._looked_for()[1] if d not in known])
+
+    def _looked_for(self) -> tuple[tuple[Candidate, ...], Refusals]:
+        """Candidates and refusals of the whole unit: what ran its parts one by one need not run them as one. They are
+        looked for when they are first needed, which for most steps is never."""
+        if self.is_replayed:
+            return (self.candidate,), ()
+        if self._others is None:
+            found, refused = candidates_for(self.region, self.chain, self.policy)
+            others = [c for c in found if c != self.candidate]
+            if not self.is_named:
+                others.sort(key=lambda c: self.cost_on(c).total)
+            others.sort(key=lambda c: c.precision is Precision.F64)  # what is left when all others miss the tolerance
+            self._others = (self.candidate, *others), refused
+        return self._others
+
+    @property
+    def tolerance(self) -> float | None:
+        """How far off its results may be, if they carry a certificate."""
+        return self.policy.tolerance if is_product(self.region) else None
+
+    def error_on(self, candidate: Candidate) -> float | None:
+        """How far off a candidate's result was when it was last looked at."""
+        kernel = self.kernels.get(candidate)
+        return kernel.error if isinstance(kernel, Certified) else None
+
+    def region_on(self, candidate: Candidate) -> Region:
+        """The region in a candidate's precision."""
+        if self.region.precision is candidate.precision:
+            return self.region
+        return replace(self.region, precision=candidate.precision)
+
+    def choose(self, candidate: Candidate) -> None:
+        """Let another candidate run it, before all others."""
+        self.candidate = candidate
+        self._others = None
+
+    def cost_on(self, candidate: Candidate) -> Cost:
+        """What it takes on a candidate, by all that is known."""
+        return costs.predict(self.region, self.works, candidate)
+
+    def kernel_on(self, candidate: Candidate, *, wait: bool = True, is_trial: bool = False) -> Kernel:
+        """The region, compiled for a candidate, once. Without `wait`, a slow compiler works in the background, and for
+        a trial every compiler but the host's: `NotReady` is raised until it is done."""
+        kernel = self.kernels.get(candidate)
+        if kernel is None:
+            kernel = self._compiled(candidate, wait, is_trial and candidate.device is not host_device())
+            if self.tolerance is not None:
+                kernel = self._certified(candidate, kernel)
+            kernel = self.kernels.setdefault(candidate, kernel)
+        return kernel
+
+    def _certified(self, candidate: Candidate, kernel: Kernel) -> Kernel:
+        assert self.tolerance is not None
+        region, device, is_fixed = self.region_on(candidate), candidate.device, self.policy.is_fixed
+        checking = host_device() if device.space == HOST else device
+        projector = None
+        with suppress(DeviceFailure):
+            projector = projector_for(region, checking.compile, checking, self.tolerance, is_fixed=is_fixed)
+        return Certified(kernel, region, device, self.tolerance, projector=projector, is_fixed=is_fixed)
+
+    def _compiled(self, candidate: Candidate, wait: bool, is_trial: bool) -> Kernel:
+        device = candidate.device
+        region = widened(self.region) if candidate.precision is Precision.F64 else self.region_on(candidate)
+        is_slow = device.limits.compiles_slowly
+        if not is_slow and not is_trial:
+            return device.compile(region)
+        job = self.jobs.get(candidate)
+        if job is None:
+            make = device.compile if is_slow else partial(_run_once, device)
+            job = self.jobs.setdefault(candidate, Job(partial(make, region)))
+        try:
+            return job.result() if wait else job.result_if_ready()
+        finally:
+            if job.is_done:  # the kernel is kept elsewhere; after a failure, the next attempt is a new job
+                self.jobs.pop(candidate, None)
+
+
+def _run_once(device: Device, region: Region) -> Kernel:
+    """The region, compiled and run on zeros: some compilers go on when a kernel is first launched."""
+    kernel = device.compile(region)
+    specs = [region.graph.calls[i].spec for i in region.inputs]
+    kernel(*[device.from_host(np.zeros(s.shape, s.dtype.numpy)) for s in specs])
+    device.synchronize()
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A graph and the steps that compute it."""
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    """The graph's entries that come from outside."""
+
+    @classmethod
+    def of(cls, graph: Graph, steps: Sequence[Step]) -> Schedule:
+        """These steps for a graph."""
+        return cls(graph, tuple(steps), graph.inputs)
+
+    def forecast(self, steady: Collection[int] = ()) -> Forecast:
+        """What a run takes, by all that is known now. The inputs at the positions `steady` are the same in every run:
+        they have been moved."""
+        return forecast_of(self.graph, self.steps, frozenset([self.inputs[n] for n in steady]))
+
+
+class Plan:
+    """Steps in order, for the inputs and outputs of a graph. A plan that is watched may become another."""
+
+    __slots__ = ("host_kernel", "schedule", "sole_step", "watch")
+
+    def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
+        self.watch: Watch | None = None
+        """The observer that times some of its runs, and may change it."""
+        self.become(Schedule.of(graph, steps))
+
+    def become(self, schedule: Schedule) -> None:
+        """Compute the same by this schedule from the next run on. Its graph may be another with the same inputs and
+        outputs, in the same order. Runs of other threads finish with the schedule that they began with."""
+        self.schedule = schedule
+        self.sole_step = self._sole_step()
+        """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
+        self.host_kernel = self._host_kernel()
+        """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+        return self.schedule.graph
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """How it computes that."""
+        return self.schedule.steps
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The graph's entries that come from outside."""
+        return self.schedule.inputs
+
+    def _sole_step(self) -> Step | None:
+        if len(self.steps) != 1:
+            return None
+        region = self.steps[0].region
+        return self.steps[0] if (region.inputs, region.outputs) == (self.inputs, self.graph.outputs) else None
+
+    def _host_kernel(self) -> Kernel | None:
+        step = self.sole_step
+        if step is None or step.device is not host_device() or step.tolerance is not None:
+            return None
+        on_host = all("space" not in self.graph.calls[i].attrs for i in self.inputs)
+        return step.kernel_on(step.candidate) if on_host else None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the constants it holds."""
+        return sum(c.spec.nbytes for c in self.graph.calls if "array" in c.attrs)
+
+    def forecast(self) -> Forecast:
+        """What a run takes, by all that is known now."""
+        return self.schedule.forecast()
+
+    def singles(self) -> dict[str, Forecast]:
+        """What the plans take that put all they can on one device, if there are several to choose from."""
+        chain = self.steps[0].chain if self.steps else ()
+        if len(chain) < 2:
+            return {}
+        regions = fuse(self.graph)
+        table = Table(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
+        return {device.name: table.layout(table.single(device)).forecast for device in chain}
+
+    def explain(self) -> Explanation:
+        """What will run where, and why not elsewhere; and how it ran, if it did."""
+        return Explanation(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan in words and numbers, as plain data."""
+        forecast = self.forecast()
+        made = {value: n for n, step in enumerate(self.steps) for value in step.region.outputs}
+        return {
+            "steps": [_told(step, made) for step in self.steps],
+            "predicted": forecast.to_json(),
+            "measured_ms": None if self.watch is None else self.watch.milliseconds,
+            "singles": [{"device": name, **forecast.to_json()} for name, forecast in self.singles().items()],
+        }
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Put the plan in a file, from which `load_plan` runs it again: on the same devices, with the same kernels.
+
+        From now on its kernels are those that it would get in the long run: those of the first runs may be others.
+        Which of several was chosen is known, and is in the file, once it has run.
+        """
+        for step in self.steps:
+            if not step.region.repeats:
+                step.region = replace(step.region, repeats=True)
+                step.kernels.clear()
+            step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
+        self.become(self.schedule)
+        users = {step.device.name: step.device.identity for step in self.steps}
+        kernels = decisions(is_fixed=any(step.policy.is_fixed for step in self.steps))
+        tolerance = next((step.policy.tolerance for step in self.steps), None)
+        PlanFile(self.graph, tuple([_kept(s) for s in self.steps]), users, kernels, tolerance).write(path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> tuple[Plan, Mapping[str, str]]:
+        """The plan of a file, and which kernels it is to run by. Raises `PlanRefused` if it cannot run as it did."""
+        file = PlanFile.read(path)
+        present = {name: device for name in file.devices if (device := _present(name)) is not None}
+        file.check(present)
+        steps = [_loaded(file, step, f"steps[{n}]", present) for n, step in enumerate(file.steps)]
+        with adopting(file.kernels), noting() as chosen:
+            try:
+                plan = cls(file.graph, steps)
+                for step in plan.steps:
+                    step.kernel_on(step.candidate)
+            except DeviceFailure as failure:
+                raise PlanRefused(f"[load_plan] the plan's kernels cannot be made here: {failure}") from failure
+            confirm(file.kernels, chosen)
+        return plan, file.kernels
+
+    def __repr__(self) -> str:
+        return f"<plan of {len(self.steps)} steps for {len(self.graph.calls)} values>"
+
+
+def _present(name: str) -> Device | None:
+    with suppress(ArgumentError):
+        return device_named(name)
+    return None
+
+
+def _kept(step: Step) -> Kept:
+    region = step.region
+    return Kept(
+        step.device.name,
+        step.candidate.precision.value,
+        region.kind.value,
+        region.nodes,
+        region.inputs,
+        region.outputs,
+        step.frees,
+    )
+
+
+def _loaded(file: PlanFile, kept: Kept, place: str, present: Mapping[str, Device]) -> Step:
+    candidate = Candidate.of(present[kept.device], Precision(kept.precision))
+    graph, kind = file.graph, RegionKind(kept.kind)
+    admitted = () if candidate.precision is Precision.FULL else (candidate.precision,)
+    policy = Policy(admitted, file.tolerance)
+    region = Region(graph, kind, kept.nodes, kept.inputs, kept.outputs, True, candidate.precision)
+    reason = _refusal(region, candidate, policy)
+    if reason is not None:
+        raise PlanRefused(
+            f"[load_plan] expected a device that runs the step, got {candidate}, which does not ({reason}) at {place}; "
+            f"save the plan again"
+        )
+    works = tuple(works_of(graph, [region]))
+    return Step(region, candidate, works, kept.frees, (candidate.device,), policy, is_named=True, is_replayed=True)
+
+
+def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None:
+    """Why a candidate would not have got a region, or `None`: its precision is that of the region's products."""
+    precision, full = candidate.precision, replace(region, precision=Precision.FULL)
+    parts = [c for part in fuse(region.graph, full) for c in [candidates_for(part, (candidate.device,), policy)]]
+    for found, refused in parts:
+        if not found:
+            return refused[0][1]
+    if precision is not Precision.FULL and not any(candidate in found for found, _ in parts):
+        return f"none of its ops in {precision.value}"
+    return None
+
+
+def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
+    """A step as plain data; `made` says which step makes a value."""
+    calls = step.region.graph.calls
+    return {
+        "device": step.device.name,
+        "precision": step.candidate.precision.value,
+        "ops": [call.op.name for call in step.region.calls],
+        "composites": step.region.origins,
+        "inputs": [repr(calls[n].spec) for n in step.region.inputs],
+        "outputs": [repr(calls[n].spec) for n in step.region.outputs],
+        "reads": sorted({made[n] for n in step.region.inputs if n in made}),
+        "candidates": [_told_of(step, c) for c in sorted(step.candidates, key=lambda c: c != step.candidate)],
+        "refused": [{"device": d, "reason": r} for d, r in step.refusals],
+        "actual": None if step.last is None else step.last.to_json(),
+    }
+
+
+def _told_of(step: Step, candidate: Candidate) -> dict[str, Any]:
+    """What a step takes on a candidate, and why it does not run there."""
+    measured = costs.measured(step.region, candidate)
+    return {
+        "device": candidate.device.name,
+        "precision": candidate.precision.value,
+        "predicted_ms": costs.line(step.works, candidate).total * 1e3,
+        "measured_ms": None if measured is None else measured * 1e3,
+        "error": step.error_on(candidate),
+        "is_prior": not costs.speed(candidate.device).is_measured,
+        "reason": "" if candidate == step.candidate else _why_not(step, candidate),
+    }
+
+
+def _why_not(step: Step, candidate: Candidate) -> str:
+    if candidate in step.missed:
+        return step.missed[candidate]
+    if candidate.precision is Precision.F64:
+        return "for a tolerance that nothing else meets"
+    if step.is_named and candidate.device is not step.device:
+        return f"{step.device.name} was named before it"
+    there, here = step.cost_on(candidate).total, step.cost_on(step.candidate).total
+    if there <= here and candidate.device is step.device:
+        return "taken to be slower, before it is measured"
+    if there <= here:
+        return "no more by itself, but more with what would have to move, or to be called, for it"
+    return f"{there / here:.1f} times as long"

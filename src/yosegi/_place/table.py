@@ -1,0 +1,207 @@
+"""Regions against labels: who can run what, at what cost, and what a labelling comes to.
+
+A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
+inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, or, where nothing
+may depend on measurements, at the first that it has; and the cut is about devices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+from .._graph.graph import Graph
+from .._run.device import Device
+from .._run.memory import HOST
+from .._schedule.fuse import Region
+from .._schedule.partition import Choice, Unit, units_of
+from .._tensor.precision import IN_FULL, Policy, Precision
+from .._tune.certificate import is_delicate_sum, is_product
+from .candidates import Candidate, Refusals, candidates_for
+from .costs import costs
+from .forecast import Forecast, comes_from_host, forecast_of, space_of
+from .labels import NEVER, Problem, Value, best
+from .work import Work
+
+_LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
+_NOT_WORTH_IT: Final = "what it would get of this is not worth a call"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A labelling as units, with what they take."""
+
+    units: list[Unit]
+    forecast: Forecast
+
+
+class Table:
+    """The regions of a graph, with the candidates of the devices that are asked; the last of them can run all."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        regions: Sequence[Region],
+        works: Sequence[Work],
+        asked: Sequence[Device],
+        policy: Policy = IN_FULL,
+        *,
+        repeats: bool = False,
+        steady: Set[int] = frozenset(),
+    ) -> None:
+        self.graph = graph
+        self.regions = regions
+        self.works = works
+        self.repeats = repeats
+        self.steady = steady
+        self.labels = list(asked)
+        self.policy = policy
+        self.refused: list[Refusals] = []
+        self.ways: list[dict[int, Candidate]] = []
+        """For each region, by label, how that device would run it."""
+        for region, work in zip(regions, works, strict=True):
+            found, refused = candidates_for(region, asked, policy)
+            self.refused.append(refused)
+            ways: dict[int, Candidate] = {}
+            for candidate in found:
+                label = asked.index(candidate.device)
+                is_better = label not in ways or (
+                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, ways[label])
+                )
+                if is_better:
+                    ways[label] = candidate
+            self.ways.append(ways)
+        self.pins = self._pins()
+
+    def _pins(self) -> dict[int, int]:
+        """The regions that read what the user has put on a device, or what is made of it, with the label of that
+        device, if it can run them."""
+        graph = self.graph
+        pinned = {i: space_of(graph, i) for i in graph.inputs if graph.calls[i].attrs.get("pinned")}
+        pins: dict[int, int] = {}
+        for n, region in enumerate(self.regions) if pinned else ():
+            spaces = {pinned[i] for i in region.inputs if i in pinned}
+            there = [label for label in self.ways[n] if self.labels[label].space in spaces]
+            if there:
+                pins[n] = there[0]
+                pinned.update(dict.fromkeys(region.outputs, self.labels[there[0]].space))
+        return pins
+
+    # Labellings
+
+    def in_order(self) -> list[int]:
+        """Each region with the first label that it can have."""
+        return [self.pins.get(n, next(iter(ways))) for n, ways in enumerate(self.ways)]
+
+    def single(self, device: Device) -> list[int]:
+        """All that a device can do on it, the rest on the host."""
+        own, host = self.labels.index(device), len(self.labels) - 1
+        return [self.pins.get(n, own if own in ways else host) for n, ways in enumerate(self.ways)]
+
+    def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[Layout]) -> list[int]:
+        """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
+        return best(self._problem(self._corrections(known)), starts)
+
+    def worth_a_call(self, labels: list[int]) -> list[int]:
+        """A labelling by name, but for pieces that would cost more to call for than to run where their neighbours do.
+
+        What a named device takes to compute plays no part: it is meant. A single piece is what was asked for.
+        """
+        host = len(self.labels) - 1
+        users = [u.candidate.device for u in units_of(self.graph, self.choices(labels))]
+        if sum(device.coalesces and device is not self.labels[host] for device in users) <= 1:
+            return labels
+        own = [[NEVER] * len(self.labels) for _ in self.regions]
+        for n, ways in enumerate(self.ways):
+            for label in ways:
+                own[n][label] = self._cost(n, label) if label == host else _LITTLE * label
+        calls = [*self._calls()[:-1], 0.0]
+        problem = Problem([0] * len(self.labels), calls, own, (), self._feeders(), ())
+        return best(problem, (labels, [host] * len(labels)))
+
+    def choices(self, labels: Sequence[int], instead_of: Sequence[int] | None = None) -> list[Choice]:
+        """The regions with their labels; `instead_of` others, which were not worth a call."""
+        made = []
+        for n, label in enumerate(labels):
+            refused = self.refused[n]
+            if instead_of is not None and instead_of[n] != label:
+                refused = (*refused, (self.labels[instead_of[n]].name, _NOT_WORTH_IT))
+            region = self.regions[n]
+            is_alone = self.policy.tolerance is not None and (is_product(region) or is_delicate_sum(region))
+            made.append(Choice(region, self.ways[n][label], self.works[n], refused, n in self.pins, is_alone))
+        return made
+
+    def layout(self, labels: Sequence[int]) -> Layout:
+        """A labelling as units, with what they take."""
+        units = units_of(self.graph, self.choices(labels), repeats=self.repeats)
+        return Layout(units, forecast_of(self.graph, units, self.steady))
+
+    # Costs
+
+    def _cost(self, region: int, label: int, correction: float = 1.0) -> float:
+        return _cost(self.regions[region], self.works[region], self.ways[region][label], correction)
+
+    def _calls(self) -> list[float]:
+        return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
+
+    def _corrections(self, known: Iterable[Layout]) -> list[float]:
+        """For each label, how many times their lines the units took that were measured."""
+        timed, lines = [0.0] * len(self.labels), [0.0] * len(self.labels)
+        for layout in known:
+            for unit in layout.units:
+                seconds = costs.measured(unit.region, unit.candidate)
+                if seconds is not None:
+                    label = self.labels.index(unit.candidate.device)
+                    timed[label] += seconds
+                    lines[label] += costs.line(unit.works, unit.candidate).total
+        return [t / line if line else 1.0 for t, line in zip(timed, lines, strict=True)]
+
+    def _problem(self, corrections: Sequence[float]) -> Problem:
+        names = list(dict.fromkeys((HOST, *[d.space for d in self.labels], *self._outside().values())))
+        spaces = [names.index(d.space) for d in self.labels]
+        ways = [[costs.way(a, b) for b in names] for a in names]
+        is_wanted = frozenset(self.graph.outputs) if comes_from_host(self.graph) else frozenset()
+        own = [[NEVER] * len(self.labels) for _ in self.regions]
+        for n, ways_of in enumerate(self.ways):
+            back = sum(self.graph.calls[o].spec.nbytes for o in self.regions[n].outputs if o in is_wanted)
+            for label in [self.pins[n]] if n in self.pins else ways_of:
+                own[n][label] = self._cost(n, label, corrections[label])
+                if back and spaces[label]:
+                    own[n][label] += ways[spaces[label]][0].seconds(back)
+        return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), ways)
+
+    def _outside(self) -> dict[int, str]:
+        """The inputs that have to be moved in every run, with the memories that they are in."""
+        return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.steady}
+
+    def _values(self, names: Sequence[str]) -> Iterable[Value]:
+        """What regions read of each other, and from outside."""
+        maker = {entry: n for n, region in enumerate(self.regions) for entry in region.outputs}
+        readers: dict[int, list[int]] = {}
+        for n, region in enumerate(self.regions):
+            for entry in region.inputs:
+                readers.setdefault(entry, []).append(n)
+        outside = self._outside()
+        for entry, who in readers.items():
+            nbytes = self.graph.calls[entry].spec.nbytes
+            if entry in maker:
+                yield Value(maker[entry], 0, tuple(who), nbytes)
+            elif entry in outside:
+                yield Value(-1, names.index(outside[entry]), tuple(who), nbytes)
+
+    def _feeders(self) -> list[int]:
+        maker = {entry: n for n, region in enumerate(self.regions) for entry in region.outputs}
+        return [max((maker[i] for i in region.inputs if i in maker), default=-1) for region in self.regions]
+
+
+def _cost(region: Region, work: Work, candidate: Candidate, correction: float = 1.0) -> float:
+    """Seconds of a region on a candidate, with its launch if that is its own: as measured, or by the cost model times a
+    correction. Float64 comes after everything else."""
+    if candidate.precision is Precision.F64 and is_product(region):
+        return NEVER
+    measured = None if candidate.device.coalesces else costs.measured(region, candidate)
+    if measured is not None:
+        return measured
+    converting = costs.speed(candidate.device).converting(work, candidate.precision)
+    return (costs.region(work, candidate) + converting) * correction

@@ -1,0 +1,1 @@
+"""Execution: devices, memory, child processes, health, trace."""

@@ -1,0 +1,506 @@
+"""What a device is, and which ones this machine has.
+
+A device lives in a folder of its own under `devices/`, which nothing else names. The folder's `discover()` gives the
+devices it finds, `Absent` with the reason for one that is not there, or `Pending` for one whose driver has to qualify
+first. The host's device is there at once. The others are looked for in the background, and join the chain when they are
+ready: a first result never waits for a driver.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from logging import getLogger
+from threading import Event, RLock, Thread
+from typing import Any, Final, Protocol
+
+from .._place.speed import Speed
+from .._schedule.fuse import Region
+from .._tensor.dtype import DType
+from .._tensor.environment import setting
+from .._tensor.op import OpKind
+from .._tensor.options import DEVICE_CHECKS, current
+from .._tensor.precision import Precision
+from ..errors import ArgumentError
+from .background import Job
+from .child import Closed, close_all
+from .memory import HOST
+from .progress import announced
+from .shutdown import join
+
+Kernel = Callable[..., tuple[Any, ...]]
+"""A compiled region: the data of its inputs in, the data of its outputs out, all in the device's space.
+
+It may return before the work is done; `Device.to_host` and `Device.synchronize` wait for it.
+"""
+
+Link = Callable[[Any], Any]
+"""Takes the data of another device, and gives the same in a device's own space.
+
+It may return before the data is there, and before the work that makes it is done: both devices keep the order.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device can hold and compute: the capabilities by which work is routed."""
+
+    dtypes: frozenset[DType]
+    kinds: frozenset[OpKind]
+    """The operation classes it has anything for; `supports` decides on each region."""
+    natives: frozenset[str] = frozenset()
+    """The composite ops it has a version of its own of: it gets these whole, and any others in parts."""
+    compiles_slowly: bool = False
+    """Whether another device should serve while it compiles."""
+    prior: Speed | None = None
+    """How fast it is taken to be until it is measured; `None` for a device of which nothing special is known."""
+    precisions: Set[Precision] = frozenset()
+    """The precisions below the inputs' own in which it can compute products, where that is faster there. A device that
+    has to find out may do so when somebody looks."""
+
+
+class Device(Protocol):
+    """One device of this machine.
+
+    Its methods raise a `DeviceFailure` of the right class when the device cannot, and nothing else.
+    """
+
+    name: str
+    rank: int
+    """Its place in the chain: lower is asked first. The last one, which can do everything, has the highest."""
+    space: str
+    """The memory its kernels take their data from and leave it in; devices that share memory share the name.
+
+    When the device is lost the runtime gives its memory a new name: nothing finds the old replicas any more.
+    """
+    is_gpu: bool
+    is_volatile: bool
+    """Whether what is in its memory is gone when the device is."""
+    coalesces: bool
+    """Whether neighbouring regions are better compiled as one unit: then a call costs a launch, however large it is."""
+    limits: Limits
+
+    @property
+    def identity(self) -> str:
+        """Its hardware, its driver and the libraries it works through: what was measured of it holds for these. Empty
+        for a device of which nothing should be kept."""
+
+    @property
+    def description(self) -> str:
+        """What it is, in a line."""
+
+    def supports(self, region: Region) -> str | None:
+        """Why it cannot run the region, or `None` if it can."""
+
+    def compile(self, region: Region) -> Kernel:
+        """Code for a region that it supports."""
+
+    def from_host(self, array: Any) -> Any:
+        """An array that nobody will write to any more, as data in the device's space; the same memory if it can be."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data in the device's space as a host array, when it is there; the same memory if it can be."""
+
+    def link_from(self, source: Device) -> Link | None:
+        """How it takes data directly out of another device's memory; `None` where that goes through the host."""
+
+    def synchronize(self) -> None:
+        """Wait until all work given to it is done."""
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes free and bytes in all."""
+
+    def trim(self) -> int:
+        """Give back memory that is kept for reuse; how many bytes that were."""
+
+    def statistics(self) -> dict[str, int | None]:
+        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use since it was trimmed
+        (`peak`), the limit."""
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A device that this machine could have, and why it does not."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A device whose driver is new to this machine. It computes nothing until the driver has qualified."""
+
+    name: str
+    description: str
+    is_gpu: bool
+    job: Job[Device | Absent]
+    """Qualifies the driver, which takes seconds, and gives the device, or the reason why there is none."""
+
+    def resolved(self) -> Device | Absent:
+        """The device, or why there is none, after the qualification. Waits for it."""
+        with announced(f"qualifying the driver of {self.name} ({self.description}), once"):
+            return self.job.result()
+
+
+Found = Device | Absent | Pending
+"""What a folder's `discover` gives."""
+
+_DELAY: Final = 1.0
+"""Seconds after the first evaluation until devices are looked for: a short program never pays for it."""
+
+BEFORE_JOINING: Final[list[Callable[[Device], None]]] = []
+"""What is done with a device before it joins the chain, in the background; filled in where devices are measured."""
+
+
+class _Folder:
+    """One folder under `devices/`, and what was found by it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = RLock()
+        self.found: tuple[Found, ...] | None = None
+        self.failed: dict[str, str] = {}
+        """The devices whose drivers did not qualify in this process, and why."""
+
+    def listed(self) -> tuple[Found, ...]:
+        """What its `discover` gave. It is called once: two devices of one name would not know each other's memory."""
+        if self.found is None:
+            with self.lock:
+                if self.found is None:
+                    self.found = self._discovered()
+                    refresh()
+        return self.found
+
+    def resolved(self) -> tuple[Device | Absent, ...]:
+        """The same when all drivers have qualified, or not. Waits for them."""
+        for pending in self.listed():
+            if isinstance(pending, Pending):
+                self.settle(pending)
+        return tuple([d for d in self.listed() if not isinstance(d, Pending)])
+
+    def settle(self, pending: Pending) -> None:
+        """Put a device that has qualified, or not, in the place of the pending one."""
+        try:
+            found: Device | Absent = pending.resolved()
+        except Closed:
+            raise
+        except Exception as error:  # whatever a driver does, the other devices are there
+            found = Absent(pending.name, f"qualifying its driver failed: {type(error).__name__}: {error}")
+        with self.lock:
+            self.found = tuple([found if d is pending else d for d in self.listed()])
+            if isinstance(found, Absent):
+                self.failed[found.name] = found.reason
+        refresh()
+
+    def _discovered(self) -> tuple[Found, ...]:
+        try:
+            discover: Callable[[], Iterable[Found]]
+            discover = importlib.import_module(f"yosegi.devices.{self.name}").discover
+            found = tuple(discover())
+        except Exception as error:
+            return (Absent(self.name, f"looking for it failed: {type(error).__name__}: {error}"),)
+        if setting("YOSEGI_DISABLE_GPU", False):
+            reason = "a GPU, and YOSEGI_DISABLE_GPU=1 is set"
+            return tuple([Absent(d.name, reason) if not isinstance(d, Absent) and d.is_gpu else d for d in found])
+        return found
+
+
+class _Registry:
+    """The folders, and the threads that look into them."""
+
+    def __init__(self) -> None:
+        package = importlib.import_module("yosegi.devices")
+        names = {m.name for m in pkgutil.iter_modules(package.__path__)} - package.SHARED
+        self.folders = {name: _Folder(name) for name in sorted(names)}
+        self.host: str = package.HOST
+        self._lock = RLock()
+        self._threads: dict[str, Thread] = {}
+        """The one that looks into all folders, under "", and those that settle a device that was named."""
+        self._ending = Event()
+        self.is_done = False
+        self.joined: set[str] = set()
+        """The names of those that are part of the whole chain before all are found: who was asked for by name."""
+        atexit.register(self.stop)
+
+    @property
+    def is_ending(self) -> bool:
+        """True once the process ends: work in the background should end, too."""
+        return self._ending.is_set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all folders were looked into, and no driver is left to qualify."""
+        known = [folder.found for folder in self.folders.values()]
+        return not any(found is None or any(isinstance(d, Pending) for d in found) for found in known)
+
+    def search(self) -> None:
+        """Look for all devices in the background, after a while."""
+        self._start("", self._search)
+
+    def settle(self, pending: Pending) -> None:
+        """Qualify the driver of one device in the background."""
+        self._start(pending.name, lambda: self.folders[_folder_of(pending.name)].settle(pending))
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        with self._lock:
+            if name in self._threads or self.is_ending:
+                return
+            self._threads[name] = Thread(target=_until_closed, args=(work,), name="yosegi discovery", daemon=True)
+            self._threads[name].start()
+
+    def _search(self) -> None:
+        if self._ending.wait(_DELAY):
+            return
+        for folder in self.folders.values():
+            folder.resolved()
+        others = len(present()) > 1
+        for device in reversed(present()) if others else ():  # the host first: the others are compared with it
+            for prepare in BEFORE_JOINING:
+                if not self.is_ending:
+                    prepare(device)
+        self.is_done = True
+        refresh()
+
+    def stop(self) -> None:
+        """At the end of the process: nobody waits long for a driver."""
+        self._ending.set()
+        close_all()
+        join(self._threads.values())
+
+    def reset(self) -> None:
+        """In a forked child: the threads are not there, locks may have been held by them, and drivers do not survive.
+        Nothing more is looked for."""
+        self._lock = RLock()
+        self._threads = {"": Thread()}
+        for folder in self.folders.values():
+            folder.lock = RLock()
+            reason = "this process was forked while its driver was being qualified"
+            folder.found = tuple([Absent(d.name, reason) if isinstance(d, Pending) else d for d in folder.found or ()])
+
+
+def _until_closed(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Closed:
+        pass  # the process ends
+    except Exception:  # whatever it is, the host is there
+        getLogger("yosegi").warning("looking for devices failed", exc_info=True)
+
+
+_registry: Final = _Registry()
+_chains: Final[dict[tuple[str, bool], tuple[Device, ...]]] = {}
+_ready_now: Final[list[tuple[Device, ...]]] = []
+"""What `present` gave, until the devices change."""
+
+
+class Generation:
+    """Counts how often the devices have changed: chains that were asked for before may be others now."""
+
+    number = 0
+
+
+def refresh() -> None:
+    """Note that the devices are others than before."""
+    _chains.clear()
+    _ready_now.clear()
+    Generation.number += 1
+
+
+def discovered() -> tuple[Device | Absent, ...]:
+    """All that the folders under `devices/` found, or did not find, in the order of the chain. Waits for drivers that
+    have to qualify."""
+    with announced("looking for devices"):
+        found = [d for folder in _registry.folders.values() for d in folder.resolved()]
+    return _in_order(found)
+
+
+def present() -> tuple[Device, ...]:
+    """The devices that are ready now, in the order of the chain. Waits for nobody."""
+    if _ready_now:
+        return _ready_now[0]
+    number = Generation.number
+    found = _found_ready()
+    if number == Generation.number:
+        _ready_now.append(found)
+    return found
+
+
+def _found_ready() -> tuple[Device, ...]:
+    known = [d for folder in _registry.folders.values() for d in folder.found or ()]
+    ready = [d for d in known if not isinstance(d, (Absent, Pending))]
+    return tuple(d for d in _in_order([*ready, *_hosts(known)]) if not isinstance(d, Absent))
+
+
+def _hosts(known: list[Found]) -> Iterable[Device]:
+    """The host's device, if it is not among those that are known."""
+    own = _registry.folders[_registry.host].listed()
+    return [d for d in own if not isinstance(d, (Absent, Pending)) and not any(d is k for k in known)]
+
+
+def _in_order(found: Iterable[Device | Absent]) -> tuple[Device | Absent, ...]:
+    return tuple(sorted(found, key=lambda d: (isinstance(d, Absent), getattr(d, "rank", 0))))
+
+
+def devices() -> tuple[Device, ...]:
+    """The chain of this machine: the first that can run an operation gets it; the last can run all.
+
+    Waits until all drivers that are new to this machine have qualified.
+
+    >>> import yosegi as ys
+    >>> ys.devices()[-1].name
+    'cpu'
+    """
+    if _registry.is_settled:
+        return present()
+    return tuple([d for d in discovered() if not isinstance(d, Absent)])
+
+
+def is_ending() -> bool:
+    """True once the process ends: work in the background should end, too."""
+    return _registry.is_ending
+
+
+def owner_of(space: str) -> Device | None:
+    """The device that works in a memory; `None` if that is gone."""
+    return next((d for d in present() if d.space == space), None)
+
+
+def is_linked(source: str, target: str) -> bool:
+    """Whether what is in one memory gets to another without the host."""
+    giver, taker = owner_of(source), owner_of(target)
+    return giver is not None and taker is not None and taker.link_from(giver) is not None
+
+
+def host_device() -> Device:
+    """The last device of the chain: it computes in host memory, and can do everything."""
+    return next(d for d in reversed(present()) if d.space == HOST)
+
+
+def chain_named(name: str) -> tuple[Device, ...]:
+    """The devices that a name stands for, in the order in which they are asked.
+
+    "auto" is the whole chain, "a:0" one device, "a:0+b:0" a device with the one that takes what it cannot do. The host
+    ends every chain: work never stops because a device cannot do something. Devices whose drivers have yet to qualify
+    are left out until they have, unless the options in force say that nobody else may serve.
+    """
+    waits = waits_for_drivers()
+    found = _chains.get((name, waits))
+    if found is None:
+        number = Generation.number
+        found = _chain(name, waits)
+        if number == Generation.number:
+            _chains[name, waits] = found
+    return found
+
+
+def waits_for_drivers() -> bool:
+    """Whether evaluation waits for devices under the options in force: when no other may serve meanwhile."""
+    options = current()
+    return not options.background or options.deterministic or options.on_fallback == "error"
+
+
+def _chain(name: str, waits: bool) -> tuple[Device, ...]:
+    host = host_device()
+    if name == "auto":
+        if waits:
+            return devices()
+        if not _registry.is_done:
+            _registry.search()
+        return tuple([d for d in present() if d is host or _registry.is_done or d.name in _registry.joined])
+    chosen = [device_named(part) if waits else _ready(part) for part in name.split("+")]
+    there = tuple([d for d in chosen if d is not None])
+    return there if there and there[-1] is host else (*there, host)
+
+
+def _ready(name: str) -> Device | None:
+    """A device by name if it is ready. If its driver has yet to qualify, that is begun; if it did not, the program that
+    has named it goes on without it. Raises if there is no such device."""
+    found = _named(name)
+    if isinstance(found, Pending):
+        _registry.settle(found)
+        return None
+    if isinstance(found, Absent):
+        if name in not_ready(name):
+            return None
+        raise _not_there(name)
+    return _joined(found, name)
+
+
+def _joined(found: Device | None, name: str) -> Device:
+    if found is None:
+        raise _not_there(name)
+    if found.name not in _registry.joined:
+        _registry.joined.add(found.name)
+        refresh()
+    return found
+
+
+def not_ready(name: str) -> dict[str, str]:
+    """The devices among those that a name stands for whose drivers have not qualified, or not yet, with the reasons."""
+    reasons: dict[str, str] = {}
+    for part in [] if name == "auto" else name.split("+"):
+        found, folder = _named(part), _registry.folders.get(_folder_of(part))
+        if isinstance(found, Pending):
+            reasons[part] = "its driver is being qualified"
+        elif isinstance(found, Absent) and folder is not None and found.name in folder.failed:
+            reasons[part] = folder.failed[found.name]
+    return reasons
+
+
+def device_named(name: Any) -> Device:
+    """A present device, by name, once its driver has qualified; raises with the list of those present, and why that
+    one is absent."""
+    found = _named(str(name))
+    if isinstance(found, Pending):
+        folder = _registry.folders[_folder_of(str(name))]
+        folder.settle(found)
+        found = _named(str(name))
+    if isinstance(found, (Absent, Pending)):
+        raise _not_there(str(name))
+    return _joined(found, str(name))
+
+
+def check_name(name: str) -> None:
+    """Raise unless a name stands for devices of this machine. Does not wait for drivers to qualify."""
+    if name != "auto":
+        for part in name.split("+"):
+            if isinstance(_named(part), (Absent, type(None))):
+                raise _not_there(part)
+
+
+def _folder_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _named(name: str) -> Found | None:
+    """What a name stands for. Looks into the folder of that name alone: naming one device loads no other's driver."""
+    for ready in present():
+        if ready.name in (name, f"{name}:0"):
+            return ready
+    folder = _registry.folders.get(_folder_of(name))
+    if folder is None:
+        return None
+    with announced(f"looking for {name}"):
+        return next((d for d in folder.listed() if d.name in (name, f"{name}:0")), None)
+
+
+def _not_there(name: str) -> ArgumentError:
+    folder = _registry.folders.get(_folder_of(name))
+    near: tuple[Found, ...] = () if folder is None else folder.listed()
+    there = dict.fromkeys([*[d.name for d in near if not isinstance(d, Absent)], *[d.name for d in present()]])
+    reason = next((f": {d.reason}" for d in near if isinstance(d, Absent) and d.name.startswith(name)), "")
+    listed = "; `yosegi devices` lists all of this machine" if not reason else ""
+    said = " from YOSEGI_DEVICE" if name in setting("YOSEGI_DEVICE", "").split("+") else ""
+    return ArgumentError(f"[device] expected one of {', '.join(there)}, got {name!r}{said}{reason}{listed}")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_registry.reset)
+
+DEVICE_CHECKS.append(check_name)

@@ -1,0 +1,457 @@
+"""Evaluation: nodes → plan (a known one, if the structure has been seen) → values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from threading import Lock
+from typing import Any, Final, final
+
+from .._graph.expand import expand, is_whole_in_vain
+from .._graph.graph import Graph, Key, capture, check, graph_of
+from .._graph.simplify import simplify
+from .._place.costs import costs, is_measuring
+from .._place.explain import Explanation
+from .._place.place import place, place_on
+from .._place.plan import Plan, Schedule
+from .._tensor.environment import setting
+from .._tensor.node import Node, install_evaluator
+from .._tensor.op import leaf as leaf_op
+from .._tensor.op import leaf_call, pick
+from .._tensor.options import Options, current
+from .._tensor.precision import Policy
+from .._tensor.tensor import HOOKS, OPERATORS, Tensor
+from .._tensor.tree import flatten
+from .._trace.grad import variable
+from .._trace.tracing import held, is_tracing
+from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
+from .._tune.records import confirm, noting
+from ..errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
+from ..ops.creation import asarray
+from .background import background
+from .device import Device, chain_named, device_named, host_device, owner_of, present
+from .health import health
+from .memory import HOST, Buffer
+from .run import check_fallback, moved_to, run_short, to_host, transfers
+from .trace import trace
+
+CHECKED: Final = setting("YOSEGI_CHECK", False)
+"""Check every graph at every stage, and every result against its spec. For tests."""
+
+_BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share of the plan, takes
+_CACHE_BYTES: Final = 64 << 20
+_SHORT_HISTORY: Final = 4  # evaluations whose history is kept, to make values again that only a device had
+_LONG_HISTORY: Final = 32
+
+
+class PlanCache:
+    """Plans by structural key. The oldest go when all together outgrow the limit."""
+
+    def __init__(self, chain: tuple[Device, ...] = (), limit: int = _CACHE_BYTES) -> None:
+        self.chain = chain
+        """The devices over which the plans were made."""
+        self._plans: dict[Key, Plan] = {}
+        self._limit = limit
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Plan | None:
+        """The plan for this structure, if there is one."""
+        return self._plans.get(key)
+
+    def put(self, key: Key, plan: Plan) -> None:
+        """Remember a plan."""
+        with self._lock:
+            if key in self._plans:
+                return
+            self._plans[key] = plan
+            self._size += self._weight(key, plan)
+            while self._size > self._limit and len(self._plans) > 1:
+                oldest = next(iter(self._plans))
+                self._size -= self._weight(oldest, self._plans.pop(oldest))
+
+    def reset(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = Lock()
+
+    @staticmethod
+    def _weight(key: Key, plan: Plan) -> int:
+        return _BYTES_PER_ENTRY * len(key) + plan.nbytes
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+
+_plans: Final[dict[Options, PlanCache]] = {}
+
+
+def plan_for(key: Key) -> Plan:
+    """The plan for a structure under the options in force: a known one, or a new one."""
+    options = current()
+    cache, chain = _plans.get(options), chain_named(options.device)
+    if cache is None or cache.chain != chain:
+        cache = _plans[options] = PlanCache(chain)
+    plan = cache.get(key)
+    if plan is None:
+        plan = plan_of(graph_of(key))
+        cache.put(key, plan)
+    return plan
+
+
+def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
+    """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
+    options = current()
+    chain, policy, is_named = chain_named(options.device), options.policy, options.device != "auto"
+    placing = partial(place, chain=chain, policy=policy, is_named=is_named, repeats=repeats or policy.is_fixed)
+    made = _placed(graph, chain, policy, placing)
+    plan = Plan(made.graph, made.steps)
+    if is_named:
+        check_fallback(plan, chain[0])
+    if policy.is_fixed or not is_measuring():
+        return plan
+    if not is_named and len(chain) > 1:
+        if is_worth_judging(plan, chain):
+            plan.watch = Watch(plan, _alternatives(graph, chain, policy))
+    elif policy.precisions or (plan.host_kernel is None and len(chain) > 1):
+        plan.watch = Watch(plan)
+    return plan
+
+
+def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Callable[[Graph], Schedule]) -> Schedule:
+    """The graph, placed with the composites native that one of the `takers` has; decomposed if none gets any."""
+    if policy.precisions:
+        takers = ()  # a product inside a native composite has no precision of its own
+    made = placing(_simplified(graph, takers))
+    return placing(_simplified(graph, ())) if is_whole_in_vain(made) else made
+
+
+def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
+    expanded = expand(graph, takers)
+    smaller = simplify(expanded)
+    if CHECKED:
+        for stage in (graph, expanded, smaller):
+            check(stage)
+    return smaller
+
+
+def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy) -> Alternatives:
+    """What the plan of a graph can be replaced by. Each single device gets the graph that naming it would give it."""
+
+    def single(device: Device) -> Schedule:
+        placing = partial(place_on, device, chain=chain, policy=policy, repeats=True)
+        return _placed(graph, list(dict.fromkeys((device, chain[-1]))), policy, placing)
+
+    def again(steady: Collection[int]) -> Schedule:
+        placing = partial(place, chain=chain, policy=policy, repeats=True, steady=steady)
+        return _placed(graph, chain, policy, placing)
+
+    return Alternatives(chain, single, again, len(graph.calls))
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Compute these nodes, and with them whatever on their way somebody still holds."""
+    while True:
+        pending = [n for n in nodes if n.buffer is None]
+        if not pending:
+            return
+        key, leaves, wanted = capture(pending)
+        plan = plan_for(key)
+        inputs = [leaf.buffer for leaf in leaves]
+        if None in inputs:
+            continue  # another thread has found it lost
+        try:
+            buffers = _results(plan, inputs)  # type: ignore[arg-type]
+            if CHECKED:
+                check_results(wanted, buffers)
+            settle(wanted, buffers, leaves)
+        except ValuesLost as gone:
+            _forget(leaves, gone.space)
+            continue
+        return
+
+
+def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
+    if plan.host_kernel is not None and (plan.watch is None or plan.watch.passes()):
+        made = run_short(plan, inputs)
+        if made is not None:
+            return made
+    return execute(plan, inputs)
+
+
+def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buffer]], list[Node]]) -> list[Node]:
+    """The outputs of a plan for the values of these leaves, which are computed first, or again, where they must be.
+
+    `nodes_for` makes the nodes that get the outputs' values.
+    """
+    while True:
+        evaluate(leaves)
+        inputs = [leaf.buffer for leaf in leaves]
+        if None in inputs:
+            continue
+        try:
+            buffers = execute(plan, inputs)  # type: ignore[arg-type]
+            made = nodes_for(buffers)
+            if CHECKED:
+                check_results(made, buffers)
+            settle(made, buffers, leaves)
+            return made
+        except ValuesLost as gone:
+            _forget(leaves, gone.space)
+
+
+def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
+    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
+    for node, buffer in zip(nodes, buffers, strict=True):
+        settle_one(node, buffer, leaves)
+
+
+def settle_one(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> None:
+    """The same for one."""
+    if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
+        if node.buffer is None:
+            node.buffer = buffer
+        if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
+            to_host(buffer)  # another thread was faster, and has let go of the history
+        return
+    node.buffer = buffer
+    keep = held()
+    if keep is None:
+        node.inputs = ()
+    else:
+        keep.append(node)
+
+
+def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
+    """Whether a value that a device made is on the host too: it is brought there when its history grows too long.
+
+    Until then the history is kept: the device may be lost, or may yet say that the work has failed.
+    """
+    depth = 0
+    for leaf in leaves:
+        read = leaf.buffer  # once: another thread may find it lost
+        if read is not None and read.depth > depth:
+            depth = read.depth
+    if depth + 1 < _history_limit(buffer.space, node.spec.nbytes):
+        buffer.depth = depth + 1
+        return False
+    to_host(buffer)
+    return True
+
+
+@lru_cache(1024)  # a memory's size does not change; when it is lost, it gets a new name
+def _history_limit(space: str, nbytes: int) -> int:
+    """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
+    than an eighth of the device's memory."""
+    device = owner_of(space)
+    if device is None or not device.is_volatile:
+        return _SHORT_HISTORY
+    return max(2, min(_LONG_HISTORY, device.memory()[1] // 8 // max(1, nbytes)))
+
+
+def _forget(leaves: Sequence[Node], space: str) -> None:
+    """Leaves whose only values were in a memory that is gone are leaves no more: they are computed again."""
+    for leaf in leaves:
+        inputs = leaf.inputs  # before buffer: see Node
+        buffer = leaf.buffer
+        if buffer is None or space not in buffer.spaces():
+            continue
+        left = buffer.without(space)
+        if left is None and not inputs and (leaf.call.inputs or leaf.call.op is leaf_op):
+            raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
+        if leaf.buffer is buffer:
+            leaf.buffer = left
+
+
+def fetch(node: Node) -> Any:
+    """The node's value as a host array, computed if it was not yet, or again if it was lost."""
+    while True:
+        evaluate((node,))
+        buffer = node.buffer
+        if buffer is None:
+            continue
+        try:
+            return to_host(buffer)
+        except ValuesLost as gone:
+            _forget((node,), gone.space)
+
+
+def check_results(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:
+    """Raise unless each result has the shape and dtype its node promised."""
+    for node, buffer in zip(nodes, buffers, strict=True):
+        parts = buffer.data if len(node.call.outputs) > 1 else (buffer.data,)
+        for spec, part in zip(node.call.outputs, parts, strict=True):
+            got = (part.shape, part.dtype)
+            assert got == (spec.shape, spec.dtype.numpy), f"{node.call!r} promised {spec!r}, gave {got}"
+
+
+install_evaluator(evaluate, fetch)
+
+
+# What users call
+
+
+def eval(*tensors: Any) -> None:
+    """Make these tensors real now, together, and leave them where they are. They may stand in tuples, lists and dicts.
+
+    >>> import yosegi as ys
+    >>> x = ys.asarray([1.0, 2.0])
+    >>> ys.eval({"doubled": x * 2, "more": [x + 1, x + 2]})
+    """
+    nodes = _nodes("eval", tensors)
+    for node in nodes:
+        if node.buffer is None:
+            evaluate(nodes)
+            return
+
+
+def plan(*tensors: Any) -> Plan:
+    """The plan by which these tensors will be computed. They may stand in tuples, lists and dicts."""
+    return _plan("plan", tensors)
+
+
+def _plan(op: str, tensors: tuple[Any, ...]) -> Plan:
+    return plan_for(capture([node for node in _nodes(op, tensors) if node.buffer is None])[0])
+
+
+def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
+    try:
+        return [t._node for t in tensors]
+    except AttributeError:  # not tensors alone
+        leaves, _ = flatten(tensors)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise ArgumentError(f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray")
+    return [t._node for t in leaves]
+
+
+@final
+class LoadedPlan:
+    """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
+    a jitted function in that of its arguments. Its results come to the host. A device that fails is not replaced: its
+    failure is raised. So is `PlanRefused` where a kernel could not be had, and another has run in its place."""
+
+    def __init__(self, plan: Plan, kernels: Mapping[str, str]) -> None:
+        self._plan, self._kernels = plan, kernels
+        self.inputs = tuple([plan.graph.calls[i].spec for i in plan.inputs])
+        """The shapes and dtypes that it takes."""
+
+    def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
+        plan, specs = self._plan, self.inputs
+        given = [asarray(value) for value in inputs]
+        if [(t.shape, t.dtype) for t in given] != [(s.shape, s.dtype) for s in specs]:
+            raise ArgumentError(f"[plan] expected inputs {list(specs)}, got {[t._node.spec for t in given]}")
+        leaves = [t._node for t in given]
+        calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
+        with noting() as chosen:  # some kernels are made when they first run
+            made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
+            for node in made:
+                fetch(node)
+        confirm(self._kernels, chosen)
+        return tuple([Tensor(node) for node in made])
+
+    def explain(self) -> Explanation:
+        """What runs where; and how it ran, if it did."""
+        return self._plan.explain()
+
+
+def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
+    """A plan from a file that `Plan.save` has written, for the same devices and the same version.
+
+    Raises `PlanRefused`, which names what has changed, if it would not run as it did.
+    """
+    return LoadedPlan(*Plan.load(path))
+
+
+def explain(*tensors: Any) -> Explanation:
+    """What runs where for these tensors, which may stand in tuples, lists and dicts, and why not elsewhere.
+
+    >>> import yosegi as ys
+    >>> x = ys.asarray([1.0, 2.0])
+    >>> print(ys.explain(ys.exp(x * 3)))  # doctest: +ELLIPSIS
+    step 0 on cpu: multiply exp
+      float64[2], float64[] → float64[2]...
+    """
+    return _plan("explain", tensors).explain()
+
+
+def memory_stats() -> dict[str, Any]:
+    """The memory of each device, and what has been moved between them since the start.
+
+    >>> import yosegi as ys
+    >>> sorted(ys.memory_stats())
+    ['devices', 'transfers']
+    """
+    held_by = {}
+    for device in present():
+        free, total = device.memory()
+        held_by[device.name] = {"free": free, "total": total, **device.statistics()}
+    traffic = transfers.traffic
+    moved = {m.value: {"count": traffic.count[m], "bytes": traffic.nbytes[m]} for m in traffic.count}
+    return {"devices": held_by, "transfers": moved}
+
+
+def device_of(x: Tensor) -> Device:
+    """Where the tensor's value lives; for one not computed yet, the device named in the options, or the host's."""
+    if x._node.buffer is None:
+        wanted = current().device
+        home = HOST if wanted == "auto" else chain_named(wanted)[0].space
+    else:
+        home = x._node.buffer.space
+    return next((d for d in (host_device(), *present()) if d.space == home), host_device())
+
+
+def holds_data(device: Device) -> bool:
+    """True if tensors can be on a device: on the host's, and on every device with a memory of its own."""
+    return device.space != HOST or device is host_device()
+
+
+def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
+    """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+    if stream is not None:
+        raise ArgumentError(f"[to_device] expected stream=None, got {stream!r}")
+    target = device_named(device)
+    if not holds_data(target):
+        raise ArgumentError(
+            f"[to_device] expected a device with a memory of its own, got {target.name}, which computes in the host's "
+            f"memory; to compute there, use options(device={target.name!r})"
+        )
+    if is_tracing():
+        return Tensor(x._node)  # a trace is placed as a whole
+    while True:
+        evaluate((x._node,))
+        buffer = x._node.buffer
+        if buffer is None:
+            continue
+        try:
+            moved = buffer if buffer.space == target.space else moved_to(buffer, target, x.nbytes)
+        except ValuesLost as gone:
+            _forget((x._node,), gone.space)
+            continue
+        if moved is buffer:
+            return Tensor(x._node)
+        # The node it came from is its history, and the way back for gradients.
+        return Tensor(Node(variable.call((x._node.spec,), {}), (x._node,), moved))
+
+
+HOOKS.device_of = device_of
+OPERATORS["to_device"] = to_device
+
+
+def _after_fork() -> None:
+    """Drivers do not survive a fork: in the child their devices are left alone, and what they had is made again."""
+    health.reset()
+    trace.reset()
+    background.reset()
+    costs.reset()
+    for cache in _plans.values():
+        cache.reset()
+    for device in present():
+        if device is not host_device():
+            health.note(device.name, None, Unsupported("its driver was loaded before this process was forked"))
+        if device.space != HOST:
+            device.space = f"{device.name}/forked"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

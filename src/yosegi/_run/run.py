@@ -1,0 +1,269 @@
+"""Running: a plan's steps on their devices, with whatever goes wrong on the way.
+
+A device's failure moves the step to its next candidate. What a lost device alone had is computed again. A user's
+mistake is raised at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+from time import perf_counter
+from typing import Any, Final
+
+from .._place.candidates import Candidate
+from .._place.plan import Plan, Schedule, Step
+from .._schedule.fuse import is_constant
+from .._tensor.options import current
+from .._tensor.precision import Precision
+from ..errors import (
+    DeviceFailure,
+    DeviceLost,
+    FallbackWarning,
+    LaunchFailure,
+    NotReady,
+    OutOfMemory,
+    PlanRefused,
+    ToleranceMissed,
+    Unsupported,
+    ValuesLost,
+    YosegiError,
+)
+from .device import Device, not_ready, owner_of, present
+from .health import health
+from .memory import HOST, Buffer, Transfers
+from .trace import Failure, Record, log, trace
+
+
+def _device_of_space(space: str) -> Device:
+    device = owner_of(space)
+    if device is None:
+        raise DeviceLost(f"the memory {space} is gone")
+    return device
+
+
+transfers: Final = Transfers(_device_of_space, lambda space, failure: lost(space, failure))
+_generations = count(1)
+
+
+def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
+    return run_steps(plan.schedule, inputs, run_step)
+
+
+def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
+    """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, or if
+    memory does not suffice: the long way has other devices, and trims what is kept."""
+    kernel = plan.host_kernel  # once: another thread may change the plan
+    if kernel is None:
+        return None
+    try:
+        return [Buffer(made) for made in kernel(*[b.data for b in inputs])]
+    except OutOfMemory:
+        return None
+
+
+def run_steps(
+    schedule: Schedule, inputs: Sequence[Buffer], run: Callable[[Step, Sequence[Buffer]], list[Buffer]]
+) -> list[Buffer]:
+    """Compute the outputs of a schedule, each of its steps by `run`."""
+    values: dict[int, Buffer] = dict(zip(schedule.inputs, inputs, strict=True))
+    for step in schedule.steps:
+        made = run(step, [values[i] for i in step.region.inputs])
+        values.update(zip(step.region.outputs, made, strict=True))
+        for entry in step.frees:
+            del values[entry]
+    return [values[o] for o in schedule.graph.outputs]
+
+
+def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """A step on the first of its candidates that can."""
+    failures: list[Failure] = []
+    missed: dict[Candidate, tuple[Any, ...]] = {}
+    candidates = step.candidates
+    for candidate in candidates:
+        device = candidate.device
+        is_last = candidate is candidates[-1]
+        if not is_last and not is_worth_trying(step, candidate, missed):
+            continue
+        against = None if is_last else health.reason_against(device.name, step.region_on(candidate))
+        if against is not None:
+            if current().on_fallback == "error":
+                raise LaunchFailure(f"{device.name} is in quarantine: {against}")
+            failures.append(Failure(device.name, "quarantined", against))
+            continue
+        for attempt in (1, 2):
+            start = perf_counter()
+            try:
+                made, moved = run_on(step, candidate, inputs, wait=_waits(is_last), is_last=is_last)
+            except NotReady as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                break
+            except ToleranceMissed as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                fail(step, candidate, failure)
+                missed[candidate] = failure.made
+                if step.is_replayed and candidate.precision is not Precision.F64:  # nothing has more bits than that
+                    raise PlanRefused(f"[plan] {failure}; make a plan for such inputs") from failure
+                if not is_last:
+                    break
+                candidate = min(missed, key=lambda c: c.precision.typical)  # there is no better one
+                device = candidate.device
+                made, moved = [Buffer(d, device.space) for d in missed[candidate]], 0
+            except DeviceFailure as failure:
+                failures.append(Failure(device.name, type(failure).__name__, str(failure)))
+                fail(step, candidate, failure)
+                if current().on_fallback == "error":
+                    raise
+                if isinstance(failure, OutOfMemory) and attempt == 1 and _trim() > 0:
+                    continue
+                if is_last:
+                    raise
+                break
+            if step.missed and not step.policy.is_fixed:
+                step.candidate = candidate  # from now on, before those that missed
+            _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
+            return made
+    raise AssertionError("the last candidate either runs a step or raises")
+
+
+def is_worth_trying(step: Step, candidate: Candidate, missed: Iterable[Candidate] = ()) -> bool:
+    """Whether a candidate may meet the tolerance: neither it nor another with as many bits has missed it; under a fixed
+    policy, those count who `missed` it in this run."""
+    known = missed if step.policy.is_fixed else step.missed
+    return all(candidate.precision.typical < other.precision.typical for other in known)
+
+
+def run_on(
+    step: Step, candidate: Candidate, inputs: Sequence[Buffer], *, wait: bool, is_last: bool = False
+) -> tuple[list[Buffer], int]:
+    """A step on one candidate, as far as that goes: the results, and the bytes copied for them.
+
+    Without `wait`, `NotReady` is raised as long as a slow compiler is at work. Whatever else a device raises is its
+    failure too, unless it is the last that could take the work.
+    """
+    space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
+    kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
+    data, moved = _gathered(step, inputs, space)
+    made = _called(is_last, partial(kernel, *data))
+    is_pinned = step.is_pinned and candidate == step.candidate
+    return [Buffer(d, space, is_pinned) for d in made], moved
+
+
+def _waits(is_last: bool) -> bool:
+    """Whether a step waits for a slow compiler: when nobody else could serve, or nobody else may."""
+    options = current()
+    return is_last or not options.background or options.deterministic or options.on_fallback == "error"
+
+
+def _called(is_last: bool, work: Callable[[], Any]) -> Any:
+    """Compile or launch."""
+    try:
+        return work()
+    except YosegiError:
+        raise
+    except Exception as error:
+        if is_last:
+            raise
+        raise LaunchFailure(f"{type(error).__name__}: {error}") from error
+
+
+def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
+    """The step's inputs in a memory, and the bytes copied for that."""
+    data, total = [], 0
+    for entry, buffer in zip(step.region.inputs, inputs, strict=True):
+        there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
+        data.append(there)
+        total += moved
+    return data, total
+
+
+def lost(space: str, failure: DeviceFailure) -> ValuesLost:
+    """Note that a memory does not give its values any more, and the exception that says so."""
+    for device in present():
+        if device.space == space:
+            _forget_device(device, failure)
+    return ValuesLost(space, str(failure))
+
+
+def _forget_device(device: Device, failure: DeviceFailure) -> None:
+    """Quarantine a lost device, and give its memory a new name, under which nothing is found yet."""
+    health.note(device.name, None, failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure)))
+    if device.space != HOST:  # what a device left in the host's memory is not lost with it
+        device.space = f"{device.name}/{next(_generations)}"
+    log.warning("%s is lost: %s", device.name, str(failure))
+
+
+def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
+    """Remember that a candidate has failed on a step."""
+    device = candidate.device
+    if isinstance(failure, ToleranceMissed):  # that says nothing against the device
+        step.missed[candidate] = str(failure)
+        log.warning("%s on %s: %s", str(step.region), str(candidate), str(failure))
+        return
+    health.note(device.name, step.region_on(candidate), failure)
+    step.kernels.pop(candidate, None)
+    if isinstance(failure, DeviceLost):
+        _forget_device(device, failure)
+    # As text: a handler that keeps its records must not keep the failed step's data alive through the exception.
+    log.warning("%s failed on %s: %s: %s", str(step.region), device.name, type(failure).__name__, str(failure))
+
+
+def _trim() -> int:
+    return sum(device.trim() for device in present())
+
+
+def _finish(step: Step, device: Device, milliseconds: float, moved: int, failures: list[Failure]) -> None:
+    planned = step.device.name
+    step.last = Record(step.title, planned, device.name, milliseconds, moved, tuple(failures))
+    trace.add(step.last)
+    if failures and current().on_fallback == "warn":
+        told = "; ".join(f"{f.device}: {f.kind}: {f.message}" for f in failures)
+        warnings.warn(FallbackWarning(f"{step.region} ran on {device.name} ({told})"), stacklevel=2)
+
+
+def check_fallback(plan: Plan, asked_for: Device) -> None:
+    """With `on_fallback`, tell, or refuse, that a named device does not run a part of the plan."""
+    policy = current().on_fallback
+    if policy == "silent":
+        return
+    for name, why in not_ready(current().device).items():
+        warnings.warn(FallbackWarning(f"{name} does not run it: {why}"), stacklevel=2)
+    for step in plan.steps:
+        if all(is_constant(step.region.graph, node) for node in step.region.nodes):
+            continue  # they are known already: nothing runs anywhere
+        reason = dict(step.refused).get(asked_for.name)
+        if reason is not None and step.device is not asked_for:
+            text = f"{step.region} runs on {step.device.name}, not on {asked_for.name}: {reason}"
+            if policy == "error":
+                raise Unsupported(text)
+            warnings.warn(FallbackWarning(text), stacklevel=2)
+
+
+def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
+    """The buffer with its home in a device's memory, or as it is if the device has no room or is gone."""
+    space = device.space
+    try:
+        data = transfers.fetch(buffer, space, nbytes)[0]
+    except DeviceFailure as failure:
+        if isinstance(failure, DeviceLost):
+            _forget_device(device, failure)
+        if current().on_fallback == "error":
+            raise
+        if current().on_fallback == "warn":
+            warnings.warn(FallbackWarning(f"a tensor stays where it is: {device.name}: {failure}"), stacklevel=2)
+        return buffer
+    moved = Buffer(data, space, is_pinned=space != HOST)
+    for other in buffer.spaces():
+        if other != space:
+            moved.add(other, buffer.on(other))
+    if moved.on(HOST) is None:
+        moved.depth = buffer.depth + 1  # it came directly: if both devices are lost, it has to be made again
+    return moved
+
+
+def to_host(buffer: Buffer) -> Any:
+    """The values as a host array. Raises `ValuesLost` when the memory that has them is gone."""
+    return transfers.fetch(buffer, HOST, 0)[0]

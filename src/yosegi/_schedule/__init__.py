@@ -1,0 +1,1 @@
+"""Fusion of a graph into regions, and of regions into units."""

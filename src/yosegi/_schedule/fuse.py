@@ -1,0 +1,222 @@
+"""Graph → regions: the device-neutral pieces that are placed and compiled.
+
+Elementwise ops of one shape that feed each other become one loop, which may end in a reduction: its values need not
+go through memory on the way. A product is a region, and so is every op that can be nothing else. `join` makes one
+region of neighbours when placement has put them on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+from .._graph.graph import Graph
+from .._tensor.node import Call, Shape
+from .._tensor.op import constant, embedded, leaf, leaf_call
+from .._tensor.precision import Precision
+
+_LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
+_SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
+_CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
+"""The reductions that a loop can end in."""
+_PRODUCTS: Final = frozenset({"matmul", "einsum", "conv"})
+
+
+class RegionKind(Enum):
+    """How a region is compiled."""
+
+    LOOP = "loop"
+    """Elementwise work, generated from scalar rules."""
+    REDUCTION = "reduction"
+    """A reduction, with the elementwise work before it."""
+    CONTRACTION = "contraction"
+    """A product, of matrices or of windows."""
+    OPAQUE = "opaque"
+    """One op that is a piece of its own: a sort, a decomposition, a movement."""
+    SEQUENCE = "sequence"
+    """Neighbours on one device, compiled as one unit."""
+    PROJECTION = "projection"
+    """The same, written by `projection`: a device may have a kernel for it as a whole."""
+
+
+JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
+"""The kinds of regions that are made of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Some entries of a graph, with what goes in and what comes out. Constants belong to every region that has them."""
+
+    graph: Graph
+    kind: RegionKind
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    repeats: bool = False
+    """Whether it is known that it will run many times: then time spent on compiling it comes back."""
+    precision: Precision = Precision.FULL
+    """In which numbers its products are computed."""
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, in an order in which they can run."""
+        return [self.graph.calls[n] for n in self.nodes]
+
+    @property
+    def origins(self) -> list[str]:
+        """For each call the composite that it is a part of, "" for none."""
+        return [self.graph.origins[n] if self.graph.origins else "" for n in self.nodes]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that go in and out."""
+        return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
+
+    def key(self) -> tuple[Any, ...]:
+        """What makes two regions the same work: the calls, their wiring, and the precision."""
+        at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
+        wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
+        return (self.precision, *self.calls, *wiring, *[at[o] for o in self.outputs])
+
+    def __str__(self) -> str:
+        names = [call.op.name for call in self.calls]
+        return "+".join(names) if len(names) <= 8 else "+".join(names[:7]) + f"+… ({len(names)} ops)"
+
+
+def multiplies(call: Call) -> bool:
+    """Whether the call is a product, of matrices or of windows."""
+    return call.op.name in _PRODUCTS
+
+
+def is_composite(region: Region) -> bool:
+    """Whether the region is one composite op, as a whole."""
+    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
+
+
+def is_constant(graph: Graph, entry: int) -> bool:
+    """Whether the entry is a number or array of the graph's own."""
+    return graph.calls[entry].op in (constant, embedded)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A region that more ops may join."""
+
+    kind: RegionKind
+    shape: Shape
+    nodes: list[int] = field(default_factory=list)
+
+    def takes(self, call: Call) -> bool:
+        """Whether the call, which reads a value of this region, can be part of it."""
+        if self.kind is not RegionKind.LOOP or len(self.nodes) >= _LOOP_LIMIT:
+            return False
+        if call.op.scalar is not None:
+            return call.spec.shape == self.shape
+        return call.op.name in _CLOSING and call.inputs[0].shape == self.shape
+
+
+def fuse(graph: Graph, within: Region | None = None) -> list[Region]:
+    """The regions of a graph, or of a part of it, in an order in which they can run."""
+    entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
+    growing: list[_Growing] = []
+    home: dict[int, int] = {}
+    needs: list[set[int]] = []
+    is_in_order = True
+    outputs = set(graph.outputs if within is None else within.outputs)
+    for entry in entries:
+        call = graph.calls[entry]
+        if call.op is leaf or (is_constant(graph, entry) and entry not in outputs):
+            continue
+        feeding = {home[a] for a in graph.args[entry] if a in home}
+        taker = -1
+        for n in sorted(feeding, reverse=True):
+            # The others' results must be there before it runs: none of them may need this one.
+            others = () if is_in_order and n == max(feeding) else feeding - {n}
+            if growing[n].takes(call) and not any(_needs(o, n, needs) for o in others):
+                taker = n
+                break
+        if taker >= 0:
+            growing[taker].nodes.append(entry)
+            if call.op.scalar is None:
+                growing[taker].kind = RegionKind.REDUCTION
+            is_in_order &= taker == max(feeding)
+        else:
+            taker = len(growing)
+            growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+            needs.append(set())
+        home[entry] = taker
+        needs[taker] |= feeding - {taker}
+    readers: dict[int, set[int]] = {}
+    for entry, region in home.items():
+        for a in graph.args[entry]:
+            readers.setdefault(a, set()).add(region)
+    order = range(len(growing)) if is_in_order else _sorted(needs)
+    return [_finished(graph, growing[n], n, readers, outputs) for n in order]
+
+
+def _needs(region: int, other: int, needs: Sequence[set[int]]) -> bool:
+    """Whether a region needs another, through others too; or may, if that takes long to find out."""
+    seen = {region}
+    waiting = [region]
+    while waiting and len(seen) <= _SEARCH:
+        for n in needs[waiting.pop()] - seen:
+            if n == other:
+                return True
+            seen.add(n)
+            waiting.append(n)
+    return bool(waiting)
+
+
+def _sorted(needs: Sequence[set[int]]) -> list[int]:
+    """All regions, each behind those that it needs, otherwise as they were."""
+    order: dict[int, None] = {}
+    for region in range(len(needs)):
+        waiting = [region]
+        while waiting:
+            here = waiting[-1]
+            missing = () if here in order else sorted(needs[here] - order.keys(), reverse=True)
+            if missing:
+                waiting += missing
+            else:
+                order[waiting.pop()] = None
+    return list(order)
+
+
+def _kind(call: Call) -> RegionKind:
+    if call.op.scalar is not None:
+        return RegionKind.LOOP
+    if call.op.name in _CLOSING:
+        return RegionKind.REDUCTION
+    if multiplies(call):
+        return RegionKind.CONTRACTION
+    return RegionKind.OPAQUE
+
+
+def _finished(graph: Graph, g: _Growing, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
+    inside = set(g.nodes)
+    read = (a for n in g.nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
+    shown = tuple(n for n in g.nodes if n in outputs or readers.get(n, set()) - {number})
+    return Region(graph, g.kind, tuple(g.nodes), tuple(dict.fromkeys(read)), shown)
+
+
+def detached(region: Region) -> Region:
+    """The region with its inputs as leaves of its graph: nothing can look at what they are made of."""
+    graph, inputs = region.graph, set(region.inputs)
+    if all(graph.calls[i].op is leaf for i in inputs):
+        return region
+    calls = [leaf_call(c.spec) if n in inputs and c.op is not leaf else c for n, c in enumerate(graph.calls)]
+    args = [() if n in inputs else a for n, a in enumerate(graph.args)]
+    return replace(region, graph=replace(graph, calls=tuple(calls), args=tuple(args)))
+
+
+def join(regions: Sequence[Region], needed_later: Iterable[int]) -> Region:
+    """Neighbouring regions as one. Its outputs are those of its entries that are `needed_later`."""
+    if len(regions) == 1:
+        return regions[0]
+    nodes = tuple(n for r in regions for n in r.nodes)
+    inside = set(nodes)
+    inputs = tuple(dict.fromkeys(i for r in regions for i in r.inputs if i not in inside))
+    later = set(needed_later)
+    return Region(regions[0].graph, RegionKind.SEQUENCE, nodes, inputs, tuple(n for n in nodes if n in later))

@@ -1,0 +1,139 @@
+"""Regions with a candidate each → units: neighbours on one device that wants it so are compiled, and called, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Final
+
+from .._graph.graph import Graph
+from .._place.candidates import Candidate, Refusals
+from .._place.work import Work
+from .._tensor.precision import Precision
+from .fuse import Region, join
+
+_UNIT_LIMIT: Final = 256  # ops a unit; keeps compile time linear, and lets long chains share compiled code
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A region, who runs it, what it comes to, and which devices do not get it."""
+
+    region: Region
+    candidate: Candidate
+    work: Work
+    refused: Refusals = ()
+    is_pinned: bool = False
+    """Whether the user has put there what it reads: so is what it makes."""
+    is_alone: bool = False
+    """Whether its result is looked at by itself, and it can be no part of anything larger."""
+
+    @property
+    def precision(self) -> Precision | None:
+        """In which its products are to be computed, if it has any: a region without goes along with any."""
+        return self.candidate.precision if self.work.operands else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is compiled as one."""
+
+    region: Region
+    candidate: Candidate
+    works: tuple[Work, ...]
+    frees: tuple[int, ...]
+    """The values that no later unit needs."""
+    refused: Refusals = ()
+    is_pinned: bool = False
+
+
+def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) -> list[Unit]:
+    """The units of a graph, in an order in which they can run."""
+    ordered = _together(choices)
+    last_use = _last_uses(graph, ordered)
+    units: list[Unit] = []
+    begin = 0
+    for group in _groups(ordered):
+        end = begin + len(group)
+        own = [c.region for c in group]
+        region = join(own, (n for r in own for n in r.nodes if last_use[n] >= end)) if len(own) > 1 else own[0]
+        if len(group) == len(choices) and set(graph.outputs) <= set(region.nodes):
+            region = replace(region, inputs=graph.inputs, outputs=tuple(dict.fromkeys(graph.outputs)))
+        candidate = next((c.candidate for c in group if c.precision is not None), group[0].candidate)
+        precision = candidate.precision
+        if repeats or precision is not region.precision:
+            region = replace(region, repeats=repeats, precision=precision)
+        frees = tuple([e for e in (*region.inputs, *region.outputs) if last_use[e] < end])
+        refused = group[0].refused if len(group) == 1 else tuple(dict.fromkeys(r for c in group for r in c.refused))
+        works = tuple([c.work for c in group])
+        units.append(Unit(region, candidate, works, frees, refused, any(c.is_pinned for c in group)))
+        begin = end
+    return units
+
+
+def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
+    """The choices in an order in which those of one device stand together as far as what they read allows."""
+    if all(c.candidate.device is choices[0].candidate.device for c in choices):
+        return choices
+    maker = {entry: i for i, c in enumerate(choices) for entry in c.region.nodes}
+    needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in choices]
+    missing = [len(needed) for needed in needs]
+    readers: list[list[int]] = [[] for _ in choices]
+    for i, needed in enumerate(needs):
+        for n in needed:
+            readers[n].append(i)
+    names = [c.candidate.device.name for c in choices]
+    ready: dict[str, list[int]] = {name: [] for name in names}
+    for i, count in enumerate(missing):
+        if not count:
+            heappush(ready[names[i]], i)
+    order: list[Choice] = []
+    current = names[0]
+    while len(order) < len(choices):
+        if not ready[current]:  # on to the device whose turn it would have been
+            current = min((name for name in ready if ready[name]), key=lambda name: ready[name][0])
+        i = heappop(ready[current])
+        order.append(choices[i])
+        for reader in readers[i]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready[names[reader]], reader)
+    return order
+
+
+def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
+    """Neighbours on one device that wants them as one, up to a number of ops, with products in one precision."""
+    group: list[Choice] = []
+    size = 0
+    precision: Precision | None = None
+    for choice in choices:
+        ops = len(choice.region.nodes)
+        if (
+            group
+            and size + ops <= _UNIT_LIMIT
+            and choice.candidate.device is group[0].candidate.device
+            and choice.candidate.device.coalesces
+            and not (choice.is_alone or group[0].is_alone)
+            and (choice.precision is None or precision is None or choice.precision is precision)
+        ):
+            group.append(choice)
+            size += ops
+            precision = precision or choice.precision
+        else:
+            if group:
+                yield group
+            group, size, precision = [choice], ops, choice.precision
+    if group:
+        yield group
+
+
+def _last_uses(graph: Graph, choices: Sequence[Choice]) -> list[int]:
+    """For each entry the index of the last region that reads it; past the end for outputs."""
+    last = [-1] * len(graph.calls)
+    for i, choice in enumerate(choices):
+        for entry in choice.region.inputs:
+            last[entry] = i
+    for entry in graph.outputs:
+        last[entry] = len(choices)
+    return last

@@ -1,0 +1,1 @@
+"""The lazy array: dtypes, nodes, tensors, ops, and what is set around them."""

@@ -1,0 +1,139 @@
+"""Spec, Call and Node: what an expression is made of.
+
+All three are immutable in meaning. Specs and calls are interned, so that comparing two of them, or looking one up, is
+a comparison of identities: the structural key of a graph is little more than the list of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from .._run.memory import HOST, Buffer
+from ..errors import ShapeError
+from .dtype import DType
+
+if TYPE_CHECKING:
+    from .op import Op
+
+Shape = tuple[int, ...]
+
+MAX_DIMENSIONS: Final = 64
+_MAX_BYTES: Final = (1 << 63) - 1
+
+
+class Spec:
+    """Shape and dtype of a value. Made by `spec()`, one object per distinct spec.
+
+    A weak spec belongs to a Python number whose value is not known yet (an argument of a traced function): like the
+    number itself, it takes on the dtype of the tensor it meets.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size", "weak")
+
+    def __init__(self, shape: Shape, dtype: DType, weak: bool) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.weak = weak
+        self.ndim = len(shape)
+        self.size = prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+_SPECS: Final[WeakValueDictionary[tuple[Any, ...], Spec]] = WeakValueDictionary()
+
+
+@lru_cache(maxsize=4096)  # holds on to recent ones: a spec is often dropped and asked for again
+def spec(shape: Shape, dtype: DType, weak: bool = False) -> Spec:
+    """The one `Spec` of this shape and dtype."""
+    key = (shape, dtype, weak)
+    found = _SPECS.get(key)
+    if found is not None:
+        return found
+    made = Spec(shape, dtype, weak)
+    if made.ndim > MAX_DIMENSIONS:
+        raise ShapeError(f"expected at most {MAX_DIMENSIONS} dimensions, got {made.ndim}")
+    if prod([max(1, n) for n in shape]) * dtype.itemsize > _MAX_BYTES:
+        raise ShapeError(f"expected a shape of at most {_MAX_BYTES} bytes, got {shape} of {dtype.name}")
+    return _SPECS.setdefault(key, made)
+
+
+class Call:
+    """An op applied to inputs of given specs with given attributes: all of a node but its inputs."""
+
+    __slots__ = ("__weakref__", "attrs", "inputs", "op", "outputs", "spec")
+
+    def __init__(self, op: Op[Any], attrs: dict[str, Any], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...]) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.inputs = inputs
+        self.outputs = outputs
+        self.spec = outputs[0]
+
+    def __repr__(self) -> str:
+        attrs = ", ".join(f"{k}={v!r}" for k, v in self.attrs.items())
+        return f"{self.op.name}({attrs})" if attrs else self.op.name
+
+
+class Node:
+    """One value of an expression: a call on input nodes, or a leaf that holds a buffer.
+
+    When its value has been computed, `buffer` is set and `inputs` is dropped, in this order: whoever reads `inputs`
+    before `buffer` sees a whole node, whatever other threads do.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "call", "inputs", "spec")
+
+    def __init__(self, call: Call, inputs: tuple[Node, ...], buffer: Buffer | None = None) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.spec = call.spec
+        self.buffer = buffer
+
+    def __repr__(self) -> str:
+        return f"<{self.call!r}: {self.spec!r}>"
+
+
+def in_order(roots: Iterable[Node], inputs_of: Callable[[Node], Sequence[Node]]) -> list[Node]:
+    """The nodes below these, inputs before their users, however deep."""
+    order: dict[Node, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        waiting = () if node in order else [i for i in inputs_of(node) if i not in order]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            order[stack.pop()] = None
+    return list(order)
+
+
+_evaluator: Callable[[Sequence[Node]], None] | None = None
+_fetcher: Callable[[Node], Any] | None = None
+
+
+def install_evaluator(evaluate: Callable[[Sequence[Node]], None], fetch: Callable[[Node], Any]) -> None:
+    """Tell nodes how to become real, and how to come to the host. The runtime calls this once."""
+    global _evaluator, _fetcher
+    _evaluator, _fetcher = evaluate, fetch
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Give every node its buffer."""
+    assert _evaluator is not None, "the runtime is not loaded"
+    _evaluator(nodes)
+
+
+def fetch(node: Node) -> Any:
+    """The node's value as a host array."""
+    buffer = node.buffer
+    if buffer is not None and buffer.space is HOST:
+        return buffer.data
+    assert _fetcher is not None, "the runtime is not loaded"
+    return _fetcher(node)

@@ -1,0 +1,338 @@
+"""Tensor: a handle on a node.
+
+Operators and functions build nodes. Work happens when a value is needed: `numpy()`, `float()`, `repr`, `__dlpack__`.
+
+Tensors are values: no write to one ever shows through another. `x[i] = v` and `x += v` make the handle `x` point at
+a new value; tensors made from `x` before keep the old one. Arrays handed out (`numpy()`, `np.asarray(x)`) are
+read-only views that cannot be made writeable, so that this holds for NumPy's hands too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError, ShapeError
+from . import interchange
+from .dtype import DType
+from .interchange import Array as Array
+from .node import Node, Shape, fetch
+
+Operand: TypeAlias = "Tensor | bool | int | float | complex | np.ndarray[Any, Any] | np.generic"
+
+OPERATORS: Final[dict[str, Callable[..., Tensor]]] = {}
+"""The functions behind Python's operators and Tensor's methods, by name. They are declared below this file in the
+layers, and put themselves in."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What else a tensor asks of files below it in the layers; they fill it in."""
+
+    device_of: Callable[[Tensor], Any] = field(init=False)
+    namespace: Callable[[str | None], ModuleType] = field(init=False)
+    from_plain: Callable[[Array, str], Tensor] = field(init=False)
+
+
+HOOKS: Final = Hooks()
+
+
+def _unary(name: str) -> Callable[[Tensor], Tensor]:
+    def method(self: Tensor, /) -> Tensor:
+        return OPERATORS[name](self)
+
+    return method
+
+
+def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Operand, /) -> Tensor:
+        try:
+            return OPERATORS[name](self, other)
+        except DTypeError:
+            if _is_operand(other):
+                raise
+            return NotImplemented  # type: ignore[no-any-return]  # lets Python try the other side's operator
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Operand, /) -> Tensor:
+        if not _is_operand(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        return OPERATORS[name](other, self)
+
+    return method
+
+
+def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Operand, /) -> Tensor:
+        if not _is_operand(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        result = OPERATORS[name](self, other)
+        if self._node.spec.weak:  # a number in a trace: like a Python number, it becomes what the result is
+            self._node = result._node
+            return self
+        if result.shape != self.shape:
+            raise ShapeError(
+                f"[{name}] expected the result of the in-place operator to keep the shape {self.shape}, "
+                f"got {result.shape}; write x = x <op> y"
+            )
+        if result.dtype is not self.dtype:
+            raise DTypeError(
+                f"[{name}] expected the result of the in-place operator to keep the dtype {self.dtype.name}, "
+                f"got {result.dtype.name}; write x = x <op> y, or cast the other side"
+            )
+        self._node = result._node
+        return self
+
+    return method
+
+
+def _reduction(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, axis: Any = None, dtype: Any = None, out: None = None, **attrs: Any) -> Tensor:
+        if out is not None:
+            raise ArgumentError(f"[{name}] expected out=None, got {type(out).__name__}; tensors are values")
+        if dtype is not None:
+            attrs["dtype"] = dtype
+        return OPERATORS[name](self, axis=axis, **attrs)
+
+    method.__name__, method.__doc__ = name, f"See `ys.{name}`."
+    return method
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, (Tensor, bool, int, float, complex, np.ndarray, np.generic))
+
+
+class Tensor:
+    """An n-dimensional array, computed when its values are needed. Made by `asarray`, `zeros`, … and by operations."""
+
+    __slots__ = ("_node",)
+    __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours
+    __hash__ = None  # type: ignore[assignment]  # == compares elements
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    # What it is
+
+    @property
+    def shape(self) -> Shape:
+        """The length of each dimension."""
+        return self._node.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._node.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions."""
+        return self._node.spec.ndim
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return self._node.spec.size
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the elements take."""
+        return self._node.spec.nbytes
+
+    @property
+    def device(self) -> Any:
+        """The device the value lives on; for one not computed yet, the default device."""
+        return HOOKS.device_of(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("[len] expected a tensor of at least one dimension, got a 0-d tensor; use size")
+        return self.shape[0]
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """The `yosegi` module, which is the Array API namespace."""
+        return HOOKS.namespace(api_version)
+
+    # Its value
+
+    def numpy(self) -> Array:
+        """The value as a read-only NumPy array, without a copy where the memory is the host's. NumPy refuses to make it
+        writeable; `x.numpy().copy()` is.
+
+        >>> import yosegi as ys
+        >>> (ys.asarray([1, 2]) + 1).numpy()
+        array([2, 3])
+        """
+        return interchange.host_array(self._node)
+
+    def item(self) -> bool | int | float | complex:
+        """The only element, as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"[item] expected a tensor of one element, got shape {self.shape}; index it first")
+        return interchange.read(self._node).item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return interchange.read(self._node).tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = interchange.read(self._node)
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ArgumentError(f"[__array__] expected dtype {array.dtype} for copy=False, got {np.dtype(dtype)}")
+            return array.astype(dtype)
+        return array.copy() if copy else interchange.sealed(array)
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return interchange.to_dlpack(self._node, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self, /) -> tuple[Any, int]:
+        return interchange.HOST_DEVICE
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        return memoryview(self.numpy())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HOOKS.from_plain, (interchange.plain(self.numpy()), self.dtype.name)
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self._node)
+
+    def __deepcopy__(self, memo: dict[int, Any], /) -> Tensor:
+        return Tensor(self._node)  # values never change: a new handle is a full copy
+
+    def _number(self, kind: str) -> Any:
+        if self._node.spec.ndim:
+            raise ShapeError(f"[{kind}] expected a 0-d tensor, got shape {self.shape}; index it, or reduce it first")
+        return interchange.read(self._node)[()]
+
+    def __bool__(self, /) -> bool:
+        return bool(self._number("bool"))
+
+    def __int__(self, /) -> int:
+        return int(self._real_number("int"))
+
+    def __float__(self, /) -> float:
+        return float(self._real_number("float"))
+
+    def __complex__(self, /) -> complex:
+        return complex(self._number("complex"))
+
+    def __index__(self, /) -> int:
+        if not (self.dtype.is_integer or self.ndim):
+            raise DTypeError(f"[index] expected an integer tensor, got {self.dtype.name}; cast it with astype")
+        return int(self._number("index"))
+
+    def _real_number(self, kind: str) -> Any:
+        if self.dtype.is_complex:
+            raise DTypeError(f"[{kind}] expected a real tensor, got {self.dtype.name}; take ys.real or ys.abs first")
+        return self._number(kind)
+
+    def __repr__(self) -> str:
+        return interchange.describe(self._node, lambda: self.device)
+
+    def __format__(self, format_spec: str) -> str:
+        if format_spec and not self.shape:
+            return format(fetch(self._node)[()], format_spec)
+        return format(repr(self), format_spec)
+
+    # Parts and layouts
+
+    def __getitem__(self, key: Any, /) -> Tensor:
+        return OPERATORS["getitem"](self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        self._node = OPERATORS["setitem"](self, key, value)._node
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise ShapeError("[iter] expected a tensor of at least one dimension, got a 0-d tensor")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(OPERATORS["any"](OPERATORS["eq"](self, value)))
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+        return OPERATORS["to_device"](self, device, stream)
+
+    def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
+        """The same values in another dtype."""
+        return OPERATORS["astype"](self, dtype, copy=copy)
+
+    def copy(self) -> Tensor:
+        """A tensor of the same value."""
+        return Tensor(self._node)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one length may be -1."""
+        return OPERATORS["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def flatten(self) -> Tensor:
+        """The same elements in one dimension."""
+        return OPERATORS["reshape"](self, (-1,))
+
+    ravel = flatten
+
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a matrix."""
+        if self.ndim != 2:
+            raise ShapeError(f"[T] expected a 2-d tensor, got shape {self.shape}; use mT or ys.permute_dims")
+        return OPERATORS["matrix_transpose"](self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The transpose of the last two dimensions."""
+        return OPERATORS["matrix_transpose"](self)
+
+    # Reductions, by NumPy's names
+
+    sum, prod = _reduction("sum"), _reduction("prod")
+    mean, std, var = _reduction("mean"), _reduction("std"), _reduction("var")
+    max, min = _reduction("max"), _reduction("min")
+    argmax, argmin = _reduction("argmax"), _reduction("argmin")
+    any, all = _reduction("any"), _reduction("all")
+
+    # Operators
+
+    __neg__ = _unary("neg")
+    __pos__ = _unary("pos")
+    __abs__ = _unary("abs")
+    __invert__ = _unary("invert")
+
+    __add__, __radd__, __iadd__ = _binary("add"), _reflected("add"), _in_place("add")
+    __sub__, __rsub__, __isub__ = _binary("sub"), _reflected("sub"), _in_place("sub")
+    __mul__, __rmul__, __imul__ = _binary("mul"), _reflected("mul"), _in_place("mul")
+    __truediv__, __rtruediv__, __itruediv__ = _binary("truediv"), _reflected("truediv"), _in_place("truediv")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary("floordiv"), _reflected("floordiv"), _in_place("floordiv")
+    __mod__, __rmod__, __imod__ = _binary("mod"), _reflected("mod"), _in_place("mod")
+    __pow__, __rpow__, __ipow__ = _binary("pow"), _reflected("pow"), _in_place("pow")
+    __matmul__, __rmatmul__, __imatmul__ = _binary("matmul"), _reflected("matmul"), _in_place("matmul")
+    __and__, __rand__, __iand__ = _binary("and"), _reflected("and"), _in_place("and")
+    __or__, __ror__, __ior__ = _binary("or"), _reflected("or"), _in_place("or")
+    __xor__, __rxor__, __ixor__ = _binary("xor"), _reflected("xor"), _in_place("xor")
+    __lshift__, __rlshift__, __ilshift__ = _binary("lshift"), _reflected("lshift"), _in_place("lshift")
+    __rshift__, __rrshift__, __irshift__ = _binary("rshift"), _reflected("rshift"), _in_place("rshift")
+
+    __eq__ = _binary("eq")  # type: ignore[assignment]
+    __ne__ = _binary("ne")  # type: ignore[assignment]
+    __lt__ = _binary("lt")
+    __le__ = _binary("le")
+    __gt__ = _binary("gt")
+    __ge__ = _binary("ge")

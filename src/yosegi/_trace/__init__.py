@@ -1,0 +1,1 @@
+"""Functions as graphs: tracing, gradients, jit."""

@@ -1,0 +1,430 @@
+"""`jit`: trace a function once per input signature, then replay its plan with almost no Python in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import update_wrapper
+from inspect import Parameter, signature
+from types import MethodType
+from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from .._graph.graph import Graph, capture, graph_of
+from .._graph.reference import bind
+from .._place.plan import Plan
+from .._run.device import Device, Generation, chain_named
+from .._run.evaluate import plan_of, settle, settle_one
+from .._run.evaluate import replay as run_again
+from .._run.health import health
+from .._run.memory import HOST, Buffer
+from .._tensor.dtype import DType, as_dtype, number_type
+from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
+from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
+from .._tensor.options import current
+from .._tensor.tensor import Tensor
+from .._tensor.tree import Structure, flatten, unflatten
+from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
+from ..ops.creation import asarray
+from .objects import Copies, is_comparable, opens
+from .objects import flatten as taken_apart
+from .tracing import Feed, held, is_recording, is_tracing, tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TRACE_LIMIT: Final = 256  # traces kept per function; with one more, the oldest goes
+_WEAK: Final = {kind: spec((), as_dtype(kind), weak=True) for kind in (int, float, complex)}
+
+
+@op(OpKind.SOURCE, infer=lambda *inputs, graph: tuple(graph.calls[o].spec for o in graph.outputs))
+def replayed(*inputs: Arr, graph: Graph) -> Arr:
+    """A traced function, computed again by the reference: only for values that a device has lost."""
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    for entry, call in enumerate(graph.calls):
+        if entry not in values:
+            values[entry] = bind(call)(*[values[a] for a in graph.args[entry]])
+    made = tuple(np.asarray(values[o]) for o in graph.outputs)
+    return made if len(made) > 1 else made[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Static:
+    """An argument that belongs to the signature: its value may decide what the function does."""
+
+    exact: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A function traced for one signature: a plan of the traced arguments, then the feeds."""
+
+    plan: Plan
+    feeds: tuple[Feed, ...]
+    calls: tuple[Call, ...]
+    """Of leaves like the outputs."""
+    results: tuple[Any, ...]
+    """The leaves of what the function returned: an `_Output`, or a value that is not a tensor."""
+    structure: Structure
+    form: type | None
+    """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
+    history: Call | None
+    """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
+    is_plain: bool
+    """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
+    graph: Graph
+    """What was traced."""
+    chain: tuple[Device, ...]
+    generation: int
+    """The devices that the plan was made for, and when these were last looked at."""
+
+    def renewed(self) -> _Replay:
+        """The same with a plan for the devices of now: some may have become ready since it was made."""
+        generation, chain = Generation.number, chain_named(current().device)
+        if chain == self.chain:
+            return replace(self, generation=generation)
+        plan = plan_of(self.graph, repeats=True)
+        return replace(self, plan=plan, history=self._history_by(plan), chain=chain, generation=generation)
+
+    def _history_by(self, plan: Plan) -> Call | None:
+        old = self.history
+        return None if old is None else Call(old.op, {"graph": plan.graph}, old.inputs, old.outputs)
+
+    def rebuilt(self, nodes: Sequence[Node]) -> Any:
+        """What the function returns, made of these outputs."""
+        made = [Tensor(n) for n in nodes]
+        if self.form is not None:
+            return made[0] if self.form is Tensor else tuple(made)
+        leaves = [made[r.index] if isinstance(r, _Output) else r for r in self.results]
+        return unflatten(self.structure, leaves)
+
+    def outputs(self, inputs: Sequence[Node], buffers: Sequence[Buffer]) -> list[Node]:
+        """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
+        if all(b.space is HOST for b in buffers):
+            return [Node(call, ()) for call in self.calls]
+        return self.remade(tuple(inputs))
+
+    def remade(self, inputs: tuple[Node, ...]) -> list[Node]:
+        """Nodes for the outputs that know how they were made."""
+        assert self.history is not None
+        source = Node(self.history, inputs)
+        outputs = self.history.outputs
+        if len(outputs) == 1:
+            return [source]
+        return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
+
+    def on_device(self, space: str, data: Sequence[Any], leaves: tuple[Node, ...]) -> Any | None:
+        """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
+
+        `None` also after a failure: the long way knows what follows. Numbers are no leaves: they come with tensors of
+        the host alone, whose results are never lost.
+        """
+        step = self.plan.sole_step
+        if step is None:
+            return None
+        candidate = step.candidate
+        device = candidate.device
+        kernel = step.kernels.get(candidate)
+        if kernel is None or device.space != space or health.reason_against(device.name, step.region) is not None:
+            return None
+        try:
+            made = kernel(*data)
+            if self.form is Tensor:
+                node = Node(self.history, leaves)  # type: ignore[arg-type]  # there is an output, so there is one
+                settle_one(node, Buffer(made[0], space), leaves)
+                return Tensor(node)
+            nodes = self.remade(leaves)
+            settle(nodes, [Buffer(m, space) for m in made], leaves)
+        except (DeviceFailure, ValuesLost):
+            return None
+        return self.rebuilt(nodes)
+
+
+class Jitted(Generic[P, R]):
+    """A function that is traced once per signature of its arguments and replayed from then on.
+
+    Tensors, arrays and Python numbers (but not bools) are traced: their values may differ from call to call. Anything
+    else, and the arguments named in `static_argnames`, belongs to the signature and must be hashable. An object that is
+    hashed by its identity, such as the `self` of a method, is taken apart: its attributes that are tensors or arrays
+    are traced, all others belong to the signature. Tensors that the function reaches from outside are constants of the
+    trace; random draws are made anew at every call.
+    """
+
+    def __init__(self, function: Callable[P, R], static_argnames: str | Iterable[str] = ()) -> None:
+        self._bound: tuple[Any, ...] = (function,) if opens(function) else ()
+        """A method with its object, or another callable with a state: it is an argument like others."""
+        self._function: Callable[..., R] = _called if self._bound else function
+        self._static = frozenset([static_argnames] if isinstance(static_argnames, str) else static_argnames)
+        parameters = signature(function).parameters
+        positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        self._names = (*[""] * len(self._bound), *[p.name for p in parameters.values() if p.kind in positional])
+        unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
+        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
+        self._is_direct = not self._static and not self._bound
+        self._replays: dict[Any, _Replay] = {}
+        update_wrapper(self, function, updated=())
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of its traces so far, one for each signature under each set of options."""
+        return tuple(replay.plan for replay in list(self._replays.values()))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        # The common call, of computed tensors and numbers alone, is looked up by their specs and runs at once.
+        if not kwargs and self._is_direct:
+            key: list[Any] = [current()]
+            data: list[Any] = []
+            leaves: list[Node] = []
+            space = HOST
+            for a in args:
+                if type(a) is Tensor:
+                    node = a._node
+                    buffer = node.buffer
+                    if buffer is None or (buffer.space is not space and data):
+                        break
+                    space = buffer.space
+                    key.append(node.spec)
+                    leaves.append(node)
+                    data.append(buffer.data)
+                elif type(a) is float and space is HOST:
+                    key.append(_WEAK[float])
+                    data.append(np.float64(a))
+                else:
+                    break
+            else:
+                replay = self._replays.get(tuple(key))
+                if replay is None or not replay.is_plain or held() is not None:
+                    return self._call(args, kwargs)
+                if replay.generation != Generation.number:
+                    return self._call(args, kwargs)
+                watch, kernel = replay.plan.watch, replay.plan.host_kernel
+                if watch is not None and not watch.passes():
+                    return self._run(replay, args)
+                if space is not HOST or kernel is None:
+                    made = replay.on_device(space, data, tuple(leaves))
+                    return self._run(replay, args) if made is None else made
+                try:
+                    made = kernel(*data)
+                except OutOfMemory:
+                    return self._run(replay, args)  # the long way has other devices
+                if replay.form is Tensor:
+                    return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
+                nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
+                return replay.rebuilt(nodes)  # type: ignore[no-any-return]
+        return self._call(args, kwargs)
+
+    def _run(self, replay: _Replay, args: tuple[Any, ...]) -> R:
+        """A plain replay for computed tensors and numbers, with the whole runtime around it."""
+        if is_tracing() or is_recording():
+            return self._function(*args)
+        nodes = [a._node if type(a) is Tensor else _number(a) for a in args]
+        made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
+        return replay.rebuilt(made)  # type: ignore[no-any-return]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        args = (*self._bound, *args)
+        if is_tracing() or is_recording():
+            return self._function(*args, **kwargs)  # inside another trace, or a gradient: part of that graph
+        marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
+        leaves, structure = taken_apart((marked, {name: self._marked(name, v) for name, v in kwargs.items()}), _static)
+        inputs = [_as_input(value) for value in leaves]
+        kinds = [i if isinstance(i, _Static) else i._node.spec if isinstance(i, Tensor) else _weak(i) for i in inputs]
+        plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
+        key = (current(), *kinds) if plain else (current(), structure, *kinds)
+        replay = self._replays.get(key)
+        if replay is None:
+            replay = self._trace(kinds, structure)
+            while len(self._replays) >= _TRACE_LIMIT:
+                self._replays.pop(next(iter(list(self._replays))), None)
+            self._replays[key] = replay
+        elif replay.generation != Generation.number:
+            replay = self._replays[key] = replay.renewed()
+        nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
+        nodes += [asarray(make())._node for make in replay.feeds]
+        made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
+        return replay.rebuilt(made)  # type: ignore[no-any-return]
+
+    def _marked(self, name: str, value: Any) -> Any:
+        return _static(value) if name in self._static else value
+
+    def _trace(self, kinds: Sequence[Spec | _Static], structure: Structure) -> _Replay:
+        given = [Node(leaf_call(k), ()) for k in kinds if isinstance(k, Spec)]
+        nodes = iter(given)
+        copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
+        args, kwargs = copies.tree
+        with tracing() as trace:
+            try:
+                returned = self._function(*args, **kwargs)
+            except AttributeError as error:
+                copies.explain(error)
+                raise
+        copies.check()
+        values, shape = flatten(returned)
+        is_output = [isinstance(v, (Tensor, np.ndarray, np.generic)) for v in values]
+        tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
+        indices = iter(range(len(tensors)))
+        results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
+        graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds])
+        generation, chain = Generation.number, chain_named(current().device)
+        plan = plan_of(graph, repeats=True)
+        form = None
+        if all(is_output):
+            form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
+        calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
+        fed = [node for node, _ in trace.feeds]
+        specs = tuple(n.spec for n in (*given, *fed))
+        outputs = tuple(c.spec for c in calls)
+        history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
+        feeds = tuple(make for _, make in trace.feeds)
+        is_plain = form is not None and not feeds
+        return _Replay(plan, feeds, calls, results, shape, form, history, is_plain, graph, chain, generation)
+
+
+def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
+    if isinstance(value, (Tensor, _Static)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return asarray(value)
+    if number_type(value) in _WEAK:
+        return value  # type: ignore[no-any-return]
+    made = _static(value)
+    if not is_comparable(value):
+        raise ArgumentError(
+            f"[jit] expected arguments whose changes show, got {type(value).__name__}, which equals only itself and "
+            "has no attributes; pass what the function needs of it, or close over it"
+        )
+    return made
+
+
+def _called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _static(value: Any) -> _Static:
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentError(
+            f"[jit] expected arguments that are tensors, numbers or hashable, got {type(value).__name__}; pass it as a "
+            "tuple, or close over it"
+        ) from None
+    return _Static(exact((value,)), value)
+
+
+def _plain(value: Any) -> Any:
+    """A result that is not a tensor, if it cannot hide one."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, Enum, DType)):
+        return value
+    raise ArgumentError(
+        f"[jit] expected the function to return tensors, numbers, strings or None, in tuples, lists and dicts, got "
+        f"{type(value).__name__}"
+    )
+
+
+def _weak(value: complex) -> Spec:
+    return _WEAK[number_type(value)]  # type: ignore[index]
+
+
+def _number(value: complex) -> Node:
+    """A Python number that is given to a trace, as a value."""
+    kind = _weak(value)
+    try:
+        return Node(leaf_call(kind), (), Buffer(np.asarray(value, kind.dtype.numpy)))
+    except OverflowError:
+        raise DTypeError(
+            f"[jit] expected a number that fits {kind.dtype.name}, got {value}; pass it as a float"
+        ) from None
+
+
+def _graph_of_trace(roots: list[Node], given: list[Node]) -> Graph:
+    """The graph from the given nodes, which are its inputs in this order, to the roots.
+
+    Values that come from outside the trace are constants of the graph.
+    """
+    _evaluate_outside(roots, set(given))
+    for node in given:
+        node.buffer = Buffer(None)  # for capture, it is a value that exists
+    try:
+        key, leaves, _ = capture(roots)
+    finally:
+        for node in given:
+            node.buffer = None  # whoever kept it beyond the trace must not take it for one
+    graph = graph_of(key)
+    calls = [node.call for node in given]
+    args: list[tuple[int, ...]] = [()] * len(given)
+    source_of = dict(zip(graph.inputs, leaves, strict=True))
+    place_of = {node: i for i, node in enumerate(given)}
+    new: list[int] = []
+    for entry, call in enumerate(graph.calls):
+        source = source_of.get(entry)
+        if source in place_of:
+            new.append(place_of[source])
+            continue
+        if source is not None:
+            call = Call(embedded, {"array": _constant(source)}, (), call.outputs)
+        new.append(len(calls))
+        calls.append(call)
+        args.append(tuple([new[a] for a in graph.args[entry]]))
+    return Graph(tuple(calls), tuple(args), tuple(new[o] for o in graph.outputs[: len(roots)]))
+
+
+def _constant(source: Node) -> Any:
+    return source.buffer.data if len(source.call.outputs) > 1 else Tensor(source).numpy()  # type: ignore[union-attr]
+
+
+def _evaluate_outside(roots: list[Node], given: set[Node]) -> None:
+    """Compute what the trace needs of values from outside that were not computed yet, so that no replay does it again.
+
+    Values made from nothing (zeros, ranges) are left to the plan, which may never need them in memory.
+    """
+    traced: dict[Node, bool] = {}
+    outside: dict[Node, bool] = {}
+    frontier: set[Node] = set()
+    for node in in_order(roots, _pending_inputs):
+        inputs = _pending_inputs(node)
+        traced[node] = node in given or any(traced[i] for i in inputs)
+        outside[node] = node.buffer is not None or any(outside[i] for i in inputs)
+        if traced[node]:
+            frontier.update(i for i in inputs if outside[i] and not traced[i])
+    frontier.update(r for r in roots if outside[r] and not traced[r])
+    evaluate([n for n in frontier if n.buffer is None])
+
+
+def _pending_inputs(node: Node) -> tuple[Node, ...]:
+    inputs = node.inputs  # before buffer: see Node
+    return () if node.buffer is not None else inputs
+
+
+@overload
+def jit(function: Callable[P, R], *, static_argnames: str | Iterable[str] = ()) -> Jitted[P, R]: ...
+
+
+@overload
+def jit(*, static_argnames: str | Iterable[str] = ()) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+
+
+def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> Any:
+    """Trace the function once per signature of its arguments; replay the plan from then on.
+
+    >>> import yosegi as ys
+    >>> @ys.jit
+    ... def norm(x):
+    ...     return ys.sqrt(ys.sum(x * x))
+    >>> float(norm(ys.asarray([3.0, 4.0])))
+    5.0
+    """
+    if function is None:
+        return lambda f: Jitted(f, static_argnames)
+    return Jitted(function, static_argnames)

@@ -1,0 +1,125 @@
+"""What is under way: a function being traced by `jit`, or recorded for a gradient.
+
+Most of a trace is simply the graph its calls build. Some values must be made anew at every replay, like the key of a
+random draw: `fed` gives a placeholder for such a value and notes in the trace how to make it.
+
+A function being recorded may ask for values on its way (`if float(x) > 0:`). What they were computed from is still
+needed for the pass back, so evaluation drops no inputs; it notes the nodes, which are let go of when the outermost
+recording ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from .._tensor.dtype import DType
+from .._tensor.interchange import READS, Read
+from .._tensor.node import Node, Shape, spec
+from .._tensor.op import from_array, leaf_call
+from .._tensor.tensor import Tensor
+
+Feed = Callable[[], np.ndarray[Any, Any]]
+
+
+@dataclass(slots=True)
+class Trace:
+    """The feeds of one function being traced, in the order in which it asked for them."""
+
+    feeds: list[tuple[Node, Feed]] = field(default_factory=list)
+
+
+_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Make a new trace the one under way."""
+    trace = Trace()
+    token = _current.set(trace)
+    try:
+        yield trace
+    finally:
+        _current.reset(token)
+
+
+def is_tracing() -> bool:
+    """Whether a function is being traced in this context."""
+    return _current.get() is not None
+
+
+class _Recordings:
+    """How many functions are being recorded, in any thread, and the nodes that wait for the last to end."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.count = 0
+        self.nodes: list[Node] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one function did while it was recorded, apart from the graph that it has built."""
+
+    reads: list[Read] = field(default_factory=list)
+    """The values that it took out of the graph."""
+    gradients: list[Node] = field(default_factory=list)
+    """The arguments by which it took gradients itself: these need not depend on what they are taken at."""
+
+
+_recordings = _Recordings()
+_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+def is_recording() -> bool:
+    """Whether this code runs in a function that is being recorded."""
+    return _recording.get() is not None
+
+
+def held() -> list[Node] | None:
+    """Where evaluation must note nodes whose inputs it has to leave in place; `None` when nothing is being recorded.
+
+    A recording anywhere in the process counts: a function may have its values computed by other threads.
+    """
+    return _recordings.nodes
+
+
+@contextmanager
+def recording(variables: Sequence[Node]) -> Iterator[Recording]:
+    """Keep the graph of everything that is computed meanwhile, for a gradient by these."""
+    outer, own = _recording.get(), Recording()
+    if outer is not None:
+        outer.gradients.extend(variables)
+    with _recordings.lock:
+        _recordings.count += 1
+        if _recordings.nodes is None:
+            _recordings.nodes = []
+    token, reads = _recording.set(own), READS.set(own.reads)
+    try:
+        yield own
+    finally:
+        READS.reset(reads)
+        _recording.reset(token)
+        with _recordings.lock:
+            _recordings.count -= 1
+            done = _recordings.nodes if _recordings.count == 0 else None
+            if _recordings.count == 0:
+                _recordings.nodes = None
+        for node in done or ():
+            node.inputs = ()
+
+
+def fed(make: Feed, shape: Shape, dtype: DType) -> Tensor:
+    """The value of `make()`: now, or, inside a trace, anew at every replay."""
+    trace = _current.get()
+    if trace is None:
+        return from_array(make())
+    node = Node(leaf_call(spec(shape, dtype)), ())
+    trace.feeds.append((node, make))
+    return Tensor(node)

@@ -1,0 +1,1 @@
+"""Measuring: autotuning, calibration, learning from runs, certificates of precision."""

@@ -1,0 +1,280 @@
+"""A contest of several ways to compute something: who is right, who is fastest, and how sure that is.
+
+Each candidate's result is compared with the reference's. Those that are right take turns: what drifts on the machine
+falls on all of them alike, so what counts is what one took beside the best of the same round. The rounds of one sitting
+share its luck, and count once, however many they are: where a lead is small, only another sitting can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import NoSuchWay, OutOfMemory
+
+Kernel = Callable[..., Sequence[Any]]
+"""Takes arrays, gives arrays."""
+Turn = Callable[[Any, Sequence[Any], int], float]
+"""How many seconds a call of a kernel takes with these arguments, of so many calls."""
+Sitting = tuple[Mapping[str, float], ...]
+"""Seconds that a call took, by candidates, in each round."""
+
+_LEAST_ROUNDS: Final = 3
+_ROUNDS: Final = 12
+_SECONDS: Final = 0.3
+"""How long a sitting is, about; it ends earlier if one has a clear lead."""
+_TURN: Final = 2e-4
+"""Seconds of a turn: a shorter one is mostly the clock."""
+_LONG: Final = 5e-3
+"""Seconds of a call from which it does not matter what it finds in the caches."""
+_HOPELESS: Final = 2.0
+"""How many times the best one's time a candidate may take to get a third turn."""
+_TIE: Final = 0.02
+_CLOSE: Final = 0.15
+"""One that is slower than the winner by less than this share might be faster after all."""
+_SITTINGS: Final = 3
+"""After so many, the choice stands."""
+_RUNS: Final = 200
+"""Calls of a winner, or turns if those are longer, that are worth another sitting."""
+_STRAY: Final = 1e-5
+"""The share of elements that may differ: where a function has a step, a sum may fall to either side of it."""
+
+
+def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
+    """Seconds a call took, of so many."""
+    start = perf_counter()
+    for _ in range(calls):
+        kernel(*arguments)
+    return (perf_counter() - start) / calls
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How candidates are tried."""
+
+    arguments: Callable[[], Sequence[Any]]
+    """Made when something is to be measured, not before."""
+    reference: Kernel
+    roundings: float = 64
+    """How many times the spacing of the largest numbers of a result an element may be off."""
+    settle: float = 0.0
+    """Seconds before each turn, in which whoever was before comes to rest."""
+    turn: Turn = back_to_back
+    """Another clock, for calls that return before their work is done."""
+    tie: float = _TIE
+    """A candidate that is faster by less than this share does not come before one that is named before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate is out: it failed, or its results were wrong."""
+
+    reason: str
+    lasts: bool = True
+    """Whether it would be so again: memory that was short may be there the next time."""
+
+    @classmethod
+    def of(cls, failure: Exception) -> Refusal:
+        """That of one that failed."""
+        return cls(f"{type(failure).__name__}: {failure}", not isinstance(failure, (OutOfMemory, MemoryError)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found out about the candidates for work of a kind."""
+
+    winner: str | None
+    """Nobody, if all have failed."""
+    refused: dict[str, Refusal]
+    """Why others are out."""
+    sittings: tuple[Sitting, ...] = ()
+    """All that was measured; nothing if there was nobody to be compared with."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What a call took at best, of those that were timed."""
+        found: dict[str, float] = {}
+        for sitting in self.sittings:
+            for name, taken in _best(sitting).items():
+                found[name] = min(taken, found.get(name, taken))
+        return found
+
+    @property
+    def contenders(self) -> list[str]:
+        """The winner, and those that might be faster after all."""
+        return [] if self.winner is None else _leading(self.sittings, self.refused)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another sitting could turn it over."""
+        return len(self.contenders) > 1 and len(self.sittings) < _SITTINGS
+
+    @property
+    def runs(self) -> int:
+        """After how many calls of the winner another sitting is cheap beside them."""
+        taken = self.seconds.get(self.winner or "", _TURN)
+        return round(_RUNS * max(1.0, _TURN / max(taken, 1e-9)))
+
+
+def held(
+    candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, Refusal],
+    earlier: tuple[Sitting, ...] = (),
+) -> tuple[Verdict, Kernel | None]:  # fmt: skip
+    """A contest: the verdict, by this sitting and earlier ones, and the winner's kernel.
+
+    Candidates make their kernels when they are asked to. What is known to be `refused` is out; more may come to it.
+    """
+    kernels = {name: kernel for name in candidates if (kernel := made(name, candidates, refused)) is not None}
+    sittings = earlier
+    if kernels:
+        arguments = trial.arguments()
+        _check(kernels, arguments, trial, refused)
+        if len(kernels) > 1:
+            sittings = (*earlier, _race(kernels, arguments, trial, refused))
+    scores = _scores(sittings, refused)
+    running = {name: scores.get(name, 1.0) for name in kernels if name not in refused}
+    if not running:
+        return Verdict(None, refused, sittings), None
+    least = min(running.values())
+    winner = next(n for n, score in running.items() if score <= least * (1 + trial.tie))
+    return Verdict(winner, refused, sittings), kernels[winner]
+
+
+def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dict[str, Refusal]) -> Kernel | None:
+    """A candidate's kernel; nothing if it fails, which is noted, or if there is none, which is not."""
+    try:
+        return candidates[name]()
+    except NoSuchWay:
+        return None
+    except Exception as failure:  # whatever it is, the others can do the same work
+        refused[name] = Refusal.of(failure)
+        return None
+
+
+def _best(sitting: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What a call took at best, by candidates."""
+    names = dict.fromkeys(name for taken in sitting for name in taken)
+    return {name: min(taken[name] for taken in sitting if name in taken) for name in names}
+
+
+def _scores(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, Refusal]) -> dict[str, float]:
+    """How many times the best one's time of the same round a candidate took, in the middle round of the middle
+    sitting."""
+    ratios: dict[str, list[float]] = {}
+    for sitting in sittings:
+        beside: dict[str, list[float]] = {}
+        for taken in sitting:
+            there = {name: seconds for name, seconds in taken.items() if name not in refused}
+            for name, seconds in there.items():
+                beside.setdefault(name, []).append(seconds / max(min(there.values()), 1e-12))
+        for name, found in beside.items():
+            ratios.setdefault(name, []).append(median(found))
+    return {name: median(found) for name, found in ratios.items()}
+
+
+def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, Refusal]) -> list[str]:
+    """Those that are not clearly slower than another, neither in the middle nor at best: where the two disagree, other
+    work on the machine has had its say."""
+    scores = _scores(sittings, refused)
+    best = _best([taken for sitting in sittings for taken in sitting])
+    most, longest = ((1 + _CLOSE) * min(of[n] for n in scores) for of in (scores, best)) if scores else (0.0, 0.0)
+    return [name for name, score in scores.items() if score <= most or best[name] <= longest]
+
+
+def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]) -> None:
+    """Drop those that fail, or whose results are wrong.
+
+    The reference comes last, and all results live until then: one that writes nothing must not find the right result in
+    the memory that it is given.
+    """
+    results = {}
+    for name, kernel in kernels.items():
+        try:
+            results[name] = kernel(*arguments)
+        except Exception as failure:
+            refused[name] = Refusal.of(failure)
+    expected = trial.reference(*arguments)
+    for name, got in results.items():
+        reason = disagreement(expected, got, trial.roundings)
+        if reason is not None:
+            refused[name] = Refusal(reason)
+    for name in set(kernels) & set(refused):
+        del kernels[name]
+
+
+def _race(
+    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]
+) -> Sitting:
+    """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""
+    rounds: list[dict[str, float]] = []
+    running = list(kernels)
+    last: dict[str, float] = {}
+    begin = perf_counter()
+    while running and len(rounds) < _ROUNDS:
+        number = len(rounds)
+        if number >= _LEAST_ROUNDS and (len(running) == 1 or perf_counter() - begin > _SECONDS):
+            break
+        rounds.append({})
+        for name in running[number % len(running) :] + running[: number % len(running)]:
+            if trial.settle:
+                sleep(trial.settle)
+            try:
+                rounds[-1][name] = last[name] = _turn(kernels[name], arguments, trial, last.get(name))
+            except Exception as failure:
+                refused[name] = Refusal.of(failure)
+        running = [name for name in running if name not in refused]
+        if number and number + 1 < _LEAST_ROUNDS:  # one slow turn may be the machine's
+            best = _best(rounds)
+            running = [name for name in running if best[name] <= _HOPELESS * min(best[n] for n in running)]
+        elif number:
+            leading = _leading([rounds], refused)
+            running = [name for name in running if name in leading]
+    return tuple(rounds)
+
+
+def _turn(kernel: Kernel, arguments: Sequence[Any], trial: Trial, before: float | None) -> float:
+    """Seconds a call takes in this turn, if it took so many in the turn before. Short ones are made several times, and
+    one call more goes before, to bring code and data into the caches."""
+    if before is None or before < _LONG:
+        kernel(*arguments)
+    return trial.turn(kernel, arguments, 1 if before is None else max(1, round(_TURN / max(before, 1e-9))))
+
+
+def disagreement(expected: Sequence[Any], got: Sequence[Any], roundings: float) -> str | None:
+    """Why results are not the expected ones, or `None`.
+
+    Numbers may differ by so many roundings of the largest finite one, whatever is not a number must be the same.
+    """
+    if len(got) != len(expected):
+        return f"it gave {len(got)} results, not {len(expected)}"
+    for number, (mine, reference) in enumerate(zip(got, expected, strict=True)):
+        made, wanted = np.asarray(mine), np.asarray(reference)
+        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
+            return f"result {number} was {made.dtype}{made.shape}, not {wanted.dtype}{wanted.shape}"
+        wrong = _wrong(made, wanted, roundings)
+        if np.count_nonzero(wrong) > _STRAY * wrong.size:
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+            count = np.count_nonzero(wrong)
+            return f"{count} elements of result {number} were wrong: {made[place]} at {place}, not {wanted[place]}"
+    return None
+
+
+def _wrong(made: Any, wanted: Any, roundings: float) -> Any:
+    """Which elements are wrong."""
+    if wanted.dtype.kind in "biu":
+        return made != wanted
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):  # memory that nobody wrote may hold NaNs that signal
+        made, reference = made.astype(wide), wanted.astype(wide)
+    finite = np.isfinite(reference)
+    eps = float(np.finfo(wanted.dtype).eps) if wanted.dtype.kind in "fc" else 2.0**-7  # bfloat16 is not NumPy's own
+    largest = float(np.max(np.abs(reference[finite]), initial=0.0))
+    with np.errstate(invalid="ignore"):
+        close = np.abs(made - reference) <= roundings * eps * largest
+    same = (made == reference) | (np.isnan(made) & np.isnan(reference))
+    return ~np.where(finite, close, same)

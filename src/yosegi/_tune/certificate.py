@@ -1,0 +1,274 @@
+"""The precision contract: every product under a tolerance carries a certificate, on every run.
+
+The error of a product is relative, by the Frobenius norm: the norm of all errors over the norm of all values. It is
+estimated from random projections (`projection`): for normally distributed vectors r, the mean square of (C − A·B)·r is
+the square of the error's norm, whatever the data.
+
+The estimate is multiplied by a factor, so that an error beyond the tolerance is accepted with a probability of at most
+1e-6. The factor follows from how the differences spread. The eigenvalues of their Gram matrix are much alike for
+rounding errors; all but one are zero for an error of rank one. With s, their standard deviation over their mean, the
+factor is √(1 + 21 s): about 2.2 for the rounding errors of a product of 512 × 512, 7.5 for an error of rank one. The
+least favourable error is one of rank one beside even noise. What eight vectors see of it is a chi-squared variable of
+eight degrees of freedom. Whatever the share of noise, the error is accepted if that variable is below
+8 / (1 + 21 √7) = 0.141, which has a probability of 1e-6.
+
+Where that does not suffice, sixteen other vectors are taken, in float64, with √(1 + 2.69 s) as factor.
+Where that does not suffice either, or there is no projection, the product is computed in float64 and compared. A result
+that fails is not returned: the next candidate computes it with more bits.
+
+The vectors are drawn once in a process, from the operating system's entropy; in deterministic runs from a fixed seed.
+
+There is no such projection of a sum. Under a tolerance, sums are accumulated in float64, except those whose terms have
+one sign, so that nothing cancels.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from math import isqrt, sqrt
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from .._graph.float64 import wide_outputs, widened
+from .._graph.reference import bind
+from .._schedule.fuse import Region, is_constant, multiplies
+from .._tensor.dtype import complex64, float32
+from .._tensor.op import OpKind
+from .._tensor.precision import Policy, Precision
+from ..errors import DeviceFailure, ToleranceMissed
+from .projection import VECTORS, projection_of, projects, width_of
+
+_MORE: Final = 16
+"""Vectors of the second estimate."""
+_SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
+"""By the number of vectors, how much the spread of the differences counts."""
+_SINGLE: Final = 3e-5
+"""Tolerances from which an estimate in float32 is precise enough."""
+_ROUNDED: Final = 1e-7
+"""The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
+_NORMAL: Final = (1e-20, 1e30)
+"""Sums of squares between which float32 arithmetic has neither overflowed nor lost small numbers."""
+_TIMES: Final = 3
+"""How often in a row a kernel may need float64 to be certified before it counts as too close to the tolerance."""
+_SEED: Final = secrets.randbits(128)
+_SELECTIONS: Final = frozenset({"max", "min", "all", "any"})
+"""Reductions that round nothing."""
+_ONE_SIGN: Final = frozenset({"exp", "square", "abs"})
+"""Ops whose results are never negative."""
+
+
+# Which regions a tolerance is about
+
+
+def is_product(region: Region) -> bool:
+    """True for a product of 32-bit floats, whose results carry a certificate."""
+    return any(multiplies(call) and call.spec.dtype in (float32, complex64) for call in region.calls)
+
+
+def is_delicate_sum(region: Region) -> bool:
+    """True for sums of 32-bit floats whose terms may cancel."""
+    sums = [
+        n
+        for n in region.nodes
+        if (call := region.graph.calls[n]).op.kind is OpKind.REDUCTION
+        and call.op.name not in _SELECTIONS
+        and call.spec.dtype in (float32, complex64)
+    ]
+    return any(not _has_one_sign(region, n) for n in sums)
+
+
+def _has_one_sign(region: Region, entry: int) -> bool:
+    """True if the terms of a sum are made by an op whose results are never negative, of the region's inputs or of what
+    one op makes of them: then each term is as precise as the inputs."""
+    graph = region.graph
+    if graph.calls[entry].op.name not in ("sum", "mean"):
+        return False
+    (term,) = graph.args[entry]
+    if term not in region.nodes or graph.calls[term].op.name not in _ONE_SIGN:
+        return False
+    (source,) = graph.args[term]
+    return source not in region.nodes or all(a not in region.nodes for a in graph.args[source])
+
+
+def precisions_for(region: Region, policy: Policy) -> Sequence[Precision]:
+    """The precisions in which a region may be computed, those that are taken to be fastest first. Fewer bits are for
+    products, and under a tolerance for products that are large enough to be certified."""
+    reduced = [p for p in policy.precisions if p is not Precision.F64]
+    if policy.tolerance is None:
+        return (*reduced, Precision.FULL) if is_product(region) else (Precision.FULL,)
+    if is_product(region):
+        is_certified = len(region.nodes) == 1 and projects(region.calls[0])
+        return (*reduced, Precision.FULL, Precision.F64) if is_certified else (Precision.FULL, Precision.F64)
+    return (Precision.F64,) if is_delicate_sum(region) else (Precision.FULL,)
+
+
+# Certificates
+
+
+Projector = Callable[..., Any]
+"""Takes the operands and the result. Returns, on the host, what the region of `projection_of` computes."""
+
+
+class Memory(Protocol):
+    """What moves arrays between a device and the host."""
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as data of the device."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data of the device as an array of the host."""
+
+
+class Certified:
+    """A kernel under contract. Raises `ToleranceMissed` instead of returning a result that is beyond the tolerance."""
+
+    def __init__(
+        self,
+        kernel: Callable[..., tuple[Any, ...]],
+        region: Region,
+        memory: Memory,
+        tolerance: float,
+        *,
+        projector: Projector | None = None,
+        is_fixed: bool = False,
+    ) -> None:
+        """`projector` estimates where the data are. `is_fixed`: the vectors are the same in every process,
+        and no run depends on an earlier one."""
+        self._kernel = kernel
+        self._region = region
+        self._to_host = memory.to_host
+        self._tolerance = tolerance
+        self._is_fixed = is_fixed
+        (self._call,) = region.calls
+        self._operands = _operands(region)
+        self._projects = projects(self._call)
+        self._projector = projector if self._projects else None
+        self._is_exact = region.precision is Precision.F64 and tolerance >= _ROUNDED
+        constants = [o for o in self._operands if not isinstance(o, int)]
+        self._there = {id(c): memory.from_host(c) for c in constants} if self._projector is not None else {}
+        self._wide: Region | None = None
+        self._doubts = 0
+        self.error: float | None = None
+        """As it was found the last time: an upper bound."""
+
+    def __call__(self, *data: Any) -> tuple[Any, ...]:
+        made = self._kernel(*data)
+        if self._projector is not None:
+            try:
+                operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
+                sums = self._projector(*operands, made[0])
+            except DeviceFailure:  # the check alone has failed: the host makes it
+                self._projector = None
+            else:
+                self.error = _ROUNDED if self._is_exact and _is_normal(sums) else bound(sums, self._tolerance)
+                if self.error <= self._tolerance:
+                    self._doubts = 0
+                    return made
+        self._look_closely(data, made)
+        return made
+
+    def _look_closely(self, data: Sequence[Any], made: tuple[Any, ...]) -> None:
+        """Certify a result on the host. Raises `ToleranceMissed`."""
+        given, got = [self._to_host(d) for d in data], self._to_host(made[0])
+        if self._projects:
+            operands = [given[o] if isinstance(o, int) else o for o in self._operands]
+            self.error = self._estimated(operands, got)
+            if self.error <= self._tolerance:
+                return
+        self.error = relative_error(got, wide_outputs(self._region, given)[0])
+        if self._projects and not self._is_fixed and self._region.precision is not Precision.F64:
+            self._doubts += 1
+        if self.error > self._tolerance or self._doubts > _TIMES:
+            why = "" if self.error > self._tolerance else ", too close to be certified by projections"
+            raise ToleranceMissed(
+                f"{self._region.precision.value}: an error of {self.error:.1e}, for a tolerance of "
+                f"{self._tolerance:.1e}{why}",
+                made,
+            )
+
+    def _estimated(self, operands: Sequence[Any], got: Any) -> float:
+        """An upper bound for the error, by more vectors and in float64."""
+        if self._wide is None:
+            self._wide = projection_of(self._call, _MORE)
+        drawn = random_matrix(_width(self._call), _MORE, is_fixed=self._is_fixed)
+        return bound(wide_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
+
+
+def _operands(region: Region) -> list[Any]:
+    """For both operands of a product, the place among the region's inputs, or the array, if it is a constant."""
+    graph = region.graph
+    return [
+        np.asarray(bind(graph.calls[entry])()) if is_constant(graph, entry) else region.inputs.index(entry)
+        for entry in graph.args[region.nodes[-1]]
+    ]
+
+
+def bound(sums: Any, tolerance: float) -> float:
+    """An upper bound for a result's error, by the output of its projection; infinite if none can be concluded."""
+    gram, squares = sums[:-1], float(sums[-1])
+    vectors = isqrt(len(gram))
+    mean = float(gram[:: vectors + 1].sum()) / vectors
+    if not (0 <= mean < _NORMAL[1] and _is_normal(sums)):  # a NaN is not, either
+        return float("inf")
+    spread = sqrt(max(0.0, float(np.vdot(gram, gram)) / vectors - mean * mean)) / mean if mean else 0.0
+    # The norm of the result has the error in it, hence the tolerance.
+    return sqrt(mean / squares * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
+
+
+def _is_normal(sums: Any) -> bool:
+    return bool(_NORMAL[0] < sums[-1] < _NORMAL[1])
+
+
+def projector_for(
+    region: Region,
+    compile: Callable[[Region], Callable[..., Any]],
+    memory: Memory,
+    tolerance: float,
+    *,
+    is_fixed: bool,
+) -> Projector | None:
+    """A projector that a device runs on its own data, in float32 or, for small tolerances, in float64; `None` if the
+    region has no projection. Raises `DeviceFailure` if the device cannot run it."""
+    (call,) = region.calls
+    if not projects(call):
+        return None
+    check = projection_of(call, VECTORS)
+    is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
+    kernel = compile(check if is_precise else replace(widened(check), kind=check.kind))
+    drawn = memory.from_host(random_matrix(_width(call), VECTORS, is_fixed=is_fixed))
+
+    return lambda *data: memory.to_host(kernel(*data, drawn)[0])
+
+
+@cache
+def random_matrix(width: int, vectors: int, *, is_fixed: bool) -> Any:
+    """Normally distributed numbers: a secret of this process, or, if `is_fixed`, the same in every one."""
+    rng = np.random.default_rng([0 if is_fixed else _SEED, width, vectors])
+    drawn = rng.standard_normal((width, vectors), np.float32)
+    drawn.flags.writeable = False
+    return drawn
+
+
+def _width(call: Any) -> int:
+    width = width_of(call)
+    assert width is not None
+    return width
+
+
+def relative_error(got: Any, wanted: Any) -> float:
+    """How far a result is from the truth, which is in a wider dtype; infinite if a number is another kind of number."""
+    with np.errstate(all="ignore"):
+        rounded = wanted.astype(got.dtype)
+        finite = np.isfinite(rounded)
+        alike = (got == rounded) | ((got != got) & (rounded != rounded))
+        if not np.all(np.where(finite, np.isfinite(got), alike)):
+            return float("inf")
+        size = np.abs(wanted[finite]).astype(np.float64)
+        error = np.abs(got[finite].astype(wanted.dtype) - wanted[finite]).astype(np.float64)
+        if not error.any():
+            return 0.0
+        return float(np.sqrt(np.sum(np.square(error))) / np.sqrt(np.sum(np.square(size))))

@@ -1,0 +1,264 @@
+"""The fastest of several ways to compute something on this machine: measured, remembered, and never a wrong one.
+
+The winner of a contest is remembered for everything of its kind, here and by later processes. Which candidates there
+are, on what they are tried, and what their kind is, the caller says.
+
+A lead that was small may have been luck. It is measured once more when the winner has run so often that this costs
+little, and what was found is kept together with what was found before. A process stays with what it has chosen, so that
+its results and its plans stay what they are; the next one begins with what all sittings say. After a few of them the
+choice stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from math import log2
+from threading import RLock, local
+from typing import Any, Final
+
+from .._graph import decode
+from .._graph.decode import LONGEST_TIME, Malformed
+from .._run.background import check_ready
+from .._tensor.options import current
+from ..errors import PlanRefused
+from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, held, made
+from .store import Programs
+
+Candidates = Mapping[str, Callable[[], Kernel]]
+"""By name; each makes its kernel when it is asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The winner's kernel, if there is a winner, and why it won."""
+
+    kernel: Kernel | None
+    verdict: Verdict
+    again: Callable[[], None] | None = None
+    """Measures once more, for later processes; there is nothing to be called if the choice stands."""
+
+    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """What runs the winner: after enough calls, those who were close to it are measured once more."""
+        return call if self.again is None else _Watched(call, self.verdict.runs, self.again)
+
+
+class _Watched:
+    """A call that is counted."""
+
+    def __init__(self, call: Callable[..., Any], runs: int, again: Callable[[], None]) -> None:
+        self._call = call
+        self._again = again
+        self._last = runs - 1
+        self._count = count().__next__  # no two threads get the same number
+
+    def __call__(self, *arguments: Any) -> Any:
+        result = self._call(*arguments)
+        if self._count() == self._last:
+            self._again()
+        return result
+
+
+class Choices:
+    """The choices of one machine."""
+
+    def __init__(self, identity: str) -> None:
+        """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
+        self._stored = Programs("choices", identity)
+        self._known: dict[str, Verdict] = {}
+        self._lock = RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def best(self, kind: str, candidates: Candidates, trial: Trial) -> Chosen:
+        """The best candidate for work of a kind.
+
+        Among equals, the first is chosen. If all of them fail, that is not remembered.
+        """
+        name = self._stored.name(kind)
+        if current().deterministic:
+            chosen = _first(candidates, trial)
+            if chosen.verdict.winner is not None:
+                _decide(name, chosen.verdict.winner, is_fixed=True)
+            return chosen
+        with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
+            known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
+            refused: dict[str, Refusal] = {}
+            if known is not None and known.winner is not None and known.winner in candidates:
+                kernel = made(known.winner, candidates, refused)
+                if kernel is not None:
+                    self._known[kind] = known
+                    _decide(name, known.winner)
+                    return self._chosen(kernel, known, kind, candidates, trial)
+            check_ready("choosing the fastest kernel")
+            verdict, kernel = held({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
+            if verdict.winner is not None:
+                self._known[kind] = verdict
+                self._write(kind, verdict)
+                _decide(name, verdict.winner)
+            return self._chosen(kernel, verdict, kind, candidates, trial)
+
+    def known(self, kind: str) -> Verdict | None:
+        """What was found for work of a kind, here or by an earlier process. Who goes by it says so: `take`."""
+        if current().deterministic:
+            return None
+        with self._lock:
+            name = self._stored.name(kind)
+            found = self._known.get(kind) or _adopted.get(name) or self._read(kind)
+            if found is not None and found.winner is not None:
+                self._known[kind] = found
+            return found
+
+    def take(self, kind: str, winner: str) -> None:
+        """Note who does the work of a kind in this process: who was known, or another, if that could not be had."""
+        _decide(self._stored.name(kind), winner)
+
+    def _chosen(
+        self, kernel: Kernel | None, verdict: Verdict, kind: str, candidates: Candidates, trial: Trial
+    ) -> Chosen:
+        if not verdict.is_open:
+            return Chosen(kernel, verdict)
+        return Chosen(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
+
+    def _measure_again(self, kind: str, candidates: Candidates, trial: Trial) -> None:
+        """Another sitting of those who were close, for later processes. It happens inside somebody's call, which has
+        its result already: whatever fails here does not matter to it."""
+        if current().deterministic:
+            return
+        with self._lock:
+            known = self._read(kind)  # other processes may have measured meanwhile
+            if known is None or not known.is_open:
+                return
+            close = {name: candidates[name] for name in known.contenders if name in candidates}
+            with suppress(Exception):
+                verdict, _ = held(close, trial, dict(known.refused), known.sittings)
+                if verdict.winner is not None:
+                    self._write(kind, verdict)
+
+    def _read(self, kind: str) -> Verdict | None:
+        """What an earlier process has found. A file that does not tell is set aside."""
+        name = self._stored.name(kind)
+        stored = self._stored.get(name)
+        if stored is None:
+            return None
+        with suppress(Malformed):
+            return _verdict_of(decode.loads(stored), kind)
+        self._stored.reject(name)
+        return None
+
+    def _write(self, kind: str, verdict: Verdict) -> None:
+        lasting = {name: refusal.reason for name, refusal in verdict.refused.items() if refusal.lasts}
+        found = {"kind": kind, "winner": verdict.winner, "refused": lasting, "sittings": verdict.sittings}
+        self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
+
+    def _after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
+        self._lock = RLock()
+
+
+def _verdict_of(data: Any, kind: str) -> Verdict:
+    """The tuning record for work of a kind. Raises `Malformed`."""
+    own, winner, reasons, sittings = decode.record(data, "", "kind", "winner", "refused", "sittings")
+    decode.one_of(own, "kind", (kind,))
+    refused = {name: Refusal(reason) for name, reason in decode.texts(reasons, "refused").items()}
+    if decode.text(winner, "winner") in refused:
+        raise Malformed("a winner that is not refused", winner, "winner")
+    return Verdict(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
+
+
+def _sitting_of(data: Any, place: str) -> Sitting:
+    return tuple(decode.each(data, place, partial(decode.table, read=_time_of)))
+
+
+def _time_of(data: Any, place: str) -> float:
+    return decode.number(data, place, 0, LONGEST_TIME)
+
+
+_decided: Final[dict[str, str]] = {}
+_fixed: Final[dict[str, str]] = {}
+"""The same in deterministic runs, which may have others for the same work."""
+_adopted: Final[dict[str, Verdict]] = {}
+
+
+class _Thread(local):
+    """What belongs to one thread."""
+
+    noted: dict[str, str] | None = None
+
+
+_thread: Final = _Thread()
+
+
+def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
+    (_fixed if is_fixed else _decided)[name] = winner
+    if _thread.noted is not None:
+        _thread.noted[name] = winner
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Who is chosen in this thread meanwhile, by the name of what for."""
+    before, _thread.noted = _thread.noted, {}
+    try:
+        yield _thread.noted
+    finally:
+        _thread.noted = before
+
+
+def decisions(*, is_fixed: bool = False) -> dict[str, str]:
+    """Who was chosen in this process, by the name of what for: by measurement, or in deterministic runs."""
+    return dict(_fixed if is_fixed else _decided)
+
+
+@contextmanager
+def adopting(made: Mapping[str, str]) -> Iterator[None]:
+    """Choose as was chosen elsewhere, from now on unless the block raises. Raises `PlanRefused` where this process has
+    chosen otherwise already, or has adopted another choice."""
+    taken = {name: str(verdict.winner) for name, verdict in _adopted.items()} | _decided
+    _agree(made, taken, "load it before such work is done")
+    new = {name: Verdict(winner, {}) for name, winner in made.items() if name not in _adopted}
+    _adopted.update(new)
+    try:
+        yield
+    except BaseException:
+        for name in new:
+            _adopted.pop(name, None)
+        raise
+
+
+def confirm(adopted: Mapping[str, str], chosen: Mapping[str, str]) -> None:
+    """Raise `PlanRefused` where what was adopted could not be had, so that another was chosen."""
+    _agree(adopted, chosen, "the plan's own cannot be had here")
+
+
+def _agree(made: Mapping[str, str], chosen: Mapping[str, str], remark: str) -> None:
+    for name, winner in made.items():
+        if chosen.get(name, winner) != winner:
+            raise PlanRefused(
+                f"[load_plan] the plan was made with the kernel {winner!r}, where this process has chosen "
+                f"{chosen[name]!r}; {remark}"
+            )
+
+
+def _first(candidates: Candidates, trial: Trial) -> Chosen:
+    """The first candidate that is right, whatever it takes: the same one every time."""
+    refused: dict[str, Refusal] = {}
+    for name, make in candidates.items():
+        verdict, kernel = held({name: make}, trial, refused)
+        if kernel is not None:
+            return Chosen(kernel, verdict)
+    return Chosen(None, Verdict(None, refused))
+
+
+def size_class(*sizes: int) -> str:
+    """Sizes as a kind: those within a factor of about 1.4 are of one.
+
+    >>> size_class(1000, 3) == size_class(1024, 3) != size_class(2048, 3)
+    True
+    """
+    return "x".join(str(round(2 * log2(n)) if n else "none") for n in sizes)

@@ -1,0 +1,1 @@
+"""The C family: kernels as source text for OpenCL C, CUDA C and MSL."""

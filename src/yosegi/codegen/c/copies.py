@@ -1,0 +1,78 @@
+"""Movements as strided copies: one kernel for every way of cutting, turning and joining arrays.
+
+Elements are moved as unsigned integers of their size; what they mean plays no part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from ..._tensor.dtype import DType, complex128, uint8, uint16, uint32, uint64
+from ..._tensor.node import Shape
+from ..scalar.access import Dimension, load, store
+from .builder import CBuilder
+from .dialect import Dialect, Target
+from .kernels import SMALL, Kernel, Sizes, assembled, decomposed, offsets, widest
+
+_BY_SIZE: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """From one array into another: a window of the source, element by element, into a window of the target."""
+
+    shape: Shape
+    source_strides: tuple[int, ...]
+    target_strides: tuple[int, ...]
+    source_start: int = 0
+    target_start: int = 0
+
+
+def strides_of(shape: Shape) -> tuple[int, ...]:
+    """The strides of a contiguous array, in elements."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _merged(copy: Copy) -> list[Dimension]:
+    """The copy's dimensions, as few as possible: its source is input 0, its target the loop's own shape."""
+    made: list[Dimension] = []
+    for size, source, target in zip(copy.shape, copy.source_strides, copy.target_strides, strict=True):
+        if size == 1:
+            continue
+        if made and (made[-1].strides[0], made[-1].whole) == (source * size, target * size):
+            made[-1] = Dimension(made[-1].size * size, (source,), target)
+        else:
+            made.append(Dimension(size, (source,), target))
+    return made or [Dimension(1, (1,), 1)]
+
+
+def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
+    """The kernel of a copy of at least one element: vectors where both sides have neighbours, else one by one."""
+    bits = _BY_SIZE[dtype.itemsize]
+    dims = _merged(copy)
+    inner, total = dims[-1], prod(copy.shape)
+    side_by_side = inner.strides[0] == 1 and inner.whole == 1
+    width = widest(dialect, target, (bits,), inner.size) if side_by_side and total > SMALL else 1
+    reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
+    far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
+    sizes = Sizes(max(total, reach, far), dialect)
+    k, ctype = CBuilder(dialect, width), sizes.ctype
+    item = k.let(ctype, dialect.global_id)
+    chunks = -(-inner.size // width)
+    items = total // inner.size * chunks
+    k.lines.append(f"if ({item} >= {sizes(items)}) return;")
+    if width == 1:
+        indices = decomposed(k, ctype, item, dims, sizes)
+        source, into = offsets(indices, dims, 1, sizes)
+    else:
+        n = sizes(chunks)
+        row = k.let(ctype, f"{item} / {n}")
+        at = k.let(ctype, f"min(({item} - {row} * {n}) * {width}, {sizes(inner.size)} - {width})")
+        outer = dims[:-1]
+        source, into = (f"{o} + {at}" for o in offsets(decomposed(k, ctype, row, outer, sizes), outer, 1, sizes))
+    value = load(k, bits, "a0", k.let(ctype, f"{sizes(copy.source_start)} + {source}"))
+    store(k, value, "b0", k.let(ctype, f"{sizes(copy.target_start)} + {into}"))
+    source_text = assembled(k, (bits,), (bits,), sizes)
+    return Kernel(source_text, tuple(sizes.values.values()), sizes.is_long, items, target.group)

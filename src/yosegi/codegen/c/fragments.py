@@ -1,0 +1,95 @@
+"""Tiles of 16-bit floats in shared memory, from which a matrix unit reads fragments.
+
+A row of a tile is made of packets. Shared memory serves eight packets at once if they lie at different places of 128
+bytes, and a fragment is read as columns of eight packets, one of each row. So the packets of a row change places among
+each other (exclusive or), from row to row in another way, such that no two of a column are served one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .builder import CBuilder
+from .frames import Frame
+from .matrix_unit import DEPTH, PACKET
+
+_BYTES: Final = 16
+"""Of a packet."""
+_SERVED: Final = 8
+"""Packets that shared memory serves at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketTiles:
+    """Tiles of one shape, one for each stage. Stages and rows are texts of the language."""
+
+    name: str
+    rows: int
+    columns: int
+    """A multiple of 16."""
+    stages: int
+
+    @property
+    def packets(self) -> int:
+        """In a row."""
+        return self.columns // PACKET
+
+    @property
+    def total(self) -> int:
+        """Packets of a tile."""
+        return self.rows * self.packets
+
+    @property
+    def _among(self) -> int:
+        """Packets that change places among each other: a power of two that divides a row."""
+        return min(_SERVED, self.packets & -self.packets)
+
+    def declare(self, frame: Frame, packet: str) -> None:
+        """The tiles, as an array of packets, and the place of the first."""
+        frame.shared(packet, self.name, self.stages * self.total)
+        frame.k.lines.append(f"const Place {self.name}_place = place_of({self.name});")
+
+    def _spread(self, row: str) -> str:
+        """By what the number of a packet in its row is changed. The row has to be right in its last three bits."""
+        turns = _SERVED // self._among
+        return f"({row} / {turns} % {self._among})" if turns > 1 else f"({row} % {self._among})"
+
+    def index(self, stage: str, row: str, packet: str) -> str:
+        """The number of a packet in the array."""
+        return f"({stage}) * {self.total} + {row} * {self.packets} + ({packet} ^ {self._spread(row)})"
+
+    def place(self, stage: str, row: str, packet: str) -> str:
+        """Where a packet lies."""
+        return f"{self.name}_place + ({self.index(stage, row, packet)}) * {_BYTES}"
+
+    def write_fragments(
+        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
+    ) -> Fragments:
+        """Variables from which an item knows where its rows of matrices are, in every fragment of 16 × 16.
+
+        `row` is the item's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
+        of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
+        the running kernel knows, `count` tells how many there are.
+        """
+        kept = max(1, self._among // 2) if count is None else count
+        k.lines.append(f"Place {self.name}_column[{kept}];")
+        for n in range(kept):
+            number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
+            k.lines.append(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES};")
+        return Fragments(self, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Fragments of the tiles of all stages."""
+
+    tiles: PacketTiles
+    kept: int
+    """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
+
+    def place(self, stage: str, row: str, column: str) -> str:
+        """Where an item's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
+        start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
+        further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
+        return f"{start} + ({further}) * {_BYTES}"

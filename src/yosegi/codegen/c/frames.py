@@ -1,0 +1,223 @@
+"""A kernel over a space of indices while it is written: its parameters, and how expressions read their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ..._graph.graph import Graph
+from ..._graph.reference import bind
+from ..._schedule.fuse import is_constant
+from ..._tensor.dtype import DType, uint32, uint64
+from ..scalar.access import gather, load, store
+from ..scalar.value import Value
+from .builder import CBuilder
+from .contractions import Output, Run
+from .dialect import Dialect, Target
+from .expressions import Expression, Places, Read, Strides, Windowed, Word, emitted, parts_of
+from .kernels import Inputs, Kernel, Sizes, assembled
+from .packets import element_at, put_element
+
+Indices = Mapping[int, str]
+"""The index along each axis, as text; axes that are not named have index 0."""
+
+
+def inputs_of(graph: Graph, expressions: Sequence[Expression]) -> Inputs:
+    """The arrays that expressions read, constants last."""
+    read: dict[int, None] = {}
+    for expression in expressions:
+        for part in parts_of(expression):
+            if isinstance(part, (Read, Windowed)):
+                read[part.entry] = None
+            elif isinstance(part, Word):
+                read[part.state] = None
+    entries = sorted(read, key=lambda e: is_constant(graph, e))
+    specs = [graph.calls[e].spec for e in entries]
+    constants = [np.asarray(bind(graph.calls[e])()) for e in entries if is_constant(graph, e)]
+    return Inputs(tuple(entries), tuple(s.shape for s in specs), tuple(s.dtype for s in specs), tuple(constants))
+
+
+class Frame:
+    """What the writers of such kernels share. Sizes and strides are parameters, each named once."""
+
+    def __init__(
+        self, dialect: Dialect, target: Target, inputs: Inputs, outputs: Sequence[Output], elements: int
+    ) -> None:
+        self.dialect, self.target, self.inputs, self.outputs = dialect, target, inputs, tuple(outputs)
+        self.k = CBuilder(dialect)
+        self.sizes = Sizes(elements, dialect)
+        self.ctype = self.sizes.ctype
+        self.prelude: list[str] = []
+        self._named: dict[Hashable, str] = {}
+
+    # Parameters
+
+    def size(self, key: Hashable, value: int) -> str:
+        """The text of a size that the key stands for."""
+        name = self._named.get(key)
+        if name is None:
+            name = self._named[key] = self.sizes(value)
+        return name
+
+    def shared(self, ctype: str, name: str, size: int) -> None:
+        """Declare an array that a group shares."""
+        self.prelude.append(self.dialect.local_array.format(type=ctype, name=name, size=size) + ";")
+
+    def barrier(self) -> None:
+        """All items of a group wait for each other."""
+        self.k.lines.append(f"{self.dialect.barrier};")
+
+    def unrolled(self, name: str, count: int) -> str:
+        """The head of a loop that the compiler writes out."""
+        return f"{self.dialect.unrolled_whole}\nfor (int {name} = 0; {name} < {count}; {name}++)"
+
+    # Places
+
+    def total(self, role: str, runs: Sequence[Run]) -> str:
+        """How many indices the runs of a role have together."""
+        count = prod(run.size for run in runs)
+        return str(count) if all(run.is_fixed for run in runs) else self.size(role, count)
+
+    def indices(self, role: str, runs: Sequence[Run], index: str) -> dict[int, str]:
+        """The index along each axis, from the number of a place of these runs."""
+        made: dict[int, str] = {}
+        for place, run in reversed(list(enumerate(runs))):
+            if place == 0:
+                made[run.axis] = index
+                break
+            n = str(run.size) if run.is_fixed else self.size((role, run.axis, run.size), run.size)
+            whole = self.k.let(self.ctype, f"({index}) / {n}")
+            made[run.axis] = self.k.let(self.ctype, f"({index}) - {whole} * {n}")
+            index = whole
+        return made
+
+    def place(self, owner: Hashable, strides: Strides, indices: Indices) -> str:
+        """Where an element of an array lies."""
+        terms = []
+        for axis, index in indices.items():
+            if strides[axis]:
+                step = self.size((owner, axis), strides[axis])
+                terms.append(index if step == "1" else f"({index}) * {step}")
+        return " + ".join(terms) or "0"
+
+    def window(self, k: CBuilder, part: Read | Windowed, indices: Indices) -> tuple[list[str], str]:
+        """What has to hold for there to be an element under an array's windows, and where it lies then."""
+        inside, places = [], [self.place(id(part), part.strides, indices)]
+        for number, (window, step) in enumerate(part.windows if isinstance(part, Windowed) else ()):
+            terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]
+            place = k.let(self.ctype, " + ".join([*terms, f"({-window.low})"]))
+            if window.spread > 1:
+                inside.append(f"({place} % {window.spread} == 0)")
+                place = k.let(self.ctype, f"{place} / {window.spread}")
+            length = self.size((id(part), number, "length"), window.length)
+            inside += [f"({place} >= 0)", f"({place} < {length})"]
+            if step:
+                places.append(f"{place} * {self.size((id(part), number, 'step'), step)}")
+        return inside, " + ".join(places)
+
+    def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
+        """Whether there is an element, and where it lies; where there is none, the place of the first one.
+
+        `within` is a condition that has to hold beside those of windows. On GPUs all of it is computed at any rate: a
+        branch would keep what comes behind it from being read at the same time.
+        """
+        inside, place = self.window(k, part, indices)
+        there = k.truth((" && " if self.target.blocked else " & ").join([within, *inside]), 32)
+        at = k.let(self.ctype, place)
+        return there, k.let(self.ctype, f"{there.text} ? {at} : 0")
+
+    # Elements
+
+    def pointer(self, entry: int) -> str:
+        """The parameter that points to an array."""
+        return f"a{self.inputs.entries.index(entry)}"
+
+    def element(self, k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
+        """One element of memory, in every lane."""
+        return gather(k, dtype, pointer, [at]) if self.target.blocked else element_at(k, dtype, pointer, at)
+
+    def guarded_element(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> Value:
+        """An element, or what there is beyond the array. No item goes another way than its neighbours, so that they all
+        read at once, and several elements one behind the other."""
+        assert k.width == 1, "neighbours under windows are read one by one"
+        there, at = self.guarded(k, part, indices, within)
+        value = self.element(k, part.dtype, self.pointer(part.entry), at)
+        return k.select(there, value, k.literal(part.beyond if isinstance(part, Windowed) else 0, part.dtype))
+
+    def put(self, k: CBuilder, value: Value, pointer: str, at: str) -> None:
+        """Lanes to memory, side by side."""
+        if self.target.blocked:
+            store(k, value, pointer, k.let(self.ctype, at))
+        else:
+            put_element(k, value, pointer, k.let(self.ctype, at))
+
+    def reader(
+        self, k: CBuilder, indices: Indices, lanes_along: int | None = None, known: Mapping[int, Value] | None = None,
+        packets: Mapping[int, Value] | None = None,
+    ) -> Places:  # fmt: skip
+        """How expressions are read at a place. In vectors, `lanes_along` is the axis that the lanes run along.
+
+        `packets` has the values of reads that were loaded before, by identity.
+        """
+
+        def read(part: Read | Windowed) -> Value:
+            if packets is not None and id(part) in packets:
+                return packets[id(part)]
+            if isinstance(part, Windowed):
+                return self.guarded_element(k, part, indices)
+            pointer, at = self.pointer(part.entry), self.place(id(part), part.strides, indices)
+            step = part.strides[lanes_along] if lanes_along is not None else 0
+            if k.width == 1 or step == 0:
+                return self.element(k, part.dtype, pointer, k.let(self.ctype, at))
+            if step == 1:
+                return load(k, part.dtype, pointer, k.let(self.ctype, at))
+            far = self.size((id(part), lanes_along), step)
+            return gather(k, part.dtype, pointer, [f"{at} + {lane} * {far}" for lane in range(k.width)])
+
+        def number(strides: Strides) -> Value:
+            wide = k.dialect.types[uint64]
+            at = f"({wide})({self.place(('number', strides), strides, indices)})"
+            if k.width == 1:
+                return k.number(uint64, at)
+            step = strides[lanes_along] if lanes_along is not None else 0
+            far = self.size((("number", strides), lanes_along), step)
+            lanes = [f"{at} + {lane} * ({wide}){far}" for lane in range(k.width)]
+            return k.number(uint64, k.dialect.splat.format(type=k.ctype(uint64), items=", ".join(lanes)))
+
+        def state(entry: int) -> tuple[Value, Value, Value, Value]:
+            words = [self.element(k, uint32, self.pointer(entry), str(n)) for n in range(4)]
+            return words[0], words[1], words[2], words[3]
+
+        return Places(read, number, state, known or {})
+
+    def value(self, k: CBuilder, expression: Expression, places: Places) -> Value:
+        """The code of an expression."""
+        return emitted(k, expression, places)
+
+    # The end
+
+    def kernel(self, items: int, group: int) -> Kernel:
+        """The program, for so many items in groups."""
+        dtypes = [o.expression.dtype for o in self.outputs]
+        source = assembled(self.k, self.inputs.dtypes, dtypes, self.sizes, self.prelude,
+                           packed=not self.target.blocked)  # fmt: skip
+        return Kernel(source, tuple(self.sizes.values.values()), self.sizes.is_long, items, group)
+
+
+def multiplied(k: CBuilder, a: Value, b: Value, onto: Value) -> Value:
+    """a * b + onto, rounded once where the language has a word for it."""
+    if not onto.dtype.is_float:
+        return k.add(k.mul(a, b), onto)
+    scalar = k.dialect.types[onto.dtype]
+    text = f"{k.dialect.function('fma', scalar)}({a.text}, {b.text}, {onto.text})"
+    return Value(onto.dtype, k.let(k.ctype(onto.dtype), text))
+
+
+def splat(k: CBuilder, x: Value) -> Value:
+    """A scalar in every lane."""
+    if k.width == 1:
+        return x
+    return replace(x, text=k.let(k.ctype(x.dtype), k.dialect.splat.format(type=k.ctype(x.dtype), items=x.text)))

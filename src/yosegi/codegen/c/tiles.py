@@ -1,0 +1,388 @@
+"""Products in tiles: a group of items brings tiles of both operands into the memory it shares, and multiplies them.
+
+    for each tile of the result, by a group:
+        values of the left operand's rows, if its elements need any    (each row by some items)
+        for each stretch of the sum:
+            both operands' tiles to shared memory, elementwise work done on the way    (each element once)
+            each item adds products to its own block of results, which stays in registers
+        each item's block to memory, elementwise work done on the way
+
+Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. On GPUs an item brings
+packets where rows are made of whole ones. On targets with caches an item's block is made of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..._graph.graph import Graph
+from ..scalar.value import Value
+from .builder import CBuilder
+from .contractions import Contraction, OperandRuns
+from .dialect import Dialect, Target
+from .expressions import Expression, Read, Windowed, parts_of
+from .frames import multiplied, splat
+from .kernels import Kernel
+from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
+from .product_frame import ProductFrame
+from .tilings import Tile
+
+_UNROLLED: Final = 8
+"""Steps of the sum that are written out."""
+_PADDING: Final = 4
+"""Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
+
+
+def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
+    """The kernel of a product whose result has elements."""
+    own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
+    return _Writer(own, target, tile).written()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One operand: what it is, and how its tiles are brought."""
+
+    value: Expression
+    side: str
+    first: str
+    extent: int
+    end: str
+    """Where the group's rows or columns begin, how many a tile has, and where there are no more."""
+    deep: bool
+    """Whether neighbours are brought along the sum."""
+    lanes: int
+    """Neighbours that are brought at once."""
+    line_indices: Mapping[int, str] | None = None
+    """The indices of an item's row or column, where it brings the same one in every turn."""
+
+    @property
+    def role(self) -> str:
+        """What its lines are to the product."""
+        return "rows" if self.side == "left" else "columns"
+
+
+class _Writer:
+    """Writes one kernel."""
+
+    def __init__(self, own: ProductFrame, target: Target, tile: Tile) -> None:
+        self.own, self.product, self.frame, self.ctype = own, own.product, own.frame, own.ctype
+        self.tile, self.target = tile, target
+        dialect, product = self.frame.dialect, self.product
+        self.width = min(16, tile.item_columns) if target.blocked else 1
+        self.vectors = tile.item_columns // self.width
+        self.scalar = dialect.types[product.summed]
+        self.wide = CBuilder(dialect, self.width).ctype(product.summed)
+        depth = product.left_runs.depth[-1].axis if product.left_runs.depth else None
+        moving = [p for p in parts_of(product.left) if isinstance(p, Read) and depth is not None and p.strides[depth]]
+        self.left_by_rows = target.blocked and any(p.strides[depth] == 1 for p in moving if depth is not None)
+        """Whether a row of the left operand's tile lies side by side; elsewhere a column does."""
+        self.left_step = (tile.depth if self.left_by_rows else tile.rows) + (0 if target.blocked else _PADDING)
+        self.right_step = tile.columns + (0 if target.blocked else _PADDING)
+
+    def written(self) -> Kernel:
+        """The whole kernel."""
+        frame, tile, own = self.frame, self.tile, self.own
+        own.write_places()
+        self.item, self.row, self.column = own.item, own.row, own.column
+        self.m, self.n, self.deep, self.stack = own.m, own.n, own.deep, own.stack
+        frame.shared(self.scalar, "left_tile", (tile.rows if self.left_by_rows else tile.depth) * self.left_step)
+        frame.shared(self.scalar, "right_tile", tile.depth * self.right_step)
+        own.write_row_values()
+        self._write_sums()
+        self._write_results()
+        return frame.kernel(own.groups * tile.items, tile.items)
+
+    # Sums
+
+    def _write_sums(self) -> None:
+        frame, tile, k = self.frame, self.tile, self.frame.k
+        count = tile.item_rows * self.vectors
+        zero = self.scalar_zero()
+        k.lines.append(f"{self.wide} sums[{count}];")
+        with k.block(frame.unrolled("i", count)):
+            k.lines.append(f"sums[i] = {zero};")
+        across = tile.columns // tile.item_columns
+        self.own_row = k.let("int", f"{self.item} / {across} * {tile.item_rows}")
+        self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
+        left = self._operand(self.product.left, "left", self.row, tile.rows, self.m)
+        right = self._operand(self.product.right, "right", self.column, tile.columns, self.n)
+        self.is_ahead = self.product.slides and not self.target.blocked
+        if self.is_ahead:
+            for operand in (left, right):
+                k.lines.append(f"{self.scalar} {operand.side}_next[{self._turns(operand) * operand.lanes}];")
+                self._bring_tile(operand, "0")
+        with k.block(f"for ({self.ctype} begin = 0; begin < {self.deep}; begin += {tile.depth})"):
+            for operand in (left, right):
+                self._write_tile(operand)
+            frame.barrier()
+            if self.is_ahead:
+                with k.block(f"if (begin + {tile.depth} < {self.deep})"):
+                    for operand in (left, right):
+                        self._bring_tile(operand, f"begin + {tile.depth}")
+            self._write_products()
+            frame.barrier()
+
+    def scalar_zero(self) -> str:
+        """Zero in every lane."""
+        k = CBuilder(self.frame.dialect, self.width)
+        k.literal(0, self.product.summed)
+        return k.lines[-1].partition(" = ")[2].rstrip(";")
+
+    def _write_products(self) -> None:
+        """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
+        frame, tile, k = self.frame, self.tile, self.frame.k
+        count = tile.item_rows * self.vectors
+        with k.block(""):
+            k.lines.append(f"{self.wide} part[{count}];")
+            with k.block(frame.unrolled("i", count)):
+                k.lines.append("part[i] = sums[i];")
+            if self.target.blocked:
+                stop = k.let(self.ctype, f"min(({self.ctype}){tile.depth}, {self.deep} - begin)")
+                head = f"for ({self.ctype} d = 0; d < {stop}; d++)"
+            else:
+                head = f"{frame.dialect.unrolled.format(n=_UNROLLED)}\n{self._counted('d', tile.depth)}"
+            with k.block(head):
+                k.lines.append(f"{self.scalar} a[{tile.item_rows}];")
+                k.lines.append(f"{self.wide} b[{self.vectors}];")
+                with k.block(frame.unrolled("i", tile.item_rows)):
+                    k.lines.append(f"a[i] = left_tile[{self._left_at(f'{self.own_row} + i', 'd')}];")
+                with k.block(frame.unrolled("j", self.vectors)):
+                    at = f"d * {self.right_step} + {self.own_column} + j * {self.width}"
+                    read = frame.dialect.load.format(n=self.width, pointer="right_tile", at=at)
+                    k.lines.append(f"b[j] = {read if self.width > 1 else f'right_tile[{at}]'};")
+                with k.block(frame.unrolled("i", tile.item_rows)), k.block(frame.unrolled("j", self.vectors)):
+                    w = k.at_width(self.width)
+                    dtype, own = self.product.summed, f"part[i * {self.vectors} + j]"
+                    made = multiplied(w, splat(w, Value(dtype, "a[i]")), Value(dtype, "b[j]"), Value(dtype, own))
+                    k.lines.append(f"{own} = {made.text};")
+            with k.block(frame.unrolled("i", count)):
+                k.lines.append("sums[i] = part[i];")
+
+    def _left_at(self, row: str, step: str) -> str:
+        return f"({row}) * {self.left_step} + {step}" if self.left_by_rows else f"{step} * {self.left_step} + {row}"
+
+    # Tiles
+
+    def _operand(self, value: Expression, side: str, first: str, extent: int, end: str) -> _Operand:
+        """An operand, and how its tiles are brought; what does not change from tile to tile is written here."""
+        own = self.own.runs("rows" if side == "left" else "columns")
+        deep = self.own.runs_fast(value, own)
+        lanes = self._lanes(value, own, self.tile.depth if deep else extent, deep=deep)
+        if self.target.blocked and side == "left" and self.product.row_values and not deep:
+            lanes = 1  # neighbours are of different rows, each with values of its own
+        operand = _Operand(value, side, first, extent, end, deep, lanes)
+        if deep or lanes > 1 or len(own.lines) == 1 or self.tile.items % extent:
+            return operand
+        line = self.frame.k.let(self.ctype, f"{first} + {self.item} % {extent}")
+        return replace(operand, line_indices=self.own.line_indices(operand.role, line))
+
+    def _write_tile(self, operand: _Operand) -> None:
+        """An operand's tile, from where the stretch of the sum begins, or from what was brought before."""
+        with self._each_packet(operand) as here:
+            if self.is_ahead:
+                here.put_packet(self._next(operand))
+            elif self.target.blocked and operand.lanes > 1:
+                here.write_vector("begin")
+            else:
+                self.frame.k.lines.append(f"{self.scalar} made[{operand.lanes}];")
+                here.make_packet(f"made[{LANE}]", "begin")
+                here.put_packet(f"made[{LANE}]")
+
+    def _bring_tile(self, operand: _Operand, begin: str) -> None:
+        """What an item brings of a tile waits in registers while the tile before is multiplied."""
+        with self._each_packet(operand) as here:
+            here.make_packet(self._next(operand), begin)
+
+    def _next(self, operand: _Operand) -> str:
+        return f"{operand.side}_next[turn * {operand.lanes} + {LANE}]"
+
+    def _turns(self, operand: _Operand) -> int:
+        return -(-self.tile.depth * operand.extent // (operand.lanes * self.tile.items))
+
+    @contextmanager
+    def _each_packet(self, operand: _Operand) -> Iterator[_TileElements]:
+        """What is written inside is done for all that an item brings of a tile."""
+        deep, lanes, extent = operand.deep, operand.lanes, operand.extent
+        k, items = self.frame.k, self.tile.items
+        chunks = (self.tile.depth if deep else extent) // lanes
+        total = self.tile.depth * extent // lanes
+        # Written out on GPUs, so that all of an item's reads are under way at a time.
+        each = self._counted if self.target.blocked else self.frame.unrolled
+        with k.block(each("turn", self._turns(operand))):
+            number = k.let("int", f"turn * {items} + {self.item}")
+            with k.block(f"if ({number} < {total})" if total % items else ""):
+                along = k.let("int", f"{number} % {chunks} * {lanes}")
+                beside = k.let("int", f"{number} / {chunks}")
+                yield _TileElements(self, operand, *((along, beside) if deep else (beside, along)))
+
+    def _lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
+        """How many neighbours an item brings at once."""
+        if self.target.blocked:
+            is_one = len(own.depth if deep else own.lines) == 1 and not isinstance(value, Windowed)
+            return self.width if is_one and extent % self.width == 0 else 1
+        return self.own.operand_lanes(value, own, extent, deep=deep)
+
+    # Results
+
+    def _write_results(self) -> None:
+        frame, tile, k, product = self.frame, self.tile, self.frame.k, self.product
+        # Where there are vectors, the sums lie in memory by now: loops that are written out would only compile slowly.
+        each = self._counted if self.target.blocked else frame.unrolled
+        with k.block(each("i", tile.item_rows)):
+            row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
+            with k.block(f"if ({row} < {self.m})"):
+                at = self.stack | frame.indices("rows", product.rows, row)
+                lanes = 1 if self.target.blocked else self.own.stored_at_once(tile.item_columns)
+                if lanes > 1:
+                    self._write_packets(at, lanes)
+                    return
+                with k.block(each("j", self.vectors)):
+                    column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {self.width}")
+                    own = f"sums[i * {self.vectors} + j]"
+                    if self.width == 1:
+                        with k.block(f"if ({column} < {self.n})"):
+                            self.own.write_result(k, own, at, column)
+                    else:
+                        self._write_vector(own, at, column)
+
+    def _write_packets(self, at: dict[int, str], lanes: int) -> None:
+        """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
+        frame, k, outputs = self.frame, self.frame.k, self.product.outputs
+        with k.block(frame.unrolled("j", self.tile.item_columns // lanes)):
+            column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {lanes}")
+            with k.block(f"if ({column} < {self.n})"):
+                for n, output in enumerate(outputs):
+                    k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
+                with each_lane(k, lanes):
+                    own = f"sums[i * {self.vectors} + j * {lanes} + {LANE}]"
+                    _, places = self.own.at_result(k, own, at, f"{column} + {LANE}")
+                    for n, output in enumerate(outputs):
+                        set_lane(k, f"q{n}", frame.value(k, output.expression, places))
+                where = at | self.own.result_indices(column)
+                for n, output in enumerate(outputs):
+                    place = frame.place(("b", n), output.strides, where)
+                    drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
+
+    def _counted(self, name: str, count: int) -> str:
+        return f"for (int {name} = 0; {name} < {count}; {name}++)"
+
+    def _write_vector(self, own: str, at: dict[int, str], column: str) -> None:
+        """A vector of results at once where it fits, else one by one."""
+        k, fits = self.frame.k, f"{column} + {self.width} <= {self.n}"
+        if self.product.has_neighbours:
+            with k.block(f"if ({fits})"):
+                self.own.write_result(k.at_width(self.width), own, at, column)
+        with k.block("else" if self.product.has_neighbours else ""):
+            k.lines.append(f"{self.scalar} edge[{self.width}];")
+            k.lines.append(self.frame.dialect.store.format(n=self.width, pointer="edge", at="0", value=own) + ";")
+            with k.block(f"for (int lane = 0; lane < {self.width} && {column} + lane < {self.n}; lane++)"):
+                self.own.write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
+
+
+@dataclass(frozen=True, slots=True)
+class _TileElements:
+    """Neighbouring elements of one operand on their way into its tile."""
+
+    writer: _Writer
+    operand: _Operand
+    step: str
+    line: str
+
+    def make_packet(self, made: str, begin: str) -> None:
+        """Element by element, from packets where there are several lanes, into variables."""
+        w, operand = self.writer, self.operand
+        frame, k = w.frame, w.frame.k
+        line, step = (k.let(w.ctype, t) for t in (f"{operand.first} + {self.line}", f"{begin} + {self.step}"))
+        if w.is_ahead and operand.lanes == 1 and isinstance(operand.value, (Read, Windowed)):
+            inside = f"({line} < {operand.end}) & ({step} < {w.deep})"
+            value = frame.guarded_element(k, operand.value, self._indices(line, step), inside)
+            with each_lane(k, 1):
+                k.lines.append(f"{made} = {k.convert(value, w.product.summed).text};")
+            return
+        with k.block(f"if ({line} < {operand.end} && {step} < {w.deep})"):
+            packets = self._packets(self._indices(line, step))
+            with each_lane(k, self.operand.lanes):
+                lane = f" + {LANE}" if self.operand.lanes > 1 else ""
+                at = self._indices(*((line, step + lane) if self.operand.deep else (line + lane, step)))
+                read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
+                places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.operand.deep else lane)),
+                                      packets=read)  # fmt: skip
+                value = k.convert(frame.value(k, self.operand.value, places), w.product.summed)
+                k.lines.append(f"{made} = {value.text};")
+        with k.block("else"), each_lane(k, self.operand.lanes):
+            k.lines.append(f"{made} = ({w.scalar})0;")
+
+    def put_packet(self, made: str) -> None:
+        """Variables into the tile."""
+        with each_lane(self.writer.frame.k, self.operand.lanes):
+            place = self._tile_place(LANE if self.operand.lanes > 1 else "0")
+            self.writer.frame.k.lines.append(f"{place} = {made};")
+
+    def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
+        """The reads that go by packets."""
+        if self.operand.lanes == 1:
+            return {}
+        axis = self._along()
+        return self.writer.own.read_packets(self.operand.value, axis, self.operand.lanes, at)
+
+    def write_vector(self, begin: str) -> None:
+        """A vector at once where it is inside, else element by element."""
+        w = self.writer
+        frame, k, n = w.frame, w.frame.k, self.operand.lanes
+        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"{begin} + {self.step}"))
+        other, here, end = (line, step, w.deep) if self.operand.deep else (step, line, self.operand.end)
+        limit = self.operand.end if self.operand.deep else w.deep
+        axis = self._along()
+        side_by_side = (self.operand.deep == w.left_by_rows) if self.operand.side == "left" else not self.operand.deep
+        with k.block(f"if ({other} < {limit} && {here} + {n} <= {end})"):
+            v = k.at_width(n)
+            at = self._indices(line, step)
+            known = {key: splat(v, x) for key, x in self._row_values(self.line).items()}
+            value = v.convert(frame.value(v, self.operand.value, frame.reader(v, at, axis, known)), w.product.summed)
+            if side_by_side:
+                place = self._tile_index("0")
+                k.lines.append(frame.dialect.store.format(n=n, pointer=f"{self.operand.side}_tile", at=place,
+                                                          value=value.text) + ";")  # fmt: skip
+            else:
+                k.lines.append(f"{w.scalar} made[{n}];")
+                k.lines.append(frame.dialect.store.format(n=n, pointer="made", at="0", value=value.text) + ";")
+                with each_lane(k, n):
+                    k.lines.append(f"{self._tile_place(LANE)} = made[{LANE}];")
+        with k.block("else"), k.block(f"for (int {LANE} = 0; {LANE} < {n}; {LANE}++)"):
+            k.lines.append(f"{w.scalar} made = ({w.scalar})0;")
+            with k.block(f"if ({other} < {limit} && {here} + {LANE} < {end})"):
+                places = (line, f"{step} + {LANE}") if self.operand.deep else (f"{line} + {LANE}", step)
+                row = self.line if self.operand.deep else f"{self.line} + {LANE}"
+                reader = frame.reader(k, self._indices(*places), known=self._row_values(row))
+                k.lines.append(
+                    f"made = {k.convert(frame.value(k, self.operand.value, reader), w.product.summed).text};"
+                )
+            k.lines.append(f"{self._tile_place(LANE)} = made;")
+
+    def _row_values(self, row: str) -> dict[int, Value]:
+        return self.writer.own.row_values(row) if self.operand.side == "left" else {}
+
+    def _along(self) -> int:
+        """The axis that they are neighbours along."""
+        own = self.writer.own.runs(self.operand.role)
+        return (own.depth if self.operand.deep else own.lines)[-1].axis
+
+    def _indices(self, line: str, step: str) -> dict[int, str]:
+        own, held = self.writer.own, self.operand.line_indices
+        if held is None:
+            return own.operand_indices(self.operand.role, line, step)
+        return own.stack | dict(held) | own.step_indices(self.operand.role, step)
+
+    def _tile_index(self, lane: str) -> str:
+        line, step = (
+            (self.line, f"({self.step} + {lane})") if self.operand.deep else (f"({self.line} + {lane})", self.step)
+        )
+        w = self.writer
+        return w._left_at(line, step) if self.operand.side == "left" else f"{step} * {w.right_step} + {line}"
+
+    def _tile_place(self, lane: str) -> str:
+        return f"{self.operand.side}_tile[{self._tile_index(lane)}]"

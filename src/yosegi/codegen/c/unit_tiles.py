@@ -1,0 +1,374 @@
+"""Products in tiles on a matrix unit: 16-bit floats, summed up in float32.
+
+    for each tile of the result, by a group:
+        values of the left operand's rows, if its elements need any
+        for each stretch of the sum:
+            the tiles of both operands, some stretches ahead, to shared memory: copied as they are where that is all,
+            else with elementwise work done on the way
+            each team adds products of fragments to its part of the results, which stays in registers
+        each item's results to memory, elementwise work done on the way
+
+A tile lies as its operand does in memory, along the sum or across it; fragments are turned where they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..._graph.graph import Graph
+from .contractions import Contraction, OperandRuns
+from .dialect import Dialect, Target
+from .expressions import Expression, Read, Windowed
+from .fragments import Fragments, PacketTiles
+from .kernels import Kernel
+from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, TEAM, MatrixUnit
+from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
+from .product_frame import ProductFrame
+from .tilings import UnitTile
+
+_PAIR: Final = 2
+"""Neighbouring results that an item has."""
+
+
+def unit_refusal(product: Contraction, dialect: Dialect) -> str | None:
+    """Why a product is not computed by this kernel, or `None`."""
+    unit, left, right = dialect.matrix_unit, product.left.dtype, product.right.dtype
+    if unit is None or left is not right or left not in unit.names:
+        return f"no matrix unit for {left.name} and {right.name}"
+    return None
+
+
+def unit_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: UnitTile) -> Kernel:
+    """The kernel of a product that is not refused, whose result has elements."""
+    unit = dialect.matrix_unit
+    assert unit is not None
+    if product.row_values:  # which take some of the shared memory
+        tile = replace(tile, stages=tile.stages - 1)
+    own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
+    return _Writer(own, unit, tile).written()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One operand: what it is, and its tiles."""
+
+    value: Expression
+    role: str
+    own: OperandRuns
+    first: str
+    end: str
+    """Where the group's rows or columns begin, and where there are no more."""
+    deep: bool
+    """Whether it lies along the sum: then a row of its tile does too."""
+    lanes: int
+    """Neighbours that are read at once."""
+    tiles: PacketTiles
+    line_indices: Mapping[int, str] | None = None
+    """The indices of an item's neighbouring lines, by lane, where it brings the same ones in every turn."""
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether packets go to shared memory as they are."""
+        return isinstance(self.value, Read) and self.lanes == PACKET
+
+    @property
+    def wraps(self) -> bool:
+        """Whether neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
+        each other. Where they are in one, nearly all go the same way, and branches are faster."""
+        lines = self.own.lines
+        return isinstance(self.value, Windowed) and bool(not lines or lines[-1].size % PACKET)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements go there one by one, as they are."""
+        return isinstance(self.value, (Read, Windowed)) and self.lanes < PACKET
+
+
+class _Writer:
+    """Writes one kernel."""
+
+    def __init__(self, own: ProductFrame, unit: MatrixUnit, tile: UnitTile) -> None:
+        self.own, self.product, self.frame, self.k = own, own.product, own.frame, own.frame.k
+        self.tile, self.ctype = tile, own.ctype
+        dtype = own.product.left.dtype
+        self.name = unit.names[dtype]
+        self.packet = packet_type(self.k, dtype, PACKET)
+        self.k.declarations["matrix unit"] = unit.functions
+        self.high, self.wide = tile.team_rows // ROWS, tile.team_columns // DEPTH
+        """Fragments of a team: down, and across in pairs."""
+
+    def written(self) -> Kernel:
+        """The whole kernel."""
+        own, tile, k, product = self.own, self.tile, self.k, self.product
+        own.write_places()
+        self.lane = k.let("int", f"{own.item} % {TEAM}")
+        team = k.let("int", f"{own.item} / {TEAM}")
+        self.team_row = k.let("int", f"{team} / {tile.across} * {tile.team_rows}")
+        self.team_column = k.let("int", f"{team} % {tile.across} * {tile.team_columns}")
+        self.left = self._operand(product.left, "rows", own.row, own.m, tile.rows)
+        self.right = self._operand(product.right, "columns", own.column, own.n, tile.columns)
+        self.left_places, self.right_places = self._left_places(), self._right_places()
+        own.write_row_values()
+        self._write_sums()
+        self._write_results()
+        return self.frame.kernel(own.groups * tile.items, tile.items)
+
+    def _each(self, name: str, count: int) -> str:
+        return self.frame.unrolled(name, count)
+
+    # Tiles
+
+    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> _Operand:
+        depth, own = self.tile.depth, self.own.runs(role)
+        deep = self.own.runs_fast(value, own)
+        lanes = self.own.operand_lanes(value, own, PACKET, deep=deep)
+        shape = (extent, depth) if deep else (depth, extent)
+        tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
+        tiles.declare(self.frame, self.packet)
+        operand = _Operand(value, role, own, first, end, deep, lanes, tiles)
+        if deep or lanes == PACKET or len(own.lines) == 1 or self.tile.items % tiles.packets:
+            return operand
+        return replace(operand, line_indices=self._line_indices(operand))
+
+    def _line_indices(self, operand: _Operand) -> dict[int, str]:
+        """The indices of the neighbouring lines that an item brings, as texts of the lane."""
+        k, role = self.k, operand.role
+        first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {PACKET}")
+        if operand.own.lines and operand.own.lines[-1].size % PACKET == 0:  # they differ by the last of them alone
+            indices, last = self.own.line_indices(role, first), operand.own.lines[-1].axis
+            return indices | {last: f"{indices[last]} + {LANE}"}
+        for run in operand.own.lines:
+            k.lines.append(f"{self.ctype} {role}{run.axis}[{PACKET}];")
+        with each_lane(k, PACKET):
+            for axis, index in self.own.line_indices(role, f"{first} + {LANE}").items():
+                k.lines.append(f"{role}{axis}[{LANE}] = {index};")
+        return {run.axis: f"{role}{run.axis}[{LANE}]" for run in operand.own.lines}
+
+    def _left_places(self) -> Fragments:
+        """Of a left operand the second eight rows come before the second eight columns."""
+        tiles, lane = self.left.tiles, self.lane
+        if self.left.deep:
+            return tiles.write_fragments(self.k, f"({self.team_row} + {lane} % 16)", f"{lane} / 16")
+        first = f"{self.team_row} / {ROWS}"
+        row = f"({lane} / 16 * 8 + {lane} % 8)"
+        return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2", first=first, count=self.high)
+
+    def _right_places(self) -> Fragments:
+        """Of a right operand, two fragments at a time, the second eight of the sum come before the second eight
+        columns."""
+        tiles, lane = self.right.tiles, self.lane
+        if self.right.deep:
+            row = f"({self.team_column} + {lane} / 16 * 8 + {lane} % 8)"
+            return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2")
+        first = f"{self.team_column} / {DEPTH}"
+        return tiles.write_fragments(self.k, f"({lane} % 16)", f"{lane} / 16", first=first, count=self.wide)
+
+    def _write_tiles(self, stage: str, begin: str) -> None:
+        """Bring both operands' tiles to a stage, or begin to."""
+        for operand in (self.left, self.right):
+            with self._each_packet(operand) as (row, packet):
+                self._write_packet(operand, stage, begin, row, packet)
+
+    @contextmanager
+    def _each_packet(self, operand: _Operand) -> Iterator[tuple[str, str]]:
+        """What is written inside is done for every packet of a tile: the packet's row, and its number there."""
+        tiles, items = operand.tiles, self.tile.items
+        with self.k.block(self._each("turn", self._turns(operand))):
+            number = self.k.let("int", f"turn * {items} + {self.own.item}")
+            with self.k.block(f"if ({number} < {tiles.total})" if tiles.total % items else ""):
+                row = self.k.let("int", f"{number} / {tiles.packets}")
+                yield row, self.k.let("int", f"{number} % {tiles.packets}")
+
+    def _turns(self, operand: _Operand) -> int:
+        return -(-operand.tiles.total // self.tile.items)
+
+    def _write_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
+        if operand.is_copied:
+            self._copy_packet(operand, stage, begin, row, packet)
+            return
+        self.k.lines.append(f"{self.packet} made;")
+        self._make_packet(operand, "made", begin, row, packet)
+        self._put_packet(operand, "made", stage, row, packet)
+
+    def _put_packet(self, operand: _Operand, made: str, stage: str, row: str, packet: str) -> None:
+        self.k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made};")
+
+    def _place(self, operand: _Operand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
+        """A packet's first line, in the tile and among all, and its first step of the sum."""
+        k = self.k
+        along = k.let("int", f"{packet} * {PACKET}")
+        line, step = (row, along) if operand.deep else (along, row)
+        return line, k.let(self.ctype, f"{operand.first} + {line}"), k.let(self.ctype, f"{begin} + {step}")
+
+    def _copy_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
+        k, own = self.k, self.own
+        _, at_line, at_step = self._place(operand, begin, row, packet)
+        assert isinstance(operand.value, Read)
+        inside = k.let("bool", f"{at_line} < {operand.end} && {at_step} < {own.deep}")
+        at = own.operand_indices(operand.role, at_line, at_step)
+        place = self.frame.place(id(operand.value), operand.value.strides, at)
+        source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
+        k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
+
+    def _make_packet(self, operand: _Operand, made: str, begin: str, row: str, packet: str) -> None:
+        k, own = self.k, self.own
+        line, at_line, at_step = self._place(operand, begin, row, packet)
+        if operand.lanes == PACKET:
+            with k.block(f"if ({at_line} < {operand.end} && {at_step} < {own.deep})"):
+                self._make_elements(operand, made, line, at_line, at_step)
+            with k.block("else"), each_lane(k, PACKET):
+                k.lines.append(f"{made}.lane[{LANE}] = 0;")
+        else:
+            self._make_elements(operand, made, line, at_line, at_step)
+
+    def _make_elements(self, operand: _Operand, made: str, line: str, at_line: str, at_step: str) -> None:
+        """A packet of values that are computed, each from packets, or from elements where these are inside."""
+        k, own, frame = self.k, self.own, self.frame
+        packets: dict[int, tuple[Read, str]] = {}
+        if operand.lanes == PACKET:
+            axis = (operand.own.depth if operand.deep else operand.own.lines)[-1].axis
+            packets = own.read_packets(operand.value, axis, PACKET, own.operand_indices(operand.role, at_line, at_step))
+        at_steps = own.step_indices(operand.role, at_step) if operand.line_indices is not None else {}
+        with each_lane(k, PACKET):
+            here = k.let(self.ctype, f"{at_line} + {LANE}") if not operand.deep else at_line
+            step = k.let(self.ctype, f"{at_step} + {LANE}") if operand.deep else at_step
+            if operand.line_indices is not None:
+                at = own.stack | dict(operand.line_indices) | at_steps
+            else:
+                at = own.operand_indices(operand.role, here, step)
+            if operand.is_plain:
+                self._take_element(operand, made, at, (f"({here} < {operand.end})", f"({step} < {own.deep})"))
+                return
+            k.lines.append(f"{made}.lane[{LANE}] = 0;")
+            with k.block("" if packets else f"if ({here} < {operand.end} && {step} < {own.deep})"):
+                row = line if operand.deep else f"{line} + {LANE}"
+                known = own.row_values(row) if operand.role == "rows" else {}
+                read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
+                value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
+                set_lane(k, made, k.rounded(value))
+
+    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
+        """An element with the bits that it has in memory, or zero."""
+        k, frame, value = self.k, self.frame, operand.value
+        assert isinstance(value, (Read, Windowed))
+        pointer = frame.pointer(value.entry)
+        if operand.wraps:
+            there, place = frame.guarded(k, value, at, " & ".join(within))
+            bits = k.let(frame.dialect.packed[value.dtype], f"{pointer}[{place}]")
+            k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
+            return
+        k.lines.append(f"{made}.lane[{LANE}] = 0;")
+        with k.block(f"if ({' && '.join(within)})"):
+            inside, place = frame.window(k, value, at)
+            condition = f"if ({' && '.join(inside)}) " if inside else ""
+            k.lines.append(f"{condition}{made}.lane[{LANE}] = {pointer}[{place}];")
+
+    # Sums
+
+    def _write_sums(self) -> None:
+        own, k, tile = self.own, self.k, self.tile
+        k.lines.append(f"float sums[{self.high}][{self.wide * 2}][4];")
+        with k.block(self._each("m", self.high)), k.block(self._each("n", self.wide * 2)), k.block(self._each("c", 4)):
+            k.lines.append("sums[m][n][c] = 0.0f;")
+        for stage in range(tile.stages - 1):
+            with k.block(f"if ({stage * tile.depth} < {own.deep})"):
+                self._write_tiles(str(stage), str(stage * tile.depth))
+            k.lines.append("end_copies();")
+        k.lines.append(f"int stage = 0, ahead = {tile.stages - 1};")
+        with k.block(f"for ({self.ctype} begin = 0; begin < {own.deep}; begin += {tile.depth})"):
+            k.lines.append(f"await_copies<{tile.stages - 2}>();")
+            self.frame.barrier()
+            later = k.let(self.ctype, f"begin + {(tile.stages - 1) * tile.depth}")
+            self._write_ahead(later)
+            self._write_products()
+            self._end_ahead(later)
+            for name in ("stage", "ahead"):
+                k.lines.append(f"{name} = {name} == {tile.stages - 1} ? 0 : {name} + 1;")
+
+    def _write_ahead(self, later: str) -> None:
+        """Begin to bring the tiles of a later stretch. What is read element by element waits in registers."""
+        k = self.k
+        for operand in self._waiting():
+            k.lines.append(f"{self.packet} {operand.role}_ahead[{self._turns(operand)}];")
+        with k.block(f"if ({later} < {self.own.deep})"):
+            for operand in (self.left, self.right):
+                with self._each_packet(operand) as (row, packet):
+                    if operand.is_plain:
+                        self._make_packet(operand, f"{operand.role}_ahead[turn]", later, row, packet)
+                    else:
+                        self._write_packet(operand, "ahead", later, row, packet)
+        k.lines.append("end_copies();")
+
+    def _end_ahead(self, later: str) -> None:
+        """What waited goes to shared memory, of which nobody reads this stage now."""
+        for operand in self._waiting():
+            with self.k.block(f"if ({later} < {self.own.deep})"), self._each_packet(operand) as (row, packet):
+                self._put_packet(operand, f"{operand.role}_ahead[turn]", "ahead", row, packet)
+
+    def _waiting(self) -> list[_Operand]:
+        return [operand for operand in (self.left, self.right) if operand.is_plain]
+
+    def _write_products(self) -> None:
+        """A stretch of the sum. A team reads the left operand's fragments once for all of its columns."""
+        k = self.k
+        with k.block(self._each("s", self.tile.depth // DEPTH)):
+            k.lines.append(f"unsigned left[{self.high}][4];")
+            with k.block(self._each("m", self.high)):
+                self._read("left[m]", self.left_places, "m", turned=not self.left.deep)
+            with k.block(self._each("p", self.wide)):
+                k.lines.append("unsigned words[4];")
+                self._read("words", self.right_places, "p", turned=not self.right.deep)
+                with k.block(self._each("m", self.high)), k.block(self._each("h", 2)):
+                    operands = "sums[m][p * 2 + h], left[m], words[h * 2], words[h * 2 + 1]"
+                    k.lines.append(f"multiply_add_{self.name}({operands});")
+
+    def _read(self, words: str, fragments: Fragments, number: str, *, turned: bool) -> None:
+        place = fragments.place("stage", *(("s", number) if turned else (number, "s")))
+        self.k.lines.append(f"{'load_turned' if turned else 'load_matrices'}({words}, {place});")
+
+    # Results
+
+    def _write_results(self) -> None:
+        own, k = self.own, self.k
+        pairs = own.stored_at_once(_PAIR) == _PAIR
+        with k.block(self._each("m", self.high)), k.block(self._each("r", 2)):
+            row = k.let(self.ctype, f"{own.row} + {self.team_row} + m * {ROWS} + r * 8 + {self.lane} / 4")
+            with k.block(f"if ({row} < {own.m})"):
+                at = own.stack | self.frame.indices("rows", self.product.rows, row)
+                with k.block(self._each("n", self.wide * 2)):
+                    place = f"{own.column} + {self.team_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
+                    column = k.let(self.ctype, place)
+                    if pairs:
+                        self._write_pair(at, column)
+                    else:
+                        self._write_single(at, column)
+
+    def _write_single(self, at: dict[int, str], column: str) -> None:
+        k, own = self.k, self.own
+        with each_lane(k, _PAIR):
+            here = k.let(self.ctype, f"{column} + {LANE}")
+            with k.block(f"if ({here} < {own.n})"):
+                own.write_result(k, f"sums[m][n][r * 2 + {LANE}]", at, here)
+
+    def _write_pair(self, at: dict[int, str], column: str) -> None:
+        """Two results at once; what is read for them comes in pairs too where it lies so."""
+        own, k, frame, outputs = self.own, self.k, self.frame, self.product.outputs
+        with k.block(f"if ({column} < {own.n})"):
+            where = at | own.result_indices(column)
+            packets: dict[int, tuple[Read, str]] = {}
+            for n, output in enumerate(outputs):
+                k.lines.append(f"{packet_type(k, output.expression.dtype, _PAIR)} q{n};")
+                if own.result_lanes(output.expression, _PAIR) == _PAIR:
+                    axis = self.product.result_columns[-1].axis
+                    packets |= own.read_packets(output.expression, axis, _PAIR, where)
+            with each_lane(k, _PAIR):
+                read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
+                _, places = own.at_result(k, f"sums[m][n][r * 2 + {LANE}]", at, f"{column} + {LANE}", read)
+                for n, output in enumerate(outputs):
+                    set_lane(k, f"q{n}", frame.value(k, output.expression, places))
+            for n, output in enumerate(outputs):
+                place = frame.place(("b", n), output.strides, where)
+                drain(k, output.expression.dtype, _PAIR, f"q{n}", f"b{n}", place, None)

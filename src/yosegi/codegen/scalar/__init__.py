@@ -1,0 +1,1 @@
+"""Scalar rules: one primitive at a time, for all printers."""

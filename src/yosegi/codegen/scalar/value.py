@@ -1,0 +1,39 @@
+"""Values and numbers in C-family text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._tensor.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value: an expression that can be repeated at no cost, and for complex dtypes a second one."""
+
+    dtype: DType
+    text: str
+    imag: str = ""
+    bits: int = 0
+    """Of a truth value in vector code: the bits of its lanes."""
+    exact: bool = True
+    """Of a 16-bit float: whether it is one already, or still has float's precision."""
+
+
+def spelled(value: Any, dtype: DType, scalar: str) -> str:
+    """A number as C writes it, to the last bit."""
+    if dtype.is_integer:
+        whole = int(value)
+        text = f"{whole + 1}L - 1" if whole < 0 else f"{whole}UL"  # C has no literal for the least integer
+        return f"({scalar})({text})"
+    number = float(value)
+    if number != number:
+        return "NAN"
+    if number in (float("inf"), float("-inf")):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    digits = f"{number:.17g}" if scalar == "double" else f"{np.float32(number):.9g}"
+    text = digits if any(c in digits for c in ".e") else f"{digits}.0"
+    return text if scalar == "double" else f"{text}f"

@@ -1,0 +1,1 @@
+"""What all devices that run generated kernels share."""

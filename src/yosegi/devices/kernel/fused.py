@@ -1,0 +1,468 @@
+"""Products and composites on a kernel device, with neighbours that they have taken (`clusters`) or without: in several
+ways, of which the fastest that is right is kept.
+
+A region is cut into few kernels (`codegen.pieces`), with each way to compute its product; or it is computed in parts,
+each a kernel of its own, its products perhaps by a library. It begins in the way that is expected to be best. Once it
+is known to repeat, the ways are measured on its own data, checked against the reference, and the winner is remembered
+for sizes of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from threading import Lock
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from ..._graph.expand import in_parts
+from ..._graph.graph import Graph
+from ..._graph.reference import bind, outputs_of
+from ..._run.device import Kernel
+from ..._run.trace import trace
+from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, is_composite, is_constant, multiplies
+from ..._tensor.dtype import DType, float32
+from ..._tensor.node import Call, Shape
+from ..._tensor.precision import Precision
+from ..._tune.autotune import Trial
+from ..._tune.records import Choices, size_class
+from ...codegen.c.attention import plain_attention, plain_refusal
+from ...codegen.c.contractions import Contraction, contraction
+from ...codegen.c.dialect import Dialect, Target
+from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
+from ...codegen.c.sliding import slide_of, slides
+from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
+from ...errors import CompileFailure, NoSuchWay, Unsupported
+
+PATTERNS: Final = frozenset({
+    "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
+    "cross_entropy", "attention_scores", "scaled_dot_product_attention", "softmax", "log_softmax", "layer_norm",
+    "rms_norm",
+})  # fmt: skip
+"""The composites that come out as few kernels."""
+
+_ONE_KERNEL: Final = "fused"
+_SEPARATE: Final = "separate"
+LIBRARY: Final = "library"
+"""What the names of ways begin with that are a vendor's."""
+_ALGORITHMS: Final = 3
+"""Of a library's, so many are measured: the one that it expects to be best often is not."""
+_FLASH: Final = "online softmax"
+_ON_UNIT: Final = "matrix unit, "
+"""What the names of ways begin with that use one."""
+_PATIENCE: Final = 16
+"""Runs after which a region that nobody said would repeat is measured."""
+_WORTH: Final = {True: 1 << 22, False: 1 << 18}
+"""Products of elements, or elements of results, from which a better way repays the time that all of them take to
+compile; by whether the target has caches and vectors, for which compilers take seconds."""
+_CALLS: Final = 3
+"""How many times as many calls are in a turn as on the host: devices change their speed with what they do."""
+_TIE: Final = {True: 0.02, False: 0.01}
+"""The share that a way has to be faster by; by whether the target is such a one: those are hosts, which keep worse
+time."""
+_ROUNDINGS: Final = 64
+_OF_ROUNDED: Final = 8 << 13
+"""How many spacings of the largest numbers of a result an element may be off; where float32 operands are rounded to 10
+bits, a spacing is 2**13 times as wide."""
+_HOST_WORK: Final = 1 << 31
+"""Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
+_LARGE: Final = 256**3
+"""Products of elements from which a library, or parts one by one, are expected to be better than one kernel."""
+
+_HOPELESS: Final = 1 << 28
+"""Products of elements beyond which the simplest kernel takes too long even to be measured."""
+
+Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
+
+
+class Machine(Protocol):
+    """What a device brings."""
+
+    name: str
+    dialect: Dialect
+    target: Target
+    arrays: int
+    """How many a kernel takes."""
+
+    def has_library(self, call: Call) -> bool:
+        """Whether `compile` has the vendor's own version of a product."""
+
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """The vendor's own ways to compute a product as it is; their names begin with `LIBRARY`, which is that of the
+        one that is expected to be best. How many there are may be known only when they are made: one that is not there
+        raises `NoSuchWay`."""
+
+    def takes(self, product: Contraction) -> bool:
+        """Whether `multiplier` has a product with what is around it."""
+
+    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
+        """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
+        several algorithms, that of the rank that is wanted, or the last."""
+
+    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
+        """A generated kernel, to be launched on the data of inputs and outputs."""
+
+    def refusal(self, region: Region) -> str | None:
+        """Why `compile` cannot have a region, or `None`."""
+
+    def compile(self, region: Region) -> Kernel:
+        """A region that is not fused any further."""
+
+    def new(self, shape: Shape, dtype: DType) -> Any:
+        """Room for a result."""
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as data."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data as an array of the host."""
+
+    def undecided(self) -> None:
+        """The run that is under way in this thread is not what it will be: who records it should not keep it."""
+
+    def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
+        """What a call takes that is one of many, as in a program that repeats, of so many calls."""
+
+
+def is_rounded(region: Region) -> bool:
+    """Whether a region is a product of operands that its hardware rounds: what is generated has nothing of the kind."""
+    is_asked = region.precision is Precision.TF32 and region.kind is RegionKind.CONTRACTION
+    return is_asked and region.calls[-1].spec.dtype is float32
+
+
+def is_sliding(region: Region) -> bool:
+    """Whether a region is an op on windows, without a product."""
+    return region.kind is RegionKind.OPAQUE and slides(region.calls[-1])
+
+
+class Fused:
+    """The products and composites of one device."""
+
+    def __init__(self, machine: Machine, identity: str) -> None:
+        """`identity` tells what times depend on."""
+        self._machine = machine
+        self._choices = Choices(identity)
+
+    def refusal(self, region: Region) -> str | None:
+        """Why there is no kernel for a product or a composite, or `None`."""
+        try:
+            work = _Work.of(region)
+        except Unsupported as failure:
+            return str(failure)
+        return self._refusal_of(work)
+
+    def _refusal_of(self, work: _Work) -> str | None:
+        reason = self._rest_refusal(work.pieces)
+        if reason is not None:
+            return reason
+        lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
+                   if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
+        if lacking:
+            return f"no {lacking[0].name} in its language"
+        return None
+
+    def joins(self, region: Region, base: Region) -> bool:
+        """Whether a region, which is another and neighbours of it, takes no kernel more than that one."""
+        if base.precision is not Precision.FULL or self._attentions(base):
+            return False  # what is generated is of full precision, and attention as a whole takes nothing with it
+        if len(region.inputs) + len(region.outputs) > self._machine.arrays:
+            return False
+        try:
+            alone, together = _Work.of(base), _Work.of(region)
+        except Unsupported:
+            return False
+        reaches_back = not set(base.inputs) <= set(region.inputs)
+        if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
+            return False  # what is before would be computed again in every pass over a row
+        return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
+
+    def _rest_refusal(self, cut: Sequence[Piece]) -> str | None:
+        """Why some region that is no kernel of its own yet cannot be one."""
+        regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
+        return next(filter(None, map(self._machine.refusal, regions)), None)
+
+    def compiled(self, region: Region) -> Kernel:
+        """A product or a composite, in the way that is best as far as is known."""
+        work = _Work.of(region)
+        specs = [work.graph.calls[o].spec for o in work.graph.outputs]
+        if not all(s.size for s in specs):
+            return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
+        ways = self._ways(region, work)
+        products = [p for p in work.pieces if isinstance(p, Contraction)]
+        return _Measured(self._machine, self._choices, region, work, ways, self._expected(work, products, ways))
+
+    def ways(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
+        return self._ways(region, _Work.of(region))
+
+    def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        ways: dict[str, Callable[[], Kernel]] = {}
+        products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
+        for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
+            if (name == NAIVE and work.size > _HOPELESS) or is_rounded(region):
+                continue
+            ways[name] = partial(_steps, work.graph, work.pieces, machine, name)
+        if region.kind is RegionKind.CONTRACTION:
+            ways |= machine.by_library(region)
+        elif not is_sliding(region):
+            ways |= self._separately(work)
+        by_library = library_pieces(work.graph, machine.takes) if products else None
+        if by_library is not None and self._rest_refusal(by_library) is None:
+            precision = region.precision if is_rounded(region) else Precision.FULL
+            for rank in range(_ALGORITHMS):
+                cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
+                name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
+                ways[name] = partial(_steps, work.graph, cut, machine, "")
+        return ways | self._attentions(region)
+
+    def _separately(self, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        """Each part by itself; with one product, that in each of the vendor's ways."""
+        machine, apart = self._machine, _apart(work.graph)
+        if any(machine.refusal(part) is not None for part in apart.regions):
+            return {}
+        products = [part for part in apart.regions if part.kind is RegionKind.CONTRACTION]
+        others = machine.by_library(products[0]) if len(products) == 1 else {}
+        ways: dict[str, Callable[[], Kernel]] = {_SEPARATE: partial(_steps, work.graph, [apart], machine, "")}
+        for name, make in others.items():
+            if name != LIBRARY:  # which is the product that the parts have anyway
+                ways[name.replace(LIBRARY, _SEPARATE)] = partial(_steps, work.graph, [apart], machine, "", make)
+        return ways
+
+    def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+        """The kernels that are attention as a whole, the one that is expected to be best first."""
+        machine, call = self._machine, region.calls[-1]
+        if not is_composite(region):
+            return {}
+        kernels: dict[str, Callable[[], Generated]] = {}
+        if unit_refusal(call, machine.dialect) is None:
+            for name, shape in unit_shapes(call).items():
+                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, machine.target, shape)
+        if plain_refusal(call) is None:
+            kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
+        return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
+
+    def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
+        whole = [way for way in ways if way == _FLASH or way.startswith(_ON_UNIT)]
+        if whole and not self._machine.target.blocked:
+            return whole[0]
+        if not products:
+            return _ONE_KERNEL
+        if ways and all(way.startswith(LIBRARY) for way in ways):
+            return LIBRARY
+        calls = [call for call in work.graph.calls if multiplies(call)]
+        if work.size >= _LARGE:
+            if LIBRARY in ways:
+                return LIBRARY
+            has_library = all(self._machine.has_library(call) for call in calls)
+            if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
+                return _SEPARATE
+        return prior(products[0], self._machine.dialect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A region as a graph of its own, and cut into pieces."""
+
+    graph: Graph
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def of(cls, region: Region) -> _Work:
+        """A region's. Raises `Unsupported`."""
+        own = in_parts(region)
+        if is_composite(region) or region.kind in JOINED:
+            if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
+                raise Unsupported("there is nothing to compute")
+            return cls(own.graph, tuple(pieces(own.graph)))
+        entry = own.graph.outputs[0]
+        if slides(own.graph.calls[entry]):
+            return cls(own.graph, (slide_of(own.graph, entry),))
+        if not multiplies(own.graph.calls[entry]):
+            raise Unsupported("it is no product any more")
+        return cls(own.graph, (contraction(own.graph, entry, (entry,)),))
+
+    @property
+    def size(self) -> int:
+        """Products of elements; where there are none, elements of results."""
+        products = [p for p in self.pieces if isinstance(p, Contraction)]
+        if not products:
+            return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
+        return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
+
+
+def _words(region: Region) -> str:
+    """What a region computes but for sizes: ops with their attributes, and what each reads. A way that was right for
+    other words may be wrong for these."""
+    at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
+    reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
+    return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))
+
+
+def _apart(graph: Graph) -> Rest:
+    return Rest(tuple(fuse(graph)), tuple(range(len(graph.calls))))
+
+
+def _steps(
+    graph: Graph, cut: Sequence[Piece], machine: Machine, way: str, product: Callable[[], Kernel] | None = None
+) -> Kernel:
+    """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
+    steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
+    fixed: dict[int, Any] = {}
+    for piece in cut:
+        if isinstance(piece, Rest):
+            for region in piece.regions:
+                reads, writes = (tuple(piece.entries[e] for e in own) for own in (region.inputs, region.outputs))
+                if product is not None and region.kind is RegionKind.CONTRACTION:
+                    steps.append((product(), reads, writes))
+                else:
+                    steps.append((machine.compile(region), reads, writes))
+            continue
+        if isinstance(piece, Library):
+            reads, launch = machine.multiplier(piece)
+            fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
+            outputs = tuple(o.entry for o in piece.product.outputs)
+            specs = [graph.calls[e].spec for e in outputs]
+            steps.append((_launched(machine, launch, (), [(s.shape, s.dtype) for s in specs]), reads, outputs))
+            continue
+        made = rendered(graph, piece, machine.dialect, machine.target, way)
+        reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
+        constants = [machine.from_host(array) for array in made.inputs.constants]
+        specs = [graph.calls[e].spec for e in made.outputs]
+        launch = machine.launcher(made.kernel, len(made.inputs.entries), len(specs))
+        steps.append((_launched(machine, launch, constants, [(s.shape, s.dtype) for s in specs]), reads, made.outputs))
+    inputs, outputs = graph.inputs, graph.outputs
+
+    def kernel(*data: Any) -> tuple[Any, ...]:
+        values = fixed | dict(zip(inputs, data, strict=True))
+        for run, reads, writes in steps:
+            values.update(zip(writes, run(*[values[e] for e in reads]), strict=True))
+        return tuple([values[o] for o in outputs])
+
+    return kernel
+
+
+def _launched(
+    machine: Machine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
+) -> Callable[..., Sequence[Any]]:
+    def run(*data: Any) -> Sequence[Any]:
+        made = [machine.new(shape, dtype) for shape, dtype in specs]
+        launch([*data, *constants], made)
+        return made
+
+    return run
+
+
+def _attention(region: Region, machine: Machine, written: Callable[[], Generated]) -> Kernel:
+    call = region.calls[-1]
+    launch = machine.launcher(written(), len(call.inputs), 1)
+    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
+    run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
+    return lambda *data: tuple(run(*[data[n] for n in order]))
+
+
+class _Shown:
+    """A kernel whose results become arrays of the host when somebody compares them."""
+
+    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._machine = machine
+
+    def __call__(self, *data: Any) -> Sequence[Any]:
+        """Run it."""
+        return [_Lazy(self._machine, made) for made in self.kernel(*data)]
+
+
+class _Lazy:
+    """Data that becomes an array of the host when somebody compares it."""
+
+    def __init__(self, machine: Machine, data: Any) -> None:
+        self._machine = machine
+        self._data = data
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self._machine.to_host(self._data)
+        return array if dtype is None else array.astype(dtype)
+
+
+class _Measured:
+    """A kernel that goes over to a better way when one has been found."""
+
+    def __init__(
+        self, machine: Machine, choices: Choices, region: Region, work: _Work, ways: Mapping[str, Callable[[], Kernel]],
+        expected: str,
+    ) -> None:  # fmt: skip
+        self._machine, self._choices, self._region, self._work = machine, choices, region, work
+        self._ways, self._expected = ways, expected
+        specs = [work.graph.calls[e].spec for e in work.graph.inputs]
+        shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
+        self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
+        known = choices.known(self._kind)
+        worth = work.size >= _WORTH[machine.target.blocked]
+        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
+        self._lock = Lock()
+        winner = None if known is None else known.winner
+        way, self._kernel = self._first(winner if winner is not None and winner in ways else expected)
+        if known is not None:
+            choices.take(self._kind, way)
+
+    def __call__(self, *data: Any) -> tuple[Any, ...]:
+        """Run it."""
+        if self._wait:
+            self._machine.undecided()
+            with self._lock:
+                try:
+                    if self._wait == 1 and len(self._ways) > 1:
+                        self._measure(data)
+                finally:
+                    self._wait = max(0, self._wait - 1)  # until then others wait
+        return self._kernel(*data)
+
+    def _first(self, name: str) -> tuple[str, Kernel]:
+        """A way and its kernel, or the next that compiles. What won for other work of the kind need not be there."""
+        failed: CompileFailure | None = None
+        for way in dict.fromkeys((name, self._expected, *self._ways)):
+            try:
+                return way, self._ways[way]()
+            except CompileFailure as failure:
+                failed = failed or failure
+                if not isinstance(failure, NoSuchWay):
+                    trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
+        assert failed is not None
+        raise failed
+
+    def _measure(self, data: Sequence[Any]) -> None:
+        machine = self._machine
+        order = sorted(self._ways, key=lambda name: name != self._expected)
+        kept: dict[str, _Shown] = {}
+
+        def keeping(name: str) -> Callable[[], _Shown]:
+            def make() -> _Shown:
+                kept[name] = _Shown(machine, self._ways[name]())
+                return kept[name]
+
+            return make
+
+        def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
+            return machine.seconds(shown.kernel, given, _CALLS * calls)
+
+        trial = Trial(
+            lambda: data, self._reference(), _OF_ROUNDED if is_rounded(self._region) else _ROUNDINGS, turn=turn,
+            tie=_TIE[machine.target.blocked],
+        )  # fmt: skip
+        chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
+        for name, refusal in chosen.verdict.refused.items():
+            trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
+        if chosen.verdict.winner is not None:
+            self._kernel = kept[chosen.verdict.winner].kernel
+
+    def _reference(self) -> Callable[..., Sequence[Any]]:
+        """The host's results; of large products those of the simplest kernel."""
+        region, machine = self._region, self._machine
+        if self._work.size > _HOST_WORK:
+            simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
+            return lambda *data: [machine.to_host(d) for d in simplest(*data)]
+        return lambda *data: outputs_of(region, [machine.to_host(d) for d in data])

@@ -1,0 +1,264 @@
+"""Qualification: every kernel template, compiled and run by a driver, compared with the reference.
+
+A driver that is new to a machine may crash in its compiler, hang, or compute wrong numbers. Before its first real work
+a child process runs the specimens below on it: loops and reductions of each dtype, movement, every variant of products
+and convolutions, windows, rows and attention, on shapes that are odd. A family of kernels that comes out wrong is
+refused from then on, by its name (`families_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from ..._graph.expand import expand
+from ..._graph.graph import capture, graph_of
+from ..._graph.reference import outputs_of
+from ..._graph.simplify import simplify
+from ..._run.device import Device, Kernel
+from ..._schedule.fuse import Region, RegionKind, fuse, is_composite, join, multiplies
+from ..._tensor.dtype import (
+    ALL,
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
+from ..._tensor.op import OpKind, from_array
+from ..._tensor.tensor import Tensor
+from ..._tune.autotune import disagreement
+from ...errors import DeviceFailure
+from ...ops import elementwise as e
+from ...ops.activation import relu
+from ...ops.attention import scaled_dot_product_attention
+from ...ops.conv import conv
+from ...ops.normal import layer_norm, softmax
+from ...ops.pool import max_pool
+from ...ops.products import matmul
+from ...ops.reduce import all as every
+from ...ops.reduce import max as largest
+from ...ops.reduce import mean, prod
+from ...ops.reduce import sum as total
+from ...ops.shape import concat, flip, permute_dims
+from ...ops.types import astype
+from .sequences import parts_of
+
+_ROUNDINGS: Final = 64
+"""Of the largest number of a result, by which an element may differ from the reference."""
+_LAUNCHES: Final = 4
+"""Of one kernel in a row, before anybody waits."""
+
+Variants = Callable[[Region], Mapping[str, Callable[[], Kernel]]]
+"""Every variant in which a device computes a region, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """A program for one family of kernels."""
+
+    family: str
+    function: Callable[..., Tensor]
+    arrays: tuple[Any, ...]
+    has_variants: bool = False
+    """Whether it runs in every variant that the device has, and not in the expected one alone."""
+
+
+def families_of(region: Region) -> set[str]:
+    """The families of kernels that a region's parts belong to, as `loops float32`."""
+    return {_family(_kind(part), dtype) for part in parts_of(region) for dtype in _dtypes(part)}
+
+
+def _family(kind: str, dtype: DType) -> str:
+    """What is moved has no dtype but a width."""
+    return f"{kind} {f'{dtype.itemsize} bytes' if kind == 'movement' else dtype.name}"
+
+
+def _kind(part: Region) -> str:
+    if part.kind is RegionKind.LOOP:
+        return "loops"
+    if part.kind is RegionKind.REDUCTION:
+        return "reductions"
+    if any(call.op.kind is OpKind.CONVOLUTION for call in part.calls):
+        return "windows"
+    if any(multiplies(call) for call in part.calls):
+        return "products"
+    return "composites" if is_composite(part) else "movement"
+
+
+def _dtypes(part: Region) -> set[DType]:
+    return {s.dtype for call in part.calls for s in (*call.inputs, *call.outputs)}
+
+
+def families(dtypes: Set[DType]) -> list[str]:
+    """The families that a device with these dtypes is tried with, those that most others need first."""
+    return list(dict.fromkeys(s.family for s in _specimens() if _needs(s) <= dtypes))
+
+
+def _needs(specimen: Specimen) -> Set[DType]:
+    return {from_array(a).dtype for a in specimen.arrays}
+
+
+def difference(device: Device, family: str, variants: Variants) -> str | None:
+    """What a device gets wrong in a family, or `None`. A specimen that the device refuses is passed over."""
+    for specimen in _specimens():
+        if specimen.family == family and _needs(specimen) <= device.limits.dtypes:
+            region, arrays = region_of(specimen, device)
+            if device.supports(region) is None:
+                found = variants(region) if specimen.has_variants else {"": partial(device.compile, region)}
+                wrong = difference_of(device, region, arrays, found)
+                if wrong is not None:
+                    return wrong
+    return None
+
+
+def difference_of(
+    device: Device, region: Region, arrays: Sequence[Any], variants: Mapping[str, Callable[[], Kernel]]
+) -> str | None:
+    """What a device gets wrong in a region for these inputs, in any of these variants, or `None`."""
+    expected = outputs_of(region, arrays)
+    for name, make in variants.items():
+        label = f"{region}{f' ({name})' if name else ''}"
+        try:
+            kernel = make()
+            data = [device.from_host(a) for a in arrays]
+            made = [kernel(*data) for _ in range(_LAUNCHES)]  # in a row: the queue is asynchronous
+            results = [device.to_host(d) for d in made[-1]]
+        except DeviceFailure as failure:
+            return f"{label}: {type(failure).__name__}: {str(failure).splitlines()[0]}"
+        wrong = disagreement(expected, results, _ROUNDINGS)
+        if wrong is not None:
+            return f"{label}: {wrong}"
+    return None
+
+
+def inputs_for(region: Region) -> list[Any]:
+    """Arrays of numbers without a pattern, for a region's inputs."""
+    specs = [region.graph.calls[entry].spec for entry in region.inputs]
+    return [_array(s.shape, s.dtype, n) for n, s in enumerate(specs)]
+
+
+def region_of(specimen: Specimen, device: Device) -> tuple[Region, list[Any]]:
+    """A specimen as one region, and its inputs."""
+    made = specimen.function(*[from_array(a) for a in specimen.arrays])
+    key, leaves, _ = capture([made._node])
+    graph = simplify(expand(graph_of(key), (device,)))
+    given = {entry: leaf.buffer.data for entry, leaf in zip(graph.inputs, leaves, strict=True) if leaf.buffer}
+    region = join(fuse(graph), graph.outputs)
+    return region, [given[entry] for entry in region.inputs]
+
+
+# The specimens
+
+_ODD: Final = (3, 37, 65)
+
+
+def _specimens() -> Iterator[Specimen]:
+    """All of them, by families. There are few of each: a compiler may take a third of a second for one. Those that take
+    longest come first, so that child processes side by side end at the same time."""
+    others = [d for d in ALL if d is not float32]
+    for dtype in (float32, float64, float16, bfloat16, int32):
+        yield from _products(dtype)
+    yield from _windows(float32)
+    for dtype in (float32, float16):
+        yield from _composites(dtype)
+    for dtype in (float32, *others):
+        x, y = _array(_ODD, dtype, 1), _array(_ODD[-1:], dtype, 2)
+        yield Specimen(_family("loops", dtype), _loop_of(dtype), (x, y))
+    for dtype in (float32, float64, float16, bfloat16, int8, int64, bool_, complex64):
+        yield from _reductions(dtype)
+    for dtype in (float32, uint8, float16, float64, complex128):  # of each width
+        yield from _movements(dtype)
+
+
+def _loop_of(dtype: DType) -> Callable[..., Tensor]:
+    if dtype is bool_:
+        return lambda x, y: e.logical_or(e.logical_not(e.logical_and(x, y)), y)
+    if dtype.is_complex:
+        return lambda x, y: e.conj(e.multiply(x, y)) + x
+    return _integers if dtype.is_integer else _floats
+
+
+def _floats(x: Tensor, y: Tensor) -> Tensor:
+    """Each op reads the one before it, so that all are one kernel."""
+    z = x * y
+    z = e.where(z > y, z, y)
+    z = e.exp(e.negative(e.abs(z))) + e.sin(z)
+    z = e.tanh(z) / (e.sqrt(e.abs(z)) + 1) + e.log(e.abs(z) + 1)
+    return e.floor(z) * y + astype(astype(z * 8, int32), x.dtype)
+
+
+def _integers(x: Tensor, y: Tensor) -> Tensor:
+    z = e.floor_divide(x, y) + y
+    z = e.remainder(z * x, y) + z
+    return e.bitwise_xor(e.maximum(z, y), y) + astype(astype(z, float32), x.dtype)
+
+
+def _movements(dtype: DType) -> Iterator[Specimen]:
+    family, x = _family("movement", dtype), _array(_ODD, dtype, 4)
+    yield Specimen(family, lambda x: permute_dims(x, (2, 0, 1)), (x,))
+    if dtype is float32:
+        yield Specimen(family, lambda x: concat([flip(x, axis=1), x[:, ::2]], axis=1), (x,))
+
+
+def _reductions(dtype: DType) -> Iterator[Specimen]:
+    """Along the last axis; of float32 also along all, the first and one in between. Long ones have two stages."""
+    family, x = _family("reductions", dtype), _array(_ODD, dtype, 3)
+    fold = every if dtype is bool_ else total
+    yield Specimen(family, lambda x: fold(x, axis=2), (x,))
+    if dtype is float32:
+        yield Specimen(family, lambda x: largest(x * x, axis=1), (x,))
+        yield Specimen(family, lambda x: mean(x, axis=(0, 2)), (x,))
+        yield Specimen(family, lambda x: prod(x, axis=0), (x,))
+        yield Specimen(family, total, (_array((3, 20011), dtype, 4),))
+
+
+def _products(dtype: DType) -> Iterator[Specimen]:
+    family = _family("products", dtype)
+    a, b = _array((33, 65), dtype, 5), _array((65, 37), dtype, 6)
+    yield Specimen(family, matmul, (a, b), has_variants=dtype is float32)
+    if dtype is float32:
+        stack, other = _array((3, 17, 33), dtype, 7), _array((3, 21, 33), dtype, 8)
+        yield Specimen(family, lambda x, y: relu(matmul(x, permute_dims(y, (0, 2, 1))) + 1), (stack, other))
+
+
+def _windows(dtype: DType) -> Iterator[Specimen]:
+    family, image = _family("windows", dtype), _array((2, 6, 13, 11), dtype, 9)
+    kernel, grouped = _array((8, 6, 3, 3), dtype, 10), _array((4, 3, 3, 2), dtype, 11)
+    yield Specimen(family, lambda x, w: conv(x, w, stride=2, padding=1), (image, kernel), has_variants=True)
+    yield Specimen(family, lambda x, w: conv(x, w, groups=2, dilation=2), (image, grouped))
+    yield Specimen(family, lambda x: max_pool(x, kernel_size=3, stride=2, padding=1, dilation=1), (image,))
+
+
+def _composites(dtype: DType) -> Iterator[Specimen]:
+    family, rows = _family("composites", dtype), _array((37, 65), dtype, 12)
+    yield Specimen(family, lambda x: softmax(x, axis=-1), (rows,))
+    if dtype is float32:
+        weight, bias = _array((65,), dtype, 13), _array((65,), dtype, 14)
+        yield Specimen(family, lambda x, w, b: layer_norm(x, w, b), (rows, weight, bias))
+        q, k, v = (_array((2, 3, n, 16), dtype, n) for n in (19, 23, 23))
+        yield Specimen(family, lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v))
+
+
+def _array(shape: tuple[int, ...], dtype: DType, seed: int) -> Any:
+    """Numbers without a pattern; integers that are small, and not zero."""
+    rng = np.random.default_rng(seed)
+    if dtype is bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_integer:
+        return rng.integers(1, 7, shape).astype(dtype.numpy)
+    numbers = rng.uniform(-2, 2, shape)
+    if dtype.is_complex:
+        numbers = numbers + 1j * rng.uniform(-2, 2, shape)
+    return numbers.astype(dtype.numpy)

@@ -1,0 +1,1 @@
+"""Benchmarks, reports, and the command line."""
