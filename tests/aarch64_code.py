@@ -36,7 +36,7 @@ from yosegi.devices.cpu.library import Library
 from yosegi.devices.cpu.native import IN_ORDER, Call, Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.products import Objects
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 TRIPLE: Final = "aarch64-unknown-linux-gnu"
 EMULATOR: Final = "qemu-aarch64"
@@ -90,7 +90,7 @@ def guest(processor: str) -> Guest:
     return Guest(processor)
 
 
-def library(by: Ways) -> Library:
+def library(by: Variants) -> Library:
     """Products by a library of the program under qemu: what NumPy's BLAS is on a machine of that architecture."""
     runtime = by.natives.runtime
     assert isinstance(runtime, GuestRuntime)

@@ -34,13 +34,13 @@ from yosegi import nn
 from yosegi._graph.expand import in_parts
 from yosegi._tensor.dtype import DType, bfloat16, complex64, float16, float32, float64
 from yosegi._tune.autotune import Trial, Verdict
-from yosegi._tune.records import Candidates, Choices, Chosen
+from yosegi._tune.records import Candidates, Tuned, TuningRecords
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.codegen.llvm.nest import Target
 from yosegi.codegen.llvm.rows import kernel
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 BEGIN = "LLVM itself"
 
@@ -108,12 +108,12 @@ def sources(case: str, target: Target) -> list[str]:
 def _every_way() -> Iterator[None]:
     """Products in all ways, without a contest."""
 
-    def best(self: Choices, kind: str, candidates: Candidates, trial: Trial) -> Chosen:
+    def best(self: TuningRecords, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
         made = {name: make() for name, make in candidates.items()}
-        return Chosen(None, Verdict(next(iter(made)), {}))
+        return Tuned(None, Verdict(next(iter(made)), {}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Choices, "best", best)
+        patch.setattr(TuningRecords, "best", best)
         yield
 
 
@@ -122,16 +122,16 @@ def _measured(names: list[str], *, is_first: bool) -> dict[str, tuple[float, flo
     start = perf_counter()
     runtime = NATIVES.runtime
     assert runtime is not None, NATIVES.reason
-    ways = Ways(NATIVES, RESULTS)
+    variants = Variants(NATIVES, RESULTS)
 
     def taken(make: Callable[[], ys.Tensor]) -> tuple[float, float]:
         region = in_parts(region_of(make())[0])
         before, begin = runtime.compiler.seconds, perf_counter()
         with _every_way() if is_first else nullcontext():
-            native_function(region, ways)
+            native_function(region, variants)
         end, after = perf_counter(), runtime.compiler.seconds
         if is_first:
-            native_function(region, ways)  # the second process finds who was chosen
+            native_function(region, variants)  # the second process finds who was chosen
         return 1e3 * (end - begin), 1e3 * (after - before)
 
     taken(lambda: ys.multiply(*_numbers(2, size=50_000)))

@@ -78,7 +78,7 @@ def _right_ways(
     data = [device.from_host(node.buffer.data) for node in leaves]
     row = {"case": f"conv, {name}", "dtype": dtype, "shape": f"{image} {kernel}"}
     right: dict[str, Callable[..., Any]] = {}
-    for way, make in device._fused.ways(region).items():
+    for way, make in device._fused.variants(region).items():
         try:
             made = make()
             device._memory.fill_with_garbage()

@@ -113,7 +113,7 @@ def _beside_torch(
     peer = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=is_causal)
     work = 4 * heads * length**2 * width * (0.5 if is_causal else 1.0)
     clocks: dict[str, Callable[[], float]] = {"torch": lambda: torch_us(torch, peer, 20, 1)}
-    for way, make in device._fused.ways(region).items():
+    for way, make in device._fused.variants(region).items():
         if not way.startswith("matrix unit") and length > 2000:
             continue  # known to be far behind
         try:
@@ -200,7 +200,7 @@ def _case(
     (region,) = fuse(graph_of(key))
     device = ours.device
     data = [device.from_host(node.buffer.data) for node in leaves]
-    for way, make in device._fused.ways(region).items():
+    for way, make in device._fused.variants(region).items():
         if way == "naive" and shape[0] > 1000 and turns:
             continue  # it takes too long to be worth a time
         try:

@@ -30,7 +30,7 @@ from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import Found
 from yosegi.devices.cpu.units import expected as exact
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 PRECISIONS = pytest.mark.parametrize("precision", PARTS, ids=lambda p: p.value)
 LARGEST = {1: 2e-6, 2: 2e-5, 3: 2e-6}
@@ -74,9 +74,9 @@ def halved(x: Array) -> Array:
 
 
 @cache
-def ways(unit: Unit = Unit.TILES) -> Ways:
+def variants(unit: Unit = Unit.TILES) -> Variants:
     """The ways to compute products with a unit that is emulated."""
-    return Ways(NATIVES, RESULTS, reduced_by(emulating(unit)))
+    return Variants(NATIVES, RESULTS, reduced_by(emulating(unit)))
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
@@ -85,17 +85,17 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 
 def compiled(
-    precision: Precision, *tensors: ys.Tensor, way: str | None = None, by: Ways | None = None
+    precision: Precision, *tensors: ys.Tensor, way: str | None = None, by: Variants | None = None
 ) -> tuple[Any, list[Array]]:
     """A program as a kernel, and the arrays it reads; it is an error if anything fails on the way."""
     region, arrays = region_of(*tensors)
     failures = len(trace.records)
     region = replace(region, precision=precision)
     if way is None:
-        kernel = native_function(region, by or ways())
+        kernel = native_function(region, by or variants())
     else:
         with always(f"in {precision.value}, {way}"):
-            kernel = native_function(region, by or ways())
+            kernel = native_function(region, by or variants())
     assert len(trace.records) == failures, trace.records[-1]
     return kernel, arrays
 

@@ -25,7 +25,7 @@ LAYERS = (
     "_trace.grad", "_graph.graph", "_graph.portable", "_graph.simplify", "_schedule.fuse", "_schedule.portable_region",
     "_place.work", "_place.speed", "_graph.float64", "_tune.projection", "_tune.certificate", "codegen.c.kernels",
     "codegen.c.packets", "codegen.c.coalesced", "codegen.c.loops", "codegen.scalar.folds", "codegen.scalar",
-    "codegen.c.teams", "codegen.c.trees", "codegen.c.reductions", "codegen.c.copies", "codegen.c.moves",
+    "codegen.c.subgroups", "codegen.c.trees", "codegen.c.reductions", "codegen.c.copies", "codegen.c.moves",
     "codegen.c.expressions", "codegen.c.spaces", "codegen.c.contractions", "codegen.c.frames", "codegen.c.naive",
     "codegen.c.tilings", "codegen.c.product_frame", "codegen.c.tiles", "codegen.c.fragments", "codegen.c.unit_tiles",
     "codegen.c.rowwise", "codegen.c.sliding", "codegen.c.pieces", "codegen.c.attending", "codegen.c.attention",

@@ -14,13 +14,13 @@ import yosegi._tune.learn as learn_module
 import yosegi._tune.trial as trial_module
 from fakes import Clock, FakeDevice, installed
 from yosegi._place.costs import costs
-from yosegi._place.speed import Speed, Way
+from yosegi._place.speed import Speed, TransferCost
 from yosegi._run.device import host_device
 
 HOST = Speed(launch=1e-6, bandwidth=1e10, part=1e-6, is_measured=True)
 
 
-def speed(times: float, *, launch: float = 1e-6, way: Way = Way()) -> Speed:
+def speed(times: float, *, launch: float = 1e-6, way: TransferCost = TransferCost()) -> Speed:
     """So many times as fast as the host, with a launch and a way of its own."""
     return Speed(launch=launch, bandwidth=HOST.bandwidth * times, upload=way, download=way, is_measured=True)
 

@@ -23,14 +23,14 @@ from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, RegionKind, is_constant
 from yosegi._tensor.op import leaf
 from yosegi._tune.autotune import Verdict
-from yosegi._tune.records import Chosen
+from yosegi._tune.records import Tuned
 from yosegi.codegen.llvm.expand import expanded
 from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 NATIVES = Natives()
 RESULTS = Results()
@@ -66,14 +66,14 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
 @contextmanager
 def always(way: str) -> Iterator[None]:
     """Products by one of the ways to compute them, however small, where there is that way."""
-    ways, stages = import_module("yosegi.devices.cpu.variants"), import_module("yosegi.devices.cpu.stages")
+    variants, stages = import_module("yosegi.devices.cpu.variants"), import_module("yosegi.devices.cpu.stages")
 
-    def best(self: Any, kind: str, candidates: Any, trial: Any) -> Chosen:
+    def best(self: Any, kind: str, candidates: Any, trial: Any) -> Tuned:
         name = way if way in candidates else next(iter(candidates))
-        return Chosen(candidates[name](), Verdict(name, {}))
+        return Tuned(candidates[name](), Verdict(name, {}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways.Choices, "best", best)
+        patch.setattr(variants.TuningRecords, "best", best)
         patch.setattr(stages, "_SMALL_PRODUCT", 0)
         yield
 
@@ -112,7 +112,7 @@ def both(
     given = given if arrays is None else arrays
     failures = len(trace.records)
     with always_native(chunked=chunked):
-        native = native_function(region, Ways(natives, RESULTS))
+        native = native_function(region, Variants(natives, RESULTS))
         if not reference_only:
             assert any(name.startswith("xn") for name in native.__globals__), "nothing became native"
         made: tuple[Any, ...] = native(*given)

@@ -17,7 +17,7 @@ from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import APART, GENERATED, GENERATED_APART, LIBRARY, Ways
+from yosegi.devices.cpu.variants import APART, GENERATED, GENERATED_APART, LIBRARY, Variants
 
 needs_blas = pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS")
 EACH_WAY = pytest.mark.parametrize(
@@ -26,11 +26,11 @@ EACH_WAY = pytest.mark.parametrize(
 
 
 @cache
-def ways(model: str = "", threads: int = 2) -> Ways:
+def variants(model: str = "", threads: int = 2) -> Variants:
     """The ways of this machine, or of a lesser one that it can stand for."""
     host = Machine.host()
     machine = Machine(host.triple, model, "", host.version) if model else host
-    return Ways(Natives(machine, Runtime(Compiler(machine), threads)), RESULTS)
+    return Variants(Natives(machine, Runtime(Compiler(machine), threads)), RESULTS)
 
 
 def numbers(shape: tuple[int, ...], dtype: DType = float32, seed: int = 0) -> Array:
@@ -38,12 +38,12 @@ def numbers(shape: tuple[int, ...], dtype: DType = float32, seed: int = 0) -> Ar
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(dtype.numpy)
 
 
-def run(way: str, *tensors: ys.Tensor, arrays: list[Array] | None = None, by: Ways | None = None) -> list[Array]:
+def run(way: str, *tensors: ys.Tensor, arrays: list[Array] | None = None, by: Variants | None = None) -> list[Array]:
     """Results by one of the ways. It is an error if nothing becomes native."""
     region, given = region_of(*tensors)
     failures = len(trace.records)
     with always(way):
-        kernel = native_function(region, by or ways())
+        kernel = native_function(region, by or variants())
     assert any(name.startswith("xn") for name in kernel.__globals__), "nothing became native"
     assert len(trace.records) == failures, trace.records[-1]
     made: tuple[Array, ...] = kernel(*(given if arrays is None else arrays))

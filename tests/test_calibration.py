@@ -12,7 +12,7 @@ import yosegi as ys
 import yosegi._tune.calibration as calibration
 from fakes import FakeDevice, Slow, SlowCompiler, installed
 from yosegi._place.costs import costs
-from yosegi._place.speed import Speed, Way
+from yosegi._place.speed import Speed, TransferCost
 from yosegi._place.work import Task
 from yosegi._run.background import background
 from yosegi._run.device import host_device
@@ -201,7 +201,7 @@ def test_a_precision_whose_two_products_contradict_each_other_is_as_fast_as_the_
 
 def test_a_way_whose_bytes_cost_nothing_has_a_latency_alone():
     """A memory that is shared was said to take 69,900 GB/s."""
-    assert calibration._line((256, 4 << 20), (5e-6, 5.06e-6)) == Way(5e-6, float("inf"))
+    assert calibration._line((256, 4 << 20), (5e-6, 5.06e-6)) == TransferCost(5e-6, float("inf"))
     assert calibration._line((0, 4 << 20), (5e-6, 1e-3)).bandwidth == pytest.approx((4 << 20) / 995e-6)
 
 
@@ -211,7 +211,9 @@ def test_rates_are_shown_in_units_that_fit():
         (Task.PRODUCTS, "float32"): 2.021e11, (Task.MOVEMENT, "float32"): float("inf"),
         (Task.REDUCTIONS, "float32"): float("inf"), (Task.OTHER, "float32"): 1.44e7,
     }  # fmt: skip
-    shown = str(Speed(launch=1e-6, bandwidth=1e10, rates=rates, upload=Way(5e-6), download=Way(5e-5, 2e9)))
+    shown = str(
+        Speed(launch=1e-6, bandwidth=1e10, rates=rates, upload=TransferCost(5e-6), download=TransferCost(5e-5, 2e9))
+    )
     assert shown == (
         "launch 1.0 µs, 10.0 GB/s, products 202.1 G/s in float32, other 14.4 M/s in float32, "
         "movement and reductions by their bytes alone, to it 5 µs, back 50 µs + 2.0 GB/s"

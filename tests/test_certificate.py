@@ -17,7 +17,7 @@ from fakes import installed
 from fakes.reduced import Reduced
 from hostile import ALL
 from native_code import region_of
-from yosegi._graph.float64 import wide_outputs, widened
+from yosegi._graph.float64 import float64_outputs, widened
 from yosegi._run.device import Kernel, host_device
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region
@@ -69,13 +69,13 @@ def test_a_projection_of_a_product_is_the_projection_of_its_operands(name: str) 
     program, given = PRODUCTS[name]
     region = region_of(program(*map(ys.asarray, given)))[0]
     (call,) = region.calls
-    right = wide_outputs(region, given)[0].astype(np.float32)
+    right = float64_outputs(region, given)[0].astype(np.float32)
     width = width_of(call)
     assert width is not None
     drawn = random_matrix(width, VECTORS, is_fixed=True)
     check = projection_of(call, VECTORS)
     off = normal(*right.shape) * np.float32(0.01)
-    for kernel in (host_device().compile(check), lambda *a: wide_outputs(check, a)):
+    for kernel in (host_device().compile(check), lambda *a: float64_outputs(check, a)):
         (sums,) = kernel(*given, right, drawn)
         assert bound(np.asarray(sums), 1e-3) < 1e-4
         (sums,) = kernel(*given, right + off, drawn)
@@ -362,5 +362,5 @@ def test_the_fake_device_rounds_as_its_precisions_say(precision: Precision, most
     region, arrays = region_of(ys.asarray(normal(64, 64)) @ ys.asarray(normal(64, 64)))
     device = Reduced(precision)
     (made,) = device.compile(replace(region, precision=precision))(*map(device.from_host, arrays))
-    error = relative_error(made.array, wide_outputs(region, arrays)[0])
+    error = relative_error(made.array, float64_outputs(region, arrays)[0])
     assert most / 20 < error < most

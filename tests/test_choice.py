@@ -20,8 +20,8 @@ import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
 from yosegi._tune.autotune import Kernel, Trial, disagreement
-from yosegi._tune.records import Choices, Chosen, adopting, decisions, size_class
-from yosegi.errors import CompileFailure, NoSuchWay, OutOfMemory
+from yosegi._tune.records import Tuned, TuningRecords, adopting, decisions, size_class
+from yosegi.errors import CompileFailure, NoSuchVariant, OutOfMemory
 
 X = np.arange(1000, dtype=np.float32)
 
@@ -47,12 +47,12 @@ def slowly(kernel: Kernel, seconds: float = 0.002) -> Callable[[], Kernel]:
 TRIAL = Trial(lambda: (X,), twice)
 
 
-def reasons(chosen: Chosen) -> dict[str, str]:
+def reasons(chosen: Tuned) -> dict[str, str]:
     return {name: refusal.reason for name, refusal in chosen.verdict.refused.items()}
 
 
 def test_the_fastest_is_chosen_and_its_kernel_works() -> None:
-    chosen = Choices("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
+    chosen = TuningRecords("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
     assert chosen.verdict.winner == "fast"
     assert chosen.verdict.seconds["slow"] > 0.002 > chosen.verdict.seconds["fast"]
     assert chosen.kernel is not None
@@ -72,7 +72,7 @@ def test_the_fastest_is_chosen_and_its_kernel_works() -> None:
     ids=["zeros", "one element", "another dtype", "another shape", "one result more", "not a number"],
 )
 def test_a_fast_and_wrong_one_is_never_kept(wrong: Kernel) -> None:
-    choices = Choices("here")
+    choices = TuningRecords("here")
     candidates = {"wrong": lambda: wrong, "right": slowly(twice)}
     for _ in range(2):
         chosen = choices.best("twice", candidates, TRIAL)
@@ -86,7 +86,7 @@ def test_one_that_writes_nothing_finds_no_result_in_its_memory() -> None:
     rng = np.random.default_rng(0)
     candidates = {"right": slowly(twice), "idle": lambda: lambda x: (np.empty_like(x),)}
     for n in range(5):
-        chosen = Choices("here").best(str(n), candidates, Trial(lambda: (rng.random(1000),), twice))
+        chosen = TuningRecords("here").best(str(n), candidates, Trial(lambda: (rng.random(1000),), twice))
         assert chosen.verdict.winner == "right"
 
 
@@ -105,14 +105,14 @@ def test_one_that_fails_is_dropped_with_the_reason() -> None:
         raise ValueError("never")
 
     candidates = {"no": cannot, "bad": lambda: fails, "tired": lambda: fails_later, "good": lambda: twice}
-    chosen = Choices("here").best("twice", candidates, TRIAL)
+    chosen = TuningRecords("here").best("twice", candidates, TRIAL)
     assert chosen.verdict.winner == "good"
     assert reasons(chosen) == {
         "no": "MemoryError: too little", "bad": "ValueError: never", "tired": "RuntimeError: tired",
     }  # fmt: skip
-    nobody = Choices("here").best("nothing", {"no": cannot, "bad": lambda: fails}, TRIAL)
+    nobody = TuningRecords("here").best("nothing", {"no": cannot, "bad": lambda: fails}, TRIAL)
     assert (nobody.kernel, nobody.verdict.winner, set(nobody.verdict.refused)) == (None, None, {"no", "bad"})
-    again = Choices("here").best("nothing", {"no": lambda: twice}, TRIAL)
+    again = TuningRecords("here").best("nothing", {"no": lambda: twice}, TRIAL)
     assert again.verdict.winner == "no", "that all have failed is not remembered"
 
 
@@ -126,18 +126,18 @@ def test_want_of_memory_is_told_and_not_kept(folder: Path) -> None:
         raise failure
 
     candidates: dict[str, Callable[[], Kernel]] = {name: partial(fails, f) for name, f in failures.items()}
-    chosen = Choices("here").best("twice", candidates | {"good": lambda: twice}, TRIAL)
+    chosen = TuningRecords("here").best("twice", candidates | {"good": lambda: twice}, TRIAL)
     assert list(chosen.verdict.refused) == list(failures)
-    later = Choices("here").known("twice")
+    later = TuningRecords("here").known("twice")
     assert later is not None
     assert list(later.refused) == ["never"]
 
 
 def test_one_that_is_not_there_is_not_refused() -> None:
     def absent() -> Kernel:
-        raise NoSuchWay("there are two")
+        raise NoSuchVariant("there are two")
 
-    chosen = Choices("here").best("twice", {"third": absent, "good": lambda: twice}, TRIAL)
+    chosen = TuningRecords("here").best("twice", {"third": absent, "good": lambda: twice}, TRIAL)
     assert (chosen.verdict.winner, chosen.verdict.refused) == ("good", {})
 
 
@@ -146,7 +146,7 @@ def test_among_equals_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> No
         "yosegi._tune.autotune.perf_counter", count(step=1e-3).__next__
     )  # whatever is timed takes as long
     for names in (["a", "b", "c"], ["c", "b", "a"]):
-        chosen = Choices("here").best("".join(names), dict.fromkeys(names, lambda: twice), TRIAL)
+        chosen = TuningRecords("here").best("".join(names), dict.fromkeys(names, lambda: twice), TRIAL)
         assert chosen.verdict.winner == names[0]
         assert set(chosen.verdict.seconds) == set(names)
 
@@ -183,7 +183,7 @@ def test_one_slow_turn_is_forgiven(clock: Clock) -> None:
         "steady": clock.taking(lambda: 0.02),
         "held up": clock.taking(lambda: 0.01 if next(turns) > 2 else 1.0),
     }
-    assert Choices("here").best("twice", candidates, TRIAL).verdict.winner == "held up"
+    assert TuningRecords("here").best("twice", candidates, TRIAL).verdict.winner == "held up"
 
 
 def test_one_that_is_held_up_more_often_than_not_at_first_stays_in(clock: Clock) -> None:
@@ -193,7 +193,7 @@ def test_one_that_is_held_up_more_often_than_not_at_first_stays_in(clock: Clock)
         "steady": clock.taking(lambda: 0.0012),
         "held up": clock.taking(lambda: 0.002 if next(turns) < 5 else 0.001),
     }
-    verdict = Choices("here").best("twice", candidates, TRIAL).verdict
+    verdict = TuningRecords("here").best("twice", candidates, TRIAL).verdict
     assert len(verdict.sittings[0]) == 5, "until it has shown what it can do"
     assert verdict.winner == "held up"
 
@@ -204,21 +204,23 @@ def test_one_lucky_turn_does_not_win(clock: Clock) -> None:
         "lucky": clock.taking(lambda: 0.005 if next(turns) == 3 else 0.011),
         "steady": clock.taking(lambda: 0.01),
     }
-    verdict = Choices("here").best("twice", candidates, TRIAL).verdict
+    verdict = TuningRecords("here").best("twice", candidates, TRIAL).verdict
     assert verdict.winner == "steady"
     assert verdict.seconds == pytest.approx({"lucky": 0.005, "steady": 0.01})
 
 
 def test_a_clear_lead_ends_a_sitting_and_a_small_one_makes_it_longer(clock: Clock) -> None:
     fast, close = clock.taking(lambda: 0.001), clock.taking(lambda: 0.0011)
-    (sitting,) = Choices("here").best("clear", {"a": fast, "b": clock.taking(lambda: 0.0013)}, TRIAL).verdict.sittings
+    (sitting,) = (
+        TuningRecords("here").best("clear", {"a": fast, "b": clock.taking(lambda: 0.0013)}, TRIAL).verdict.sittings
+    )
     assert len(sitting) == 3
     candidates = {"a": fast, "b": close, "far": clock.taking(lambda: 0.0013), "hopeless": clock.taking(lambda: 0.01)}
-    (sitting,) = Choices("here").best("close", candidates, TRIAL).verdict.sittings
+    (sitting,) = TuningRecords("here").best("close", candidates, TRIAL).verdict.sittings
     assert len(sitting) == 12
     assert [sum(name in taken for taken in sitting) for name in candidates] == [12, 12, 3, 2]
     slow = {"a": clock.taking(lambda: 0.1), "b": clock.taking(lambda: 0.11)}
-    (sitting,) = Choices("here").best("long", slow, TRIAL).verdict.sittings
+    (sitting,) = TuningRecords("here").best("long", slow, TRIAL).verdict.sittings
     assert len(sitting) == 3, "it goes on no longer than it has to"
 
 
@@ -226,7 +228,7 @@ def test_a_small_lead_is_measured_again_and_may_be_turned_over(clock: Clock) -> 
     """In the first sitting one was lucky. Later processes know better; this one stays with what it has."""
     taken = {"lucky": 0.01, "better": 0.0105}
     candidates = {name: clock.taking(lambda name=name: taken[name]) for name in taken}  # type: ignore[misc]
-    choices = Choices("here")
+    choices = TuningRecords("here")
     chosen = choices.best("twice", candidates, TRIAL)
     assert (chosen.verdict.winner, chosen.verdict.is_open) == ("lucky", True)
     call = chosen.watched(lambda x: x + 1)
@@ -240,7 +242,7 @@ def test_a_small_lead_is_measured_again_and_may_be_turned_over(clock: Clock) -> 
     call(0)
     assert clock.calls == measured, "once is enough"
     assert choices.best("twice", candidates, TRIAL).verdict.winner == "lucky"
-    later = Choices("here").best("twice", candidates, TRIAL)
+    later = TuningRecords("here").best("twice", candidates, TRIAL)
     assert later.verdict.winner == "better"
     assert [len(sitting) >= 3 for sitting in later.verdict.sittings] == [True, True]
 
@@ -248,7 +250,7 @@ def test_a_small_lead_is_measured_again_and_may_be_turned_over(clock: Clock) -> 
 def test_after_some_sittings_the_choice_stands(clock: Clock) -> None:
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
     for sittings in (1, 2, 3):
-        chosen = Choices("here").best("twice", candidates, TRIAL)
+        chosen = TuningRecords("here").best("twice", candidates, TRIAL)
         assert len(chosen.verdict.sittings) == sittings
         if chosen.again is not None:
             chosen.again()
@@ -258,13 +260,13 @@ def test_after_some_sittings_the_choice_stands(clock: Clock) -> None:
 
 def test_a_clear_lead_is_not_measured_again(clock: Clock) -> None:
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.02)}
-    assert Choices("here").best("twice", candidates, TRIAL).again is None
+    assert TuningRecords("here").best("twice", candidates, TRIAL).again is None
 
 
 def test_short_calls_are_worth_a_sitting_only_after_many(clock: Clock) -> None:
     def runs(seconds: float) -> int:
         candidates = {"a": clock.taking(lambda: seconds), "b": clock.taking(lambda: 1.05 * seconds)}
-        return Choices("here").best(str(seconds), candidates, TRIAL).verdict.runs
+        return TuningRecords("here").best(str(seconds), candidates, TRIAL).verdict.runs
 
     assert runs(1e-6) * 1e-6 == pytest.approx(runs(2e-4) * 2e-4)
     assert runs(1e-2) == runs(2e-4)
@@ -274,7 +276,7 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
     monkeypatch.setattr("yosegi._tune.records._decided", {})
     monkeypatch.setattr("yosegi._tune.records._adopted", {})
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
-    chosen = Choices("here").best("twice", candidates, TRIAL)
+    chosen = TuningRecords("here").best("twice", candidates, TRIAL)
     made = decisions()
     assert list(made.values()) == ["a"]
     assert chosen.again is not None
@@ -282,10 +284,10 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
     with ys.options(deterministic=True):
         chosen.again()
         assert clock.calls == before
-        assert Choices("here").best("twice", candidates, TRIAL).again is None
+        assert TuningRecords("here").best("twice", candidates, TRIAL).again is None
     monkeypatch.setattr("yosegi._tune.records._decided", {})
     with adopting(dict.fromkeys(made, "b")):
-        loaded = Choices("here").best("twice", candidates, TRIAL)
+        loaded = TuningRecords("here").best("twice", candidates, TRIAL)
     assert (loaded.verdict.winner, loaded.again) == ("b", None)
     assert clock.calls == before + 1, "only the deterministic choice was tried"
 
@@ -293,10 +295,10 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
 def test_a_sitting_that_fails_leaves_all_as_it_was(clock: Clock) -> None:
     given = iter([(X,)])
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
-    chosen = Choices("here").best("twice", candidates, Trial(given.__next__, twice))
+    chosen = TuningRecords("here").best("twice", candidates, Trial(given.__next__, twice))
     assert chosen.again is not None
     chosen.again()  # there are no more arguments
-    assert len(Choices("here").best("twice", candidates, TRIAL).verdict.sittings) == 1
+    assert len(TuningRecords("here").best("twice", candidates, TRIAL).verdict.sittings) == 1
 
 
 def test_a_choice_is_remembered_here_and_on_disk() -> None:
@@ -304,32 +306,32 @@ def test_a_choice_is_remembered_here_and_on_disk() -> None:
         raise AssertionError("measured again")
 
     candidates = {"slow": slowly(twice), "fast": lambda: twice}
-    choices = Choices("here")
+    choices = TuningRecords("here")
     choices.best("twice", candidates, TRIAL)
-    for known in (choices, Choices("here")):
+    for known in (choices, TuningRecords("here")):
         chosen = known.best("twice", candidates, Trial(never, twice))
         assert chosen.verdict.winner == "fast"
         assert set(chosen.verdict.seconds) == {"slow", "fast"}
     for identity, kind in (("elsewhere", "twice"), ("here", "thrice")):
         with pytest.raises(AssertionError, match="measured again"):
-            Choices(identity).best(kind, candidates, Trial(never, twice))
+            TuningRecords(identity).best(kind, candidates, Trial(never, twice))
 
 
 def test_a_winner_that_is_gone_or_fails_now_is_chosen_anew() -> None:
     def cannot() -> Kernel:
         raise OSError("no longer")
 
-    Choices("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
-    chosen = Choices("here").best("twice", {"slow": slowly(twice), "other": slowly(twice, 0.006)}, TRIAL)
+    TuningRecords("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
+    chosen = TuningRecords("here").best("twice", {"slow": slowly(twice), "other": slowly(twice, 0.006)}, TRIAL)
     assert chosen.verdict.winner == "slow"
-    chosen = Choices("here").best("twice", {"slow": cannot, "other": slowly(twice)}, TRIAL)
+    chosen = TuningRecords("here").best("twice", {"slow": cannot, "other": slowly(twice)}, TRIAL)
     assert (chosen.verdict.winner, reasons(chosen)) == ("other", {"slow": "OSError: no longer"})
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"winner": "slow"}', b'{"winner": 1, "seconds": 2}', b"\xff"])
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_damaged_file_is_set_aside(content: bytes, is_sealed: bool, folder: Path) -> None:
-    choices = Choices("here")
+    choices = TuningRecords("here")
     candidates = {"slow": slowly(twice), "fast": lambda: twice}
     choices.best("twice", candidates, TRIAL)
     (path,) = (folder / "choices").iterdir()
@@ -337,13 +339,13 @@ def test_a_damaged_file_is_set_aside(content: bytes, is_sealed: bool, folder: Pa
         choices._stored.put(path.stem, content)
     else:
         path.write_bytes(content)
-    chosen = Choices("here").best("twice", candidates, TRIAL)
+    chosen = TuningRecords("here").best("twice", candidates, TRIAL)
     assert chosen.verdict.winner == "fast"
     assert sorted(p.suffix for p in (folder / "choices").iterdir()) == [".bin", ".damaged"]
 
 
 def test_the_file_is_readable(folder: Path) -> None:
-    choices = Choices("here")
+    choices = TuningRecords("here")
     choices.best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
     (path,) = (folder / "choices").iterdir()
     found = json.loads(choices._stored.get(path.stem) or b"")
@@ -352,7 +354,7 @@ def test_the_file_is_readable(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
-    chosen = Choices("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
+    chosen = TuningRecords("here").best("twice", {"slow": slowly(twice), "fast": lambda: twice}, TRIAL)
     assert chosen.verdict.winner == "fast"
 
 
@@ -365,7 +367,7 @@ def test_threads_do_not_measure_each_other() -> None:
         inside.release()
         return twice(x)
 
-    choices = Choices("here")
+    choices = TuningRecords("here")
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda n: choices.best(str(n % 2), {"a": lambda: alone, "b": lambda: alone}, TRIAL),
                              range(8)))  # fmt: skip
@@ -374,7 +376,7 @@ def test_threads_do_not_measure_each_other() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_can_choose() -> None:
-    choices = Choices("here")
+    choices = TuningRecords("here")
     with choices._lock:
         assert holds_in_a_fork(lambda: choices.best("twice", {"only": lambda: twice}, TRIAL).verdict.winner == "only")
 

@@ -84,7 +84,7 @@ class Program:
         for region in self.regions:
             data = [values[e] for e in region.inputs]
             if region.kind is RegionKind.SEQUENCE:
-                made = self.fused.ways(region)[way]() if way else self.fused.compiled(replace(region, repeats=True))
+                made = self.fused.variants(region)[way]() if way else self.fused.compiled(replace(region, repeats=True))
                 made = [np.asarray(m) for m in made(*[self.machine.from_host(d) for d in data])]
             else:
                 made = host_device().compile(region)(*data)
@@ -167,8 +167,8 @@ def right(program: Program, way: str = "") -> None:
 @pytest.mark.parametrize("name", [name for name, (_, expected) in CASES.items() if any("[" in e for e in expected)])
 def test_every_way_is_right(name: str, tmp_path: Path) -> None:
     program = Program(CASES[name][0](), tmp_path)
-    ways = [set(program.fused.ways(r)) for r in program.regions if r.kind is RegionKind.SEQUENCE]
-    common = set.intersection(*ways)
+    variants = [set(program.fused.variants(r)) for r in program.regions if r.kind is RegionKind.SEQUENCE]
+    common = set.intersection(*variants)
     assert "separate" in common
     for way in sorted(common):
         right(program, way)

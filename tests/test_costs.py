@@ -15,7 +15,7 @@ from fakes import FakeDevice
 from yosegi._graph.graph import capture, graph_of
 from yosegi._place.candidates import Candidate
 from yosegi._place.costs import Costs
-from yosegi._place.speed import Speed, Way
+from yosegi._place.speed import Speed, TransferCost
 from yosegi._place.work import Task, digest, works_of
 from yosegi._schedule.fuse import fuse
 from yosegi._tensor.precision import Precision
@@ -23,7 +23,7 @@ from yosegi._tune.measurements import Page, path_of, read, write
 
 SPEED = Speed(
     launch=1e-5, bandwidth=1e10, part=1e-6, rates={(Task.PRODUCTS, "float32"): 1e11, (Task.LOOPS, "float32"): 1e10},
-    upload=Way(1e-5, 1e9), download=Way(2e-5, 2e9), wait=1e-5, compiling=0.1, is_measured=True,
+    upload=TransferCost(1e-5, 1e9), download=TransferCost(2e-5, 2e9), wait=1e-5, compiling=0.1, is_measured=True,
 )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_ways_between_memories_go_through_the_host():
     table = Costs()
     one, two = ys.devices()[-1], Known()
     table.set_speed(two, SPEED)
-    assert table.way(one.space, one.space) == Way()
+    assert table.way(one.space, one.space) == TransferCost()
     assert table.way("host", "host").seconds(1 << 30) == 0
 
 

@@ -28,9 +28,9 @@ from yosegi._run.device import host_device
 from yosegi._tensor.precision import Precision
 from yosegi._tune.autotune import Trial
 from yosegi._tune.certificate import Certified, random_matrix
-from yosegi._tune.records import Choices
+from yosegi._tune.records import TuningRecords
 from yosegi.devices.cpu import stages
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 FIXED = [-0.6912243, 0.8115860, -1.1132783, -1.6620085, -0.5512102]
 RNG = np.random.default_rng(3)
@@ -150,7 +150,7 @@ def test_of_several_kernels_the_first_is_taken_whatever_was_measured(
 
     kernels = {"first": candidate("first", 1e-2), "second": candidate("second", 1e-5)}
     trial = Trial(lambda: [A], lambda x: [x * 2])
-    choices = Choices("a machine")
+    choices = TuningRecords("a machine")
     assert choices.best("doubling", kernels, trial).verdict.winner == "second"
     calls.clear()
     with ys.deterministic():
@@ -177,7 +177,7 @@ def test_threads_that_come_while_a_kernel_is_compiled_wait_for_it(
 
     monkeypatch.setattr(stages, "native_function", slow)
     region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
-    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
 
     def called() -> Any:
         with ys.options(deterministic=is_deterministic):
@@ -211,7 +211,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(monkeyp
 
     monkeypatch.setattr(stages, "native_function", slow)
     region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
-    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(kernel, x)
         assert begun.wait(30)

@@ -24,7 +24,7 @@ from yosegi._tune.autotune import Verdict
 from yosegi.codegen.c.kernels import Kernel
 from yosegi.devices.kernel import fused as module
 from yosegi.devices.kernel.fused import Fused
-from yosegi.errors import CompileFailure, NoSuchWay
+from yosegi.errors import CompileFailure, NoSuchVariant
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(8)
@@ -107,7 +107,7 @@ class Counted(Emulated):
     def by_library(self, region: Region) -> dict[str, Any]:
         def way(number: int) -> Any:
             if number >= self.count:
-                raise NoSuchWay(f"there are {self.count}")
+                raise NoSuchVariant(f"there are {self.count}")
             return lambda a, b: (a @ b,)
 
         return {name: partial(way, number) for number, name in enumerate(("library", "library, second"))}
@@ -125,7 +125,7 @@ def test_a_way_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
 def test_a_winner_that_is_not_there_any_more_leaves_what_is_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.Choices, "known", lambda self, kind: Verdict("library, second", {}))
+    monkeypatch.setattr(module.TuningRecords, "known", lambda self, kind: Verdict("library, second", {}))
     monkeypatch.setattr(module, "_LARGE", 1)
     machine = Counted(tmp_path, 1)
     trace.clear()

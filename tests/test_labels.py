@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yosegi._place.labels import NEVER, Problem, Value, best
-from yosegi._place.speed import Way
+from yosegi._place.speed import TransferCost
 
 SECONDS = st.one_of(st.just(0.0), st.floats(0.01, 5.0))
 
@@ -19,8 +19,9 @@ def problems(draw, labels):
     regions = draw(st.integers(1, 5 if labels > 2 else 6))
     spaces = [draw(st.integers(0, 2)) for _ in range(labels - 1)] + [0]
     up, down = ([draw(SECONDS) for _ in range(3)] for _ in range(2))
-    ways = [
-        [Way() if a == b else Way((down[a] if a else 0.0) + (up[b] if b else 0.0)) for b in range(3)] for a in range(3)
+    transfers = [
+        [TransferCost() if a == b else TransferCost((down[a] if a else 0.0) + (up[b] if b else 0.0)) for b in range(3)]
+        for a in range(3)
     ]
     own = [
         [draw(st.one_of(SECONDS, st.just(NEVER))) for _ in range(labels - 1)] + [draw(SECONDS)] for _ in range(regions)
@@ -37,7 +38,7 @@ def problems(draw, labels):
         values.append(Value(-1, draw(st.integers(0, 2)), tuple(sorted(readers)), 0))
     for region in range(regions):
         feeders.append(max((v.maker for v in values if region in v.readers), default=-1))
-    return Problem(spaces, calls, own, values, feeders, ways)
+    return Problem(spaces, calls, own, values, feeders, transfers)
 
 
 def all_labellings(problem):
@@ -70,21 +71,24 @@ def test_for_more_it_is_nearly_always_the_best():
     optimal = 0
     for _ in range(200):
         regions = 6
-        ways = [
-            [Way() if a == b else Way(float(w)) for b, w in enumerate(row)] for a, row in enumerate(rng.random((3, 3)))
+        transfers = [
+            [TransferCost() if a == b else TransferCost(float(w)) for b, w in enumerate(row)]
+            for a, row in enumerate(rng.random((3, 3)))
         ]
         values = [Value(n, 0, tuple({n + 1, int(rng.integers(n + 1, regions))}), 0) for n in range(regions - 1)]
         feeders = [max((v.maker for v in values if n in v.readers), default=-1) for n in range(regions)]
-        problem = Problem([1, 2, 0], list(rng.random(3) / 2), rng.random((regions, 3)).tolist(), values, feeders, ways)
+        problem = Problem(
+            [1, 2, 0], list(rng.random(3) / 2), rng.random((regions, 3)).tolist(), values, feeders, transfers
+        )
         least = min(map(problem.total, all_labellings(problem)))
         optimal += problem.total(best(problem, singles(problem))) <= least * 1.001
     assert optimal > 190
 
 
 def test_a_value_is_moved_once_however_many_read_it():
-    ways = [[Way(), Way(1.0)], [Way(1.0), Way()]]
+    transfers = [[TransferCost(), TransferCost(1.0)], [TransferCost(1.0), TransferCost()]]
     value = Value(0, 0, (1, 2, 3), 0)
-    problem = Problem([0, 1], [0.0, 0.0], [[0.0, NEVER]] + [[1.0, 0.4]] * 3, [value], [-1, 0, 0, 0], ways)
+    problem = Problem([0, 1], [0.0, 0.0], [[0.0, NEVER]] + [[1.0, 0.4]] * 3, [value], [-1, 0, 0, 0], transfers)
     assert problem.total([0, 1, 1, 1]) == pytest.approx(1 + 3 * 0.4)
     assert best(problem, [[0, 0, 0, 0]]) == [0, 1, 1, 1]
 

@@ -9,7 +9,7 @@ from fakes import Clock, Paced, SlowCompiler
 from measured import machine, numbers, paced_host, speed
 from yosegi._place.candidates import Candidate
 from yosegi._place.costs import costs
-from yosegi._place.speed import Way
+from yosegi._place.speed import TransferCost
 from yosegi._run.background import background
 from yosegi._run.device import host_device
 from yosegi._tune.trial import agree
@@ -287,7 +287,7 @@ def test_inputs_are_not_left_on_a_device_that_was_only_tried(monkeypatch, tmp_pa
 def test_moving_counts_only_where_inputs_change(monkeypatch, tmp_path, lasting):
     """A device that is fast, but far away: it is worth it only for what stays there."""
     clock = Clock()
-    way = Way(1e-6, 4e8)  # 2 ms for the input
+    way = TransferCost(1e-6, 4e8)  # 2 ms for the input
     fake = Paced(clock, 1e-5, moving=way)
     with machine(monkeypatch, tmp_path, {fake: speed(10, way=way)}), paced_host(monkeypatch, clock, 1e-3):
         f = ys.jit(lambda x: ys.sum(program(x), axis=1))

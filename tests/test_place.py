@@ -16,7 +16,7 @@ from yosegi._place.costs import costs
 from yosegi._place.forecast import forecast_of
 from yosegi._place.place import place
 from yosegi._place.plan import Plan, Step
-from yosegi._place.speed import DEVICE_PRIOR, HOST_PRIOR, Way
+from yosegi._place.speed import DEVICE_PRIOR, HOST_PRIOR, TransferCost
 from yosegi._place.table import Table
 from yosegi._place.work import Task, works_of
 from yosegi._run.device import chain_named, host_device
@@ -25,7 +25,7 @@ from yosegi._schedule.fuse import fuse
 from yosegi._schedule.partition import units_of
 from yosegi._tensor.precision import IN_FULL
 
-SLOW_WAY = Way(latency=1e-4, bandwidth=1e10)
+SLOW_WAY = TransferCost(latency=1e-4, bandwidth=1e10)
 
 
 class Lacking(FakeDevice):
@@ -92,7 +92,7 @@ def test_sixty_layers_with_an_op_that_the_first_device_lacks(monkeypatch, tmp_pa
 
 def test_sixty_layers_go_back_and_forth_where_that_is_cheaper(monkeypatch, tmp_path):
     fast = Lacking("sort")
-    with machine(monkeypatch, tmp_path, {fast: speed(100, way=Way(1e-7, 1e13))}):
+    with machine(monkeypatch, tmp_path, {fast: speed(100, way=TransferCost(1e-7, 1e13))}):
         graph = graph_for(layers(ys.asarray(numbers(256, 256))))
         plan = place(graph, (fast, host_device()))
         assert plan.forecast().total < single(graph, host_device()).forecast().total / 1.2
@@ -130,10 +130,10 @@ def test_never_worse_than_a_single_device_by_its_own_prediction(monkeypatch, tmp
     rng = np.random.default_rng(1)
     for _ in range(25):
         first, second = Lacking("sort", "matmul"), ModelCompiler("sort", "exp")
-        ways = [Way(float(10 ** rng.uniform(-7, -3)), float(10 ** rng.uniform(8, 12))) for _ in range(2)]
+        variants = [TransferCost(float(10 ** rng.uniform(-7, -3)), float(10 ** rng.uniform(8, 12))) for _ in range(2)]
         speeds = {
             d: speed(float(10 ** rng.uniform(-1, 2)), launch=float(10 ** rng.uniform(-7, -3)), way=way)
-            for d, way in zip((first, second), ways, strict=True)
+            for d, way in zip((first, second), variants, strict=True)
         }
         with machine(monkeypatch, tmp_path, speeds):
             x = ys.asarray(numbers(300, 300))
@@ -148,22 +148,22 @@ def test_never_worse_than_a_single_device_by_its_own_prediction(monkeypatch, tmp
 
 def test_it_is_the_best_of_all_placements_of_a_small_graph(monkeypatch, tmp_path):
     fast = Lacking("sort")
-    with machine(monkeypatch, tmp_path, {fast: speed(10, launch=2e-5, way=Way(3e-5, 1e10))}):
+    with machine(monkeypatch, tmp_path, {fast: speed(10, launch=2e-5, way=TransferCost(3e-5, 1e10))}):
         x = ys.asarray(numbers(200, 200))
         graph = graph_for(ys.sum(ys.sort(ys.tanh(x @ x), axis=0) @ ys.exp(x), axis=0))
         regions = fuse(graph)
         table = Table(graph, regions, works_of(graph, regions), (fast, host_device()))
-        totals = [table.layout(labels).forecast.total for labels in product(*table.ways)]
+        totals = [table.layout(labels).forecast.total for labels in product(*table.variants)]
         assert place(graph, (fast, host_device())).forecast().total == pytest.approx(min(totals))
 
 
 def test_inputs_that_stay_the_same_are_moved_once(monkeypatch, tmp_path):
     fast = FakeDevice()
-    with machine(monkeypatch, tmp_path, {fast: speed(20, way=Way(1e-6, 1e9))}):
+    with machine(monkeypatch, tmp_path, {fast: speed(20, way=TransferCost(1e-6, 1e9))}):
         graph = graph_for(ys.sum(ys.asarray(numbers(1_000_000)) * 2))
         chain = (fast, host_device())
         assert devices_of(place(graph, chain)) == ["cpu"]
-        assert fast.name in devices_of(place(graph, chain, steady=range(len(graph.inputs))))
+        assert fast.name in devices_of(place(graph, chain, reused=range(len(graph.inputs))))
 
 
 # Priors
@@ -229,7 +229,7 @@ def test_what_only_happens_to_be_somewhere_is_moved_if_that_is_cheaper(monkeypat
 
 def test_a_device_that_was_named_gets_all_it_can_however_slow(monkeypatch, tmp_path):
     slow = Lacking("sort")
-    known = {slow: speed(0.001, launch=1.0, way=Way(1.0, 1e3))}
+    known = {slow: speed(0.001, launch=1.0, way=TransferCost(1.0, 1e3))}
     with machine(monkeypatch, tmp_path, known), ys.options(device=slow.name):
         y = ys.sort(ys.tanh(ys.asarray(numbers(10, 10))) * 2, axis=0) + 1
         assert devices_of(ys.plan(y)) == [slow.name, "cpu", slow.name]
@@ -282,7 +282,9 @@ def test_small_programs_ask_no_device(monkeypatch):
 
 def test_explain_tells_every_candidate_and_what_a_single_device_would_take(monkeypatch, tmp_path):
     fast, slow = Lacking("sort"), FakeDevice()
-    with machine(monkeypatch, tmp_path, {fast: speed(20, way=Way(1e-5, 1e11)), slow: speed(0.5, way=SLOW_WAY)}):
+    with machine(
+        monkeypatch, tmp_path, {fast: speed(20, way=TransferCost(1e-5, 1e11)), slow: speed(0.5, way=SLOW_WAY)}
+    ):
         x = ys.asarray(numbers(2000, 2000))
         explanation = ys.plan(ys.sort(ys.exp(x) * 2, axis=1)).explain()
     told = explanation.to_json()

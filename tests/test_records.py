@@ -21,7 +21,7 @@ from yosegi._graph import decode
 from yosegi._graph.graph import capture, graph_of
 from yosegi._place.candidates import Candidate
 from yosegi._place.costs import Costs
-from yosegi._place.speed import Speed, Way
+from yosegi._place.speed import Speed, TransferCost
 from yosegi._place.work import Task, works_of
 from yosegi._run.child import Outcome
 from yosegi._run.drivers import Driver, remembered
@@ -29,7 +29,7 @@ from yosegi._run.drivers import Verdict as DriverVerdict
 from yosegi._schedule.fuse import fuse
 from yosegi._tune.autotune import Trial, Verdict
 from yosegi._tune.measurements import path_of
-from yosegi._tune.records import Choices
+from yosegi._tune.records import TuningRecords
 from yosegi._tune.store import verdict
 
 EDITS = 400
@@ -59,7 +59,7 @@ TRIAL = Trial(lambda: (X,), twice)
 CANDIDATES = {"one": lambda: twice, "other": lambda: twice}
 SPEED = Speed(
     launch=1e-5, bandwidth=1e10, part=1e-6, rates={(Task.PRODUCTS, "float32"): 1e11, (Task.LOOPS, "bf16"): 1e10},
-    upload=Way(1e-5, 1e9), download=Way(2e-5), wait=1e-5, compiling=0.1, is_measured=True,
+    upload=TransferCost(1e-5, 1e9), download=TransferCost(2e-5), wait=1e-5, compiling=0.1, is_measured=True,
 )  # fmt: skip
 _GRAPH = graph_of(
     capture([(ys.asarray(np.ones((4, 5), np.float32)) @ ys.asarray(np.ones((5, 3), np.float32)))._node])[0]
@@ -70,14 +70,14 @@ WORKS = works_of(_GRAPH, (REGION,))
 
 def tuning(content: bytes | None) -> Any:
     """A tuning record, written so; what is used of it, after all that is done with one was done."""
-    choices = Choices("the machine of the records")
+    choices = TuningRecords("the machine of the records")
     name = choices._stored.name("twice")
     if content is None:
         choices.best("twice", CANDIDATES, TRIAL)
         return choices._stored.get(name)
     choices._stored.put(name, content)
-    found = Choices("the machine of the records").known("twice")
-    chosen = Choices("the machine of the records").best("twice", CANDIDATES, TRIAL)
+    found = TuningRecords("the machine of the records").known("twice")
+    chosen = TuningRecords("the machine of the records").best("twice", CANDIDATES, TRIAL)
     assert chosen.kernel is not None
     assert np.array_equal(chosen.kernel(X)[0], 2 * X)
     assert isinstance(chosen.verdict.is_open, bool)

@@ -87,7 +87,7 @@ class CompileFailure(DeviceFailure):
     """The device's compiler refused the region."""
 
 
-class NoSuchWay(CompileFailure):
+class NoSuchVariant(CompileFailure):
     """A library has fewer ways to compute the region than it was asked for: nothing has failed."""
 
 

@@ -31,7 +31,7 @@ from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.kernels import Inputs
 from yosegi.codegen.c.loops import loop
 from yosegi.codegen.c.moves import moves
-from yosegi.codegen.c.pieces import Rest, pieces, rendered, variants
+from yosegi.codegen.c.pieces import Rest, pieces, product_variants, rendered
 from yosegi.codegen.c.reductions import reduction, second_stage
 from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
@@ -206,7 +206,7 @@ def templates() -> list[str]:
         graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
         for piece in pieces(graph):
             assert not isinstance(piece, Rest)
-            names = variants([piece] if isinstance(piece, Contraction) else [], CUDA, H200)
+            names = product_variants([piece] if isinstance(piece, Contraction) else [], CUDA, H200)
             sources += [rendered(graph, piece, CUDA, H200, name).kernel.source for name in names]
     return sources
 

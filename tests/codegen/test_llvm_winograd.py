@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
-from yosegi._tune.records import Choices
+from yosegi._tune.records import TuningRecords
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.convolutions import Convolutions
 from yosegi.devices.cpu.native import Runtime
@@ -198,7 +198,7 @@ def test_what_it_is_asked_for() -> None:
 def test_it_is_among_those_that_are_chosen_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     owner = NATIVES._convolutions
-    monkeypatch.setattr(owner, "choices", Choices("a test"))
+    monkeypatch.setattr(owner, "choices", TuningRecords("a test"))
     x, w = normal((1, 32, 40, 40)), normal((32, 32, 3, 3), seed=1)
     region, _ = region_of(ys.nn.conv2d(ys.asarray(x), ys.asarray(w), padding=1))
     body = owner.body(region.graph, region.nodes[0])

@@ -43,7 +43,7 @@ def computed(tensor: ys.Tensor, folder: Path, name: str | None = None) -> Array:
     machine = Emulated("cuda", folder)
     arrays = [machine.from_host(node.buffer.data) for node in leaves if node.buffer is not None]
     shape = name or next(iter(unit_shapes(region.calls[-1])))
-    made: Array = Fused(machine, "emulated").ways(region)[f"matrix unit, {shape}"]()(*arrays)[0]
+    made: Array = Fused(machine, "emulated").variants(region)[f"matrix unit, {shape}"]()(*arrays)[0]
     return made
 
 

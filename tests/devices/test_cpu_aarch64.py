@@ -28,7 +28,7 @@ from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.products import Objects, Products
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import find
-from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Ways
+from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Variants
 
 pytestmark = needs_aarch64
 
@@ -38,15 +38,15 @@ THREADED = ("loops", "reductions", "rows", "products", "convolutions")
 
 
 @cache
-def ways(processor: str = "cortex-a72", threads: int = 2, *, futex: bool = True) -> Ways:
+def variants(processor: str = "cortex-a72", threads: int = 2, *, futex: bool = True) -> Variants:
     """The variants of products on a machine of that architecture; its BLAS is one of the program under qemu."""
-    made = Ways(natives(processor, threads, futex=futex), RESULTS)
+    made = Variants(natives(processor, threads, futex=futex), RESULTS)
     made.__dict__["_library"] = library(made)  # a cached property, which would have found the BLAS of this process
     return made
 
 
 def run(
-    function: Callable[..., Any], arrays: Sequence[Array], by: Ways, *, way: str = GENERATED, chunked: bool = False
+    function: Callable[..., Any], arrays: Sequence[Array], by: Variants, *, way: str = GENERATED, chunked: bool = False
 ) -> list[Array]:
     """A program's results by code for AArch64. It is an error if none of it runs there, or if LLVM fails."""
     made = function(*[ys.asarray(a, copy=False) for a in arrays])
@@ -63,7 +63,7 @@ def run(
     return results
 
 
-def run_program(program: Program, by: Ways, *, chunked: bool = False) -> None:
+def run_program(program: Program, by: Variants, *, chunked: bool = False) -> None:
     """Run a program and compare its results."""
     program.check(run(program.function, program.given, by, way=program.way, chunked=chunked))
 
@@ -75,27 +75,27 @@ def run_program(program: Program, by: Ways, *, chunked: bool = False) -> None:
 @pytest.mark.parametrize(("dtype", "arity"), RULES, ids=lambda of: getattr(of, "name", str(of)))
 def test_every_elementwise_op(dtype: DType, arity: int, processor: str) -> None:
     of = rules(dtype, arity)
-    scalar_calls.check(of.read, of.arrays, run(of.function, of.arrays, ways(processor)))
+    scalar_calls.check(of.read, of.arrays, run(of.function, of.arrays, variants(processor)))
 
 
 @EACH_PROCESSOR
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_programs(kind: str, processor: str) -> None:
     for program in PROGRAMS[kind]():
-        run_program(program, ways(processor))
+        run_program(program, variants(processor))
 
 
 @pytest.mark.parametrize("kind", THREADED)
 def test_programs_by_several_threads(kind: str) -> None:
     for program in PROGRAMS[kind]():
         if max(a.size for a in program.arrays) < 50_000:
-            run_program(program, ways(threads=3), chunked=True)
+            run_program(program, variants(threads=3), chunked=True)
 
 
 @pytest.mark.parametrize("way", [LIBRARY, APART])
 def test_products_by_a_library(way: str) -> None:
     for program in PROGRAMS["products"]():
-        run_program(replace(program, way=way), ways())
+        run_program(replace(program, way=way), variants())
 
 
 @pytest.mark.parametrize("futex", [True, False], ids=["futex", "condition"])
@@ -104,14 +104,14 @@ def test_threads_that_sleep(futex: bool) -> None:
     program = Program("a loop", lambda x: ys.sqrt(x * x + 1) - x, (x,), lambda x: np.sqrt(x * x + 1) - x)
     for pause in (0, 0, 0.05, 0.05):
         time.sleep(pause)
-        run_program(program, ways(futex=futex), chunked=True)
+        run_program(program, variants(futex=futex), chunked=True)
 
 
 def test_results_that_do_not_go_through_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("yosegi.devices.cpu.natives"), "_streams", lambda group: True)
     for shape in ((300_001,), (128, 2304)):  # of more than 1 MB, so that results begin with a page
         x = values(shape, ys.float32)
-        (got,) = run(lambda x: x * 2 + 1, [x], ways())
+        (got,) = run(lambda x: x * 2 + 1, [x], variants())
         np.testing.assert_array_equal(got, x * 2 + 1)
 
 
@@ -137,7 +137,7 @@ def _refuse(*arrays: Array) -> None:
 def test_a_convolution_of_what_is_not_finite() -> None:
     x, w = values((2, 8, 20, 20), ys.float32), values((8, 8, 3, 3), ys.float32, 1)
     x[0, 3, 10, 10] = np.inf
-    (got,) = run(lambda x, w: ys.nn.conv2d(x, w, padding=1), [x, w], ways(), way=WINOGRAD)
+    (got,) = run(lambda x, w: ys.nn.conv2d(x, w, padding=1), [x, w], variants(), way=WINOGRAD)
     assert np.isfinite(got[1]).all()
     assert not np.isfinite(got[0, :, 9:12, 9:12]).any()
     assert np.isfinite(got[0]).sum() == got[0].size - 8 * 9

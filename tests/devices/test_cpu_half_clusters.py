@@ -25,7 +25,7 @@ from half_code import (
     halved,
     host_with,
     numbers,
-    ways,
+    variants,
     with_constants,
 )
 from native_code import always, needs_llvm
@@ -58,7 +58,7 @@ def test_a_layer_with_a_residual(unit: Unit, precision: Precision, way: str) -> 
     for m, n, k in ((64, 64, 64), (37, 45, 70), (9, 130, 333), (257, 33, 40)):
         x, w, b, r = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=2), numbers(m, n, seed=3)
         layer = ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b) + ys.asarray(r))
-        kernel, arrays = compiled(precision, layer, way=way, by=ways(unit))
+        kernel, arrays = compiled(precision, layer, way=way, by=variants(unit))
         check(kernel(*arrays)[0], lambda p, b=b, r=r: np.maximum(p + b + r, 0), x, w, parts)
         assert calls_of(kernel) == (["n0"] if way == IN_ONE else ["n0", "n1"])
 
@@ -226,11 +226,11 @@ def test_a_constant_is_packed_once(view: str, precision: Precision, monkeypatch:
     for way in (IN_ONE, LOOPS_APART):
         packed.clear()
         with always(f"in {precision.value}, {way}"):
-            kernel = native_function(region, ways())
+            kernel = native_function(region, variants())
         for x in (numbers(40, 96), numbers(40, 96, seed=1), np.asfortranarray(numbers(40, 96, seed=2))):
             check(kernel(x)[0], lambda p: np.maximum(p + bias, 0), x, seen(base), PARTS[precision])
         assert len(packed) == 1
-    native_function(region, ways())  # the contest takes both for right
+    native_function(region, variants())  # the contest takes both for right
     assert len(trace.records) == failures, trace.records[-1]
 
 
@@ -239,7 +239,7 @@ def test_one_row_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, bias = ys.asarray(w), ys.asarray(b)
     x = numbers(1, 200, seed=2)
     region = with_constants(lambda x: ys.tanh(x) @ weights + bias, x, monkeypatch)
-    kernel = native_function(replace(region, precision=Precision.BF16), ways())
+    kernel = native_function(replace(region, precision=Precision.BF16), variants())
     check(kernel(x)[0], lambda p: p + b, np.tanh(x), w, 1, largest=1e-4)
 
 

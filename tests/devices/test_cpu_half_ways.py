@@ -32,7 +32,7 @@ from yosegi.devices.cpu.compiler import Machine
 from yosegi.devices.cpu.halves import PARTS
 from yosegi.devices.cpu.sampling import rounded
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import IN_ONE, Ways
+from yosegi.devices.cpu.variants import IN_ONE, Variants
 from yosegi.errors import CompileFailure
 
 pytestmark = [
@@ -43,10 +43,10 @@ X, W, B = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2)
 
 
 @contextmanager
-def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Ways]:
+def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Variants]:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(folder))
     trace.clear()
-    yield Ways(NATIVES, RESULTS, reduced_by(emulating()))
+    yield Variants(NATIVES, RESULTS, reduced_by(emulating()))
     trace.clear()
 
 
@@ -66,7 +66,7 @@ def test_the_choice_is_measured_once_for_each_precision(monkeypatch: pytest.Monk
             native_function(own, first)(*arrays)
             with monkeypatch.context() as patch:
                 patch.setattr(ways_module, "samples", lambda *a: pytest.fail("measured again"))
-                native_function(own, Ways(NATIVES, RESULTS, reduced_by(emulating())))(*arrays)
+                native_function(own, Variants(NATIVES, RESULTS, reduced_by(emulating())))(*arrays)
             assert len(list((tmp_path / "choices").iterdir())) == number + 1
         assert not trace.records
 
@@ -98,10 +98,10 @@ def test_functions_that_differ_have_objects_of_their_own() -> None:
         check(kernel(*arrays)[0], wanted, x, w, 1)
 
 
-def body_of(ways: Ways) -> Any:
+def body_of(variants: Variants) -> Any:
     """What computes a product that nothing else does."""
-    assert ways._reduced is not None
-    return ways._reduced.body
+    assert variants._reduced is not None
+    return variants._reduced.body
 
 
 def refusals() -> list[str]:

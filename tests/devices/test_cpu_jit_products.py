@@ -27,7 +27,7 @@ from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import compile_region
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import CompileFailure
 
 pytestmark = needs_llvm
@@ -145,7 +145,7 @@ def test_llvm_fails_on_a_part_and_the_rest_serves(failing: str, monkeypatch: pyt
     program, reference = PROGRAMS["relu(x@w+b+r)"]
     region, arrays = region_of(program(*map(ys.asarray, (x, w, b, r))))
     trace.clear()
-    kernel = compile_region(replace(region, repeats=True), Ways(natives, RESULTS))
+    kernel = compile_region(replace(region, repeats=True), Variants(natives, RESULTS))
     check(kernel(*arrays)[0], reference(*[a.astype(np.float64) for a in (x, w, b, r)]), 80)
     assert any("out of luck" in f.message for record in trace.records for f in record.failures)
     trace.clear()

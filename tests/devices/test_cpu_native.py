@@ -43,7 +43,7 @@ from yosegi.devices.cpu.guard import survives
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import ArgumentError, CompileFailure
 
 pytestmark = needs_llvm
@@ -53,7 +53,7 @@ N = 300_000
 
 def compiled(natives: Natives, *tensors: ys.Tensor) -> Any:
     with always_native():
-        return native_function(region_of(*tensors)[0], Ways(natives, RESULTS))
+        return native_function(region_of(*tensors)[0], Variants(natives, RESULTS))
 
 
 # What it is
@@ -153,7 +153,7 @@ def test_without_knowing_where_arrays_have_their_data(monkeypatch: pytest.Monkey
         region, given = region_of(program(ys.asarray(x)))
         given = [array if a.size == N else a for a in given]
         with always_native():
-            (got,) = native_function(region, Ways(natives, RESULTS))(*given)
+            (got,) = native_function(region, Variants(natives, RESULTS))(*given)
         np.testing.assert_array_equal(got, expected(array))
 
 
@@ -345,7 +345,7 @@ def _sleeping_workers(runtime: Runtime) -> list[set[int]]:
     """The processors that each worker may run on, after one has been woken from its sleep."""
     before = set(os.listdir("/proc/self/task"))
     region, arrays = region_of(ys.asarray(np.ones(1 << 20, np.float32)) * 2.0)
-    kernel = native_function(region, Ways(Natives(runtime.compiler.machine, runtime), RESULTS))
+    kernel = native_function(region, Variants(Natives(runtime.compiler.machine, runtime), RESULTS))
     for _ in range(3):
         assert np.array_equal(kernel(*arrays)[0], np.full(1 << 20, 2, np.float32))
         time.sleep(0.05)
@@ -462,7 +462,7 @@ def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> 
     x = np.random.default_rng(0).normal(size=(64, 1000)).astype(np.float32)
     region, _ = region_of(ys.nn.softmax(ys.asarray(x) * 2) + 1)
     assert [call.op.name for call in region.calls] == ["multiply", "softmax", "add"]
-    kernel = stages.compile_region(replace(region, repeats=True), Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
     powers = np.exp(2 * x - np.max(2 * x, axis=1, keepdims=True))
     np.testing.assert_allclose(kernel(x)[0], powers / powers.sum(axis=1, keepdims=True) + 1, rtol=1e-5)
     assert [name for name in kernel.__globals__ if name.startswith("xn")] == ["xn0"]
@@ -472,7 +472,7 @@ def test_a_composite_in_parts_keeps_its_numbers_inside_a_kernel() -> None:
     x = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
     region, _ = region_of(ys.nn.gelu(ys.asarray(x) * 2))
     assert [call.op.name for call in region.calls] == ["multiply", "gelu"]
-    kernel = native_function(in_parts(region), Ways(NATIVES, RESULTS))
+    kernel = native_function(in_parts(region), Variants(NATIVES, RESULTS))
     assert [name for name in kernel.__globals__ if name.startswith(("xn", "xf"))] == ["xn0"]
     np.testing.assert_allclose(kernel(x)[0], ys.nn.gelu(ys.asarray(x) * 2).numpy(), rtol=1e-5, atol=1e-6)
 
@@ -519,7 +519,7 @@ def test_a_kernel_becomes_native_when_it_has_run_for_long() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 1000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
-    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))
     code = kernel.__code__
     for _ in range(5):
         kernel(*given)
@@ -534,7 +534,7 @@ def test_a_large_one_at_its_first_run() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 5_000_000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
-    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))
     np.testing.assert_array_equal(kernel(*given)[0], expected(x))
     assert "xn0" in kernel.__globals__
 
@@ -543,6 +543,6 @@ def test_a_variance_alone_becomes_native() -> None:
     stages = import_module("yosegi.devices.cpu.stages")
     x = np.linspace(-1, 1, 20_000_000, dtype=np.float32).reshape(1000, 20_000)
     region, given = region_of(ys.var(ys.asarray(x), axis=0))
-    kernel = stages.compile_region(region, Ways(NATIVES, RESULTS))
+    kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))
     np.testing.assert_allclose(kernel(*given)[0], np.var(x.astype(np.float64), axis=0), rtol=1e-5)
     assert "xn0" in kernel.__globals__

@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite")
 
 import yosegi as ys
 from native_code import always, needs_llvm, region_of
-from product_code import EACH_WAY, check, exact, numbers, run, ways
+from product_code import EACH_WAY, check, exact, numbers, run, variants
 from values import Array
 from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.devices.cpu.compiler import Machine
@@ -44,7 +44,7 @@ def test_products_of_nothing(shapes: tuple[Any, Any]) -> None:
     for way in (GENERATED, LIBRARY):
         region, arrays = region_of(ys.nn.relu(ys.asarray(a) @ ys.asarray(b) + 1))
         with always(way):
-            (got,) = native_function(region, ways())(*arrays)
+            (got,) = native_function(region, variants())(*arrays)
         assert np.array_equal(got, np.maximum(a @ b + 1, 0))
 
 
@@ -92,7 +92,7 @@ def test_views_are_not_copied() -> None:
     x, w = numbers((130, 140)), numbers((150, 140), seed=1)
     region, arrays = region_of(ys.asarray(x)[::-1] @ ys.asarray(w).T)
     with always(GENERATED):
-        kernel = native_function(region, ways())
+        kernel = native_function(region, variants())
     assert not any(name.startswith("xf") for name in kernel.__globals__), "NumPy makes a view, or a copy"
     (got,) = kernel(*arrays)
     check(got, exact(x[::-1], w.T), 140)
@@ -103,7 +103,7 @@ def test_ever_new_layouts_are_copied() -> None:
     region, _ = region_of(ys.asarray(a[:, :20].copy()) @ ys.asarray(b))
     for way in (GENERATED, LIBRARY):
         with always(way):
-            kernel = native_function(region, ways())
+            kernel = native_function(region, variants())
         for step in range(1, 15):
             x = a[:, : 20 * step : step]
             (got,) = kernel(x, b)
@@ -142,7 +142,7 @@ def test_stacks(shapes: tuple[tuple[int, ...], tuple[int, ...]], way: str, is_fu
     expected = exact(a, b)
     if is_fused:
         program, expected = ys.nn.relu(program + ys.asarray(bias)), np.maximum(expected + bias, 0)
-    (got,) = run(way, program, by=ways(threads=threads))
+    (got,) = run(way, program, by=variants(threads=threads))
     check(got, expected, a.shape[-1])
 
 
@@ -191,7 +191,7 @@ def test_einsums_that_are_not(subscripts: str) -> None:
     b = b[0] if subscripts == "ij,j->ij" else b
     region, arrays = region_of(ys.einsum(subscripts, ys.asarray(a), ys.asarray(b)))
     with always(GENERATED):
-        (got,) = native_function(region, ways())(*arrays)
+        (got,) = native_function(region, variants())(*arrays)
     check(got, np.einsum(subscripts, a.astype(np.float64), b.astype(np.float64)), 25)
 
 
@@ -283,7 +283,7 @@ def test_groups_are_fused_with_products() -> None:
     x, w, b = (ys.asarray(numbers(s)) for s in ((64, 64), (64, 64), (64,)))
     region, _ = region_of(ys.nn.relu(ys.nn.gelu(x) @ w + b))
     with always(GENERATED):
-        kernel = native_function(region, ways())
+        kernel = native_function(region, variants())
     assert sum(name.startswith("xn") for name in kernel.__globals__) == 1, "all of it is one call"
 
 
@@ -331,5 +331,5 @@ def test_lesser_processors(dtype: DType, model: str) -> None:
         x, w, b = numbers((m, k), dtype), numbers((k, n), dtype, 1), numbers((n,), dtype, 2)
         program = ys.nn.relu(ys.tanh(ys.asarray(x)) @ ys.asarray(w) + ys.asarray(b))
         for way in (GENERATED, LIBRARY):
-            (got,) = run(way, program, by=ways(model))
+            (got,) = run(way, program, by=variants(model))
             check(got, np.maximum(exact(np.tanh(x.astype(np.float64)), w) + b, 0), k)

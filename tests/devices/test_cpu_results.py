@@ -14,7 +14,7 @@ from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.native import Runtime
 from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.variants import Ways
+from yosegi.devices.cpu.variants import Variants
 
 pytestmark = needs_llvm
 
@@ -47,7 +47,7 @@ def test_where_arrays_begin_is_told_right() -> None:
 def test_the_memory_of_a_result_is_used_again() -> None:
     device = Cpu()
     region, given = region_of(program(ys.asarray(large())))
-    kernel = native_function(region, Ways(NATIVES, device.results))
+    kernel = native_function(region, Variants(NATIVES, device.results))
     (first,) = kernel(*given)
     where = first.ctypes.data
     assert where % 64 == 0
@@ -77,7 +77,7 @@ def test_old_values_never_show() -> None:
     results = program(t), ys.nn.softmax(t), ys.cumulative_sum(t, axis=1), t > 0
     region, given = region_of(*results)
     with always_native():
-        made = native_function(region, Ways(NATIVES, device.results))(*given)
+        made = native_function(region, Variants(NATIVES, device.results))(*given)
     np.testing.assert_array_equal(made[0], expected(x))
     np.testing.assert_allclose(made[1].sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(made[2], np.cumsum(x, axis=1), rtol=1e-4, atol=1e-3)

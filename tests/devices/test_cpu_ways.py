@@ -20,7 +20,7 @@ pytest.importorskip("llvmlite")
 import yosegi as ys
 from forks import holds_in_a_fork
 from native_code import NATIVES, RESULTS, always, needs_llvm, region_of
-from product_code import EACH_WAY, check, exact, needs_blas, numbers, run, ways
+from product_code import EACH_WAY, check, exact, needs_blas, numbers, run, variants
 from values import Array
 from yosegi._run.trace import trace
 from yosegi._tune import autotune as contest
@@ -29,7 +29,7 @@ from yosegi.devices.cpu.blas import numpy_blas
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.stages import compile_region, native_function
-from yosegi.devices.cpu.variants import GENERATED, LIBRARY, Ways
+from yosegi.devices.cpu.variants import GENERATED, LIBRARY, Variants
 from yosegi.errors import CompileFailure
 
 pytestmark = needs_llvm
@@ -39,10 +39,10 @@ pytestmark = needs_llvm
 
 
 @contextmanager
-def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Ways]:
+def fresh(monkeypatch: pytest.MonkeyPatch, folder: Any) -> Iterator[Variants]:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(folder))
     trace.clear()
-    yield Ways(NATIVES, RESULTS)
+    yield Variants(NATIVES, RESULTS)
     trace.clear()
 
 
@@ -58,7 +58,7 @@ def test_the_choice_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         check(native_function(region, first)(*arrays)[0], expected, 96)
         monkeypatch.setattr(ways_module, "samples", lambda *a: pytest.fail("measured again"))
         check(native_function(region, first)(*arrays)[0], expected, 96)
-        check(native_function(region, Ways(NATIVES, RESULTS))(*arrays)[0], expected, 96)
+        check(native_function(region, Variants(NATIVES, RESULTS))(*arrays)[0], expected, 96)
         assert not trace.records
 
 
@@ -138,7 +138,7 @@ def test_less_than_the_operands_precision_is_wrong(monkeypatch: pytest.MonkeyPat
 def test_whatever_is_chosen_is_right(m: int, n: int, k: int) -> None:
     x, w, b = numbers((m, k)), numbers((k, n), seed=1), numbers((n,), seed=2)
     region, arrays = region_of(ys.nn.relu(ys.asarray(x) @ ys.asarray(w) + ys.asarray(b)))
-    (got,) = native_function(region, ways())(*arrays)
+    (got,) = native_function(region, variants())(*arrays)
     check(got, np.maximum(exact(x, w) + b, 0), k)
     (plain,) = numpy_function(region)(*arrays)
     check(got, plain, k)
@@ -148,13 +148,13 @@ def test_seldom_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not known to come again is measured when it has come often."""
     asked: list[Any] = []
 
-    def steps(self: Ways, cluster: Any, precision: Any) -> list[Any]:
+    def steps(self: Variants, cluster: Any, precision: Any) -> list[Any]:
         asked.append(cluster)
         return self.apart(cluster, [cluster.entry])
 
-    monkeypatch.setattr(Ways, "steps", steps)
+    monkeypatch.setattr(Variants, "steps", steps)
     region, arrays, expected = product()
-    kernel = compile_region(region, ways())
+    kernel = compile_region(region, variants())
     for _ in range(3):
         check(kernel(*arrays)[0], expected, 96)
     assert not asked
@@ -204,7 +204,7 @@ def test_several_python_threads_at_once() -> None:
     for way in (GENERATED, LIBRARY):
         region, arrays = region_of(ys.nn.relu(ys.tanh(ys.asarray(a)) @ ys.asarray(b) + 1))
         with always(way):
-            kernel = native_function(region, ways())
+            kernel = native_function(region, variants())
         wrong: list[Exception] = []
 
         def work(kernel: Any = kernel, arrays: Any = arrays, wrong: Any = wrong) -> None:
@@ -232,7 +232,7 @@ def test_the_library_gets_its_threads_back() -> None:
     a, b = numbers((200, 200)), numbers((200, 200), seed=1)
     region, arrays = region_of(ys.asarray(a) @ ys.asarray(b))
     with always(LIBRARY):
-        kernel = native_function(region, ways())
+        kernel = native_function(region, variants())
     try:
         for threads in (3, 1, before):
             set_count(threads)
@@ -252,7 +252,7 @@ def test_a_forked_child_multiplies(way: str) -> None:
     a, b = numbers((150, 160)), numbers((160, 170), seed=1)
     region, arrays = region_of(ys.asarray(a) @ ys.asarray(b))
     with always(way):
-        kernel = native_function(region, ways())
+        kernel = native_function(region, variants())
     expected = kernel(*arrays)[0]
     assert holds_in_a_fork(lambda: np.array_equal(kernel(*arrays)[0], expected))
 
@@ -260,7 +260,7 @@ def test_a_forked_child_multiplies(way: str) -> None:
 @EACH_WAY
 def test_one_thread(way: str) -> None:
     x, w = numbers((300, 310)), numbers((310, 320), seed=1)
-    (got,) = run(way, ys.nn.relu(ys.asarray(x) @ ys.asarray(w)), by=ways(threads=1))
+    (got,) = run(way, ys.nn.relu(ys.asarray(x) @ ys.asarray(w)), by=variants(threads=1))
     check(got, np.maximum(exact(x, w), 0), 310)
 
 
@@ -269,5 +269,5 @@ def test_without_llvm_numpy_multiplies() -> None:
     absent.reason = "not installed"
     x, w = numbers((60, 70)), numbers((70, 80), seed=1)
     region, arrays = region_of(ys.nn.relu(ys.asarray(x) @ ys.asarray(w)))
-    (got,) = compile_region(region, Ways(absent, RESULTS))(*arrays)
+    (got,) = compile_region(region, Variants(absent, RESULTS))(*arrays)
     check(got, np.maximum(exact(x, w), 0), 70)

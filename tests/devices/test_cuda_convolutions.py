@@ -24,7 +24,7 @@ from yosegi.devices.cuda.convolutions import ENGINES, Convolutions
 from yosegi.devices.cuda.engines import BEHAVIOUR, NUMERICS
 from yosegi.devices.cuda.launch import WORKSPACE
 from yosegi.devices.cuda.machine import Machine
-from yosegi.errors import CompileFailure, LaunchFailure, NoSuchWay, OutOfMemory
+from yosegi.errors import CompileFailure, LaunchFailure, NoSuchVariant, OutOfMemory
 from yosegi.ops.conv import conv
 
 IMAGE, KERNEL = (2, 6, 9, 10), (8, 6, 3, 3)
@@ -146,7 +146,7 @@ def test_engines_that_compute_less_precisely_are_not_taken(
     for rank in range(ENGINES):
         try:
             kernels.append(made.compiled(region, rank))
-        except NoSuchWay:
+        except NoSuchVariant:
             break
     rounds = dtype is not ys.float32 or precision is Precision.TF32
     assert taken(library) == ([10 + TENSOR_CORES] if rounds else []) + [10 + KEEPS_NANS]
@@ -173,7 +173,7 @@ def test_without_an_engine_that_may_compute_it_there_is_none_and_it_says_why(use
     with pytest.raises(CompileFailure, match=r"may compute it: tensor cores; Winograd's way; .*CUDNN_STATUS_3000") as e:
         made.compiled(region)
     assert type(e.value) is CompileFailure
-    with pytest.raises(NoSuchWay):
+    with pytest.raises(NoSuchVariant):
         made.compiled(region, 1)
     assert library.asked == 2  # once in each mode
 
@@ -184,7 +184,7 @@ def test_engines_come_in_the_order_that_the_library_expects(used: Any, queue: Qu
     kernels = [made.compiled(region), *[made.compiled(region, rank) for rank in range(1, ENGINES)]]
     assert taken(library) == [30, 10, 30, 20, 5, 6]
     assert library.asked == 2
-    with pytest.raises(NoSuchWay, match="6 engines"):
+    with pytest.raises(NoSuchVariant, match="6 engines"):
         made.compiled(region, ENGINES)
     assert len(kernels) == ENGINES
 
@@ -194,7 +194,7 @@ def test_more_engines_than_are_measured_are_not_asked_for(used: Any, queue: Queu
     made, region = convolutions(queue), region_of()
     kernels = [made.compiled(region, rank) for rank in range(ENGINES)]
     assert (taken(library), library.asked) == ([*range(ENGINES)], 1)
-    with pytest.raises(NoSuchWay):
+    with pytest.raises(NoSuchVariant):
         made.compiled(region, ENGINES)
     made.compiled(region_of(dtype=ys.float16))
     assert library.asked == 2
@@ -234,7 +234,7 @@ def test_an_engine_that_cannot_be_made_is_not_tried(used: Any, queue: Queue) -> 
     made, region = convolutions(queue), region_of()
     run = made.compiled(region, 0)
     assert taken(library) == [2]
-    with pytest.raises(NoSuchWay, match="1 engines"):
+    with pytest.raises(NoSuchVariant, match="1 engines"):
         made.compiled(region, 1)
     del run
 
@@ -358,10 +358,10 @@ def test_each_engine_is_a_way(used: Any, queue: Queue) -> None:
     made.refusal = made.convolutions.refusal
     target: Any = SimpleNamespace(**vars(queue), name="cuda:0", target=None)
     machine = Machine(target, made, made.convolutions.compiled, lambda region: None, 100)
-    ways = machine.by_library(region_of())
-    assert list(ways) == ["library", *[f"library, engine {n}" for n in range(2, ENGINES + 1)]]
+    variants = machine.by_library(region_of())
+    assert list(variants) == ["library", *[f"library, engine {n}" for n in range(2, ENGINES + 1)]]
     assert library.alive == {}  # nothing is asked before a way is wanted
-    kernels = [ways["library"](), ways["library, engine 2"]()]
+    kernels = [variants["library"](), variants["library, engine 2"]()]
     assert (taken(library), len(kernels)) == ([7, 8], 2)
-    with pytest.raises(NoSuchWay):
-        ways["library, engine 3"]()
+    with pytest.raises(NoSuchVariant):
+        variants["library, engine 3"]()

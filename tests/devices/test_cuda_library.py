@@ -19,7 +19,7 @@ from yosegi._run.device import host_device
 from yosegi._schedule.fuse import Region, fuse
 from yosegi._tensor.precision import Precision
 from yosegi._tune.autotune import Verdict
-from yosegi._tune.records import Choices, noting
+from yosegi._tune.records import TuningRecords, noting
 from yosegi.codegen.c.contractions import Contraction
 from yosegi.codegen.c.pieces import Library
 from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
@@ -85,7 +85,7 @@ def computed(tensor: ys.Tensor, folder: Path) -> tuple[Array, list[Matrices], in
     key, leaves, _ = capture([tensor._node])
     (region,) = fuse(graph_of(key))
     machine = WithLibrary(folder)
-    kernel = Fused(machine, "a machine").ways(region)["library"]()
+    kernel = Fused(machine, "a machine").variants(region)["library"]()
     arrays = [machine.from_host(node.buffer.data) for node in leaves if node.buffer is not None]
     return kernel(*arrays)[0], machine.asked, machine.launches
 
@@ -153,16 +153,16 @@ def test_a_factor_of_zero_is_not_the_librarys(tmp_path: Path) -> None:
     """It would not look at the operands, and hide what is not a number in them."""
     (q, _), (k, _) = normal(33, 16), normal(20, 16)
     (region,) = fuse(graph_of(capture([ys.nn.attention_scores(q, k, scale=0.0)._node])[0]))
-    assert "library" not in Fused(WithLibrary(tmp_path), "a machine").ways(region)
+    assert "library" not in Fused(WithLibrary(tmp_path), "a machine").variants(region)
 
 
 def test_a_product_of_rounded_operands_is_the_librarys_alone(tmp_path: Path) -> None:
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (40, 19)))
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
     machine = WithLibrary(tmp_path)
-    ways = Fused(machine, "a machine").ways(replace(region, precision=Precision.TF32))
-    assert list(ways) == ["library", "library, algorithm 2", "library, algorithm 3"]
-    (made,) = ways["library, algorithm 2"]()(x.numpy(), w.numpy())
+    variants = Fused(machine, "a machine").variants(replace(region, precision=Precision.TF32))
+    assert list(variants) == ["library", "library, algorithm 2", "library, algorithm 3"]
+    (made,) = variants["library, algorithm 2"]()(x.numpy(), w.numpy())
     np.testing.assert_allclose(made, x.numpy() @ w.numpy(), rtol=1e-5, atol=1e-5)
     assert machine.precisions == [Precision.TF32]
 
@@ -170,7 +170,7 @@ def test_a_product_of_rounded_operands_is_the_librarys_alone(tmp_path: Path) -> 
 def test_who_was_known_but_cannot_be_had_is_not_who_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (40, 19)))
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
-    monkeypatch.setattr(Choices, "known", lambda self, kind: Verdict("library, algorithm 3", {}))
+    monkeypatch.setattr(TuningRecords, "known", lambda self, kind: Verdict("library, algorithm 3", {}))
     for failing, chosen in ((set[int](), "library, algorithm 3"), ({2}, "library")):
         machine = WithLibrary(tmp_path)
         machine.failing = failing
@@ -183,12 +183,12 @@ def test_a_composite_is_computed_in_full(tmp_path: Path) -> None:
     x, w, b = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (19, 40), (19,)))
     (region,) = fuse(graph_of(capture([ys.nn.linear_residual_relu(x, w, x @ w.mT + 0, b)._node])[0]))[-1:]
     machine = WithLibrary(tmp_path)
-    Fused(machine, "a machine").ways(replace(region, precision=Precision.TF32))["library, algorithm 2"]()
+    Fused(machine, "a machine").variants(replace(region, precision=Precision.TF32))["library, algorithm 2"]()
     assert machine.precisions == [Precision.FULL]
 
 
 def test_only_float32_has_operands_that_are_rounded(tmp_path: Path) -> None:
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((33, 40), (40, 19)))
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
-    ways = Fused(WithLibrary(tmp_path), "a machine").ways(replace(region, precision=Precision.TF32))
-    assert "16" in ways
+    variants = Fused(WithLibrary(tmp_path), "a machine").variants(replace(region, precision=Precision.TF32))
+    assert "16" in variants

@@ -18,7 +18,7 @@ import pytest
 from yosegi._schedule.fuse import RegionKind
 from yosegi._tensor.dtype import float32
 from yosegi._tensor.precision import Precision
-from yosegi._tune.records import Choices
+from yosegi._tune.records import TuningRecords
 from yosegi.codegen.c.dialect import Target
 from yosegi.devices.cuda.lanes import Turn
 from yosegi.devices.cuda.launch import Queue
@@ -211,7 +211,7 @@ def test_nothing_is_recorded_before_the_kernel_is_decided(queue: HostQueue) -> N
     assert len(queue.graphs) == 1
 
 
-def measured(queue: HostQueue, choices: Choices, number: int, ran: list[str]) -> Any:
+def measured(queue: HostQueue, choices: TuningRecords, number: int, ran: list[str]) -> Any:
     """A kernel that measures in its first run, and finds its second way to be the better one."""
 
     def way(name: str) -> Callable[[], Any]:
@@ -248,7 +248,7 @@ def measured(queue: HostQueue, choices: Choices, number: int, ran: list[str]) ->
 def test_two_threads_while_ways_are_measured(queue: HostQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     ran: list[str] = []
-    choices = Choices("here")
+    choices = TuningRecords("here")
     one, two = (measured(queue, choices, n, ran) for n in (1, 2))
     kernel = Replayed(lambda x: two(*one(x)), queue, "two products")
     x = put(queue, 1)

@@ -84,7 +84,7 @@ def test_templates_as_a_gpu_gets_them() -> None:
         arrays = [node.buffer.data for node in leaves if node.buffer is not None]
         args = region.graph.args[region.nodes[-1]]
         expected = reference.bind(region.calls[-1])(*[arrays[a] for a in args]).astype(np.float64)
-        for way, make in Fused(machine, "a gpu").ways(region).items():
+        for way, make in Fused(machine, "a gpu").variants(region).items():
             got = DEVICE.to_host(make()(*[DEVICE.from_host(a) for a in arrays])[0])
             np.testing.assert_allclose(got, expected, rtol=0, atol=5e-3 * np.abs(expected).max(), err_msg=way)
 

@@ -65,9 +65,9 @@ def test_every_way(number: int, target: str) -> None:
     x, w = values(ys.float32, *image), values(ys.float32, *kernel)
     (region,) = fuse(graph_of(capture([conv(ys.asarray(x), ys.asarray(w), **attrs)._node])[0]))
     expected = conv(ys.asarray(x.astype(np.float64)), ys.asarray(w.astype(np.float64)), **attrs).numpy()
-    ways = Fused(machine, "a machine").ways(region)
-    assert {"naive", "16", "32"} <= ways.keys() or (0 in kernel and [*ways] == ["naive"])
-    for make in ways.values():
+    variants = Fused(machine, "a machine").variants(region)
+    assert {"naive", "16", "32"} <= variants.keys() or (0 in kernel and [*variants] == ["naive"])
+    for make in variants.values():
         close(DEVICE.to_host(make()(DEVICE.from_host(x), DEVICE.from_host(w))[0]), expected, ys.float32)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import yosegi._run.device as registry
-from yosegi._place.speed import Way, compiler_prior
+from yosegi._place.speed import TransferCost, compiler_prior
 from yosegi._run.device import Kernel, Limits, Link
 from yosegi._run.health import health
 from yosegi._run.run import transfers
@@ -299,7 +299,9 @@ class Clock:
 class Paced(FakeDevice):
     """Takes so many seconds a call, by a clock, and for moving bytes. It may lack ops."""
 
-    def __init__(self, clock: Clock, seconds: float, *lacks: str, moving: Way = Way(), **kwargs: Any) -> None:
+    def __init__(
+        self, clock: Clock, seconds: float, *lacks: str, moving: TransferCost = TransferCost(), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.clock = clock
         self.seconds = seconds

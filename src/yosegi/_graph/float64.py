@@ -22,7 +22,7 @@ _WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
 """Of the dtypes below 32 bits a program asks by name, and gets them."""
 
 
-def wide_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:
+def float64_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:
     """The region's outputs for these inputs, computed and left in float64 (complex128) where they had half as much."""
     graph = region.graph
     values: dict[int, Any] = {e: _widened(a) for e, a in zip(region.inputs, arrays, strict=True)}

@@ -17,7 +17,7 @@ from .._tensor.environment import setting
 from .._tensor.precision import Precision
 from .._tune.measurements import SAMPLES, Page, read, write
 from .candidates import Candidate
-from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, Way
+from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, TransferCost
 from .work import Task, Work, digest
 
 _SAVED_EVERY: Final = 30.0  # seconds
@@ -101,13 +101,13 @@ class Costs:
         seconds = page.times.get(digest(region), {}).get(candidate.precision.value)
         return None if seconds is None else min(seconds)
 
-    def way(self, source: str, target: str) -> Way:
+    def way(self, source: str, target: str) -> TransferCost:
         """Moving values from one memory to another, through the host. Pairs are not measured: where a device takes
         another's data directly, this is the most that it takes."""
-        down = Way() if source in (HOST, target) else self._speed_of_space(source).download
-        up = Way() if target in (HOST, source) else self._speed_of_space(target).upload
+        down = TransferCost() if source in (HOST, target) else self._speed_of_space(source).download
+        up = TransferCost() if target in (HOST, source) else self._speed_of_space(target).upload
         per_byte = 1 / down.bandwidth + 1 / up.bandwidth
-        return Way(down.latency + up.latency, 1 / per_byte if per_byte else float("inf"))
+        return TransferCost(down.latency + up.latency, 1 / per_byte if per_byte else float("inf"))
 
     def _speed_of_space(self, space: str) -> Speed:
         owner = owner_of(space)

@@ -58,7 +58,7 @@ def comes_from_host(graph: Graph) -> bool:
     return all(space_of(graph, i) == HOST for i in graph.inputs)
 
 
-def forecast_of(graph: Graph, units: Iterable[Compiled], steady: Set[int] = frozenset()) -> Forecast:
+def forecast_of(graph: Graph, units: Iterable[Compiled], reused: Set[int] = frozenset()) -> Forecast:
     """What these units take one after the other. `steady` inputs are the same in every run: they have been moved."""
     compute = conversion = transfer = 0.0
     is_measured = True
@@ -70,7 +70,7 @@ def forecast_of(graph: Graph, units: Iterable[Compiled], steady: Set[int] = froz
         conversion += cost.conversion
         is_measured &= cost.is_measured
         for entry in unit.region.inputs:
-            if entry not in steady:
+            if entry not in reused:
                 transfer += _moved(graph, entry, homes[entry], space)
         for entry in unit.region.outputs:
             homes[entry] = [space]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .mincut import Network
-from .speed import Way
+from .speed import TransferCost
 
 NEVER: Final = 1e6
 """Seconds of a label that a region cannot have."""
@@ -49,7 +49,7 @@ class Problem:
     values: Sequence[Value]
     feeders: Sequence[int]
     """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
-    ways: Sequence[Sequence[Way]]
+    transfers: Sequence[Sequence[TransferCost]]
     """From each memory to each other."""
 
     def total(self, labels: Sequence[int]) -> float:
@@ -64,13 +64,13 @@ class Problem:
                 cost += self.calls[label] / roots
             elif labels[feeder] != label:
                 cost += self.calls[label]
-        spaces, ways = self.spaces, self.ways
+        spaces, transfers = self.spaces, self.transfers
         for value in self.values:
             source = spaces[labels[value.maker]] if value.maker >= 0 else value.space
             targets = {spaces[labels[r]] for r in value.readers}
             targets.discard(source)
             for target in targets:
-                cost += ways[source][target].seconds(value.nbytes)
+                cost += transfers[source][target].seconds(value.nbytes)
         return cost
 
     def expanded(self, labels: Sequence[int], label: int) -> list[int]:
@@ -157,16 +157,16 @@ class _Expansion:
 
     def _add_outside(self, value: Value) -> None:
         """A value from outside: it goes once to every memory where it is read."""
-        problem, ways = self.problem, self.problem.ways[value.space]
+        problem, transfers = self.problem, self.problem.transfers[value.space]
         target = problem.spaces[self.label]
         groups: dict[int, list[int]] = {}
         for reader in value.readers:
             groups.setdefault(problem.spaces[self.labels[reader]], []).append(reader)
         for space, readers in groups.items():
             if space != target:  # while one of them stays
-                self._any_stays(readers, ways[space].seconds(value.nbytes))
+                self._any_stays(readers, transfers[space].seconds(value.nbytes))
         if target not in groups:
-            self._any_takes(value.readers, ways[target].seconds(value.nbytes))
+            self._any_takes(value.readers, transfers[target].seconds(value.nbytes))
 
     def _any_stays(self, readers: Sequence[int], cost: float) -> None:
         if not cost:
@@ -187,21 +187,21 @@ class _Expansion:
     def _add_inside(self, value: Value) -> None:
         """A value that a region makes."""
         problem = self.problem
-        spaces, ways, nbytes = problem.spaces, problem.ways, value.nbytes
+        spaces, transfers, nbytes = problem.spaces, problem.transfers, value.nbytes
         source, target = spaces[self.labels[value.maker]], spaces[self.label]
         read = [spaces[self.labels[r]] for r in value.readers]
         if read.count(source) == len(read):
             if source != target:
-                there, back = ways[source][target].seconds(nbytes), ways[target][source].seconds(nbytes)
+                there, back = transfers[source][target].seconds(nbytes), transfers[target][source].seconds(nbytes)
                 self._together(value.maker, value.readers, there, back)
             return
         for reader, space in zip(value.readers, read, strict=True):
             share = read.count(space)  # it goes there once for all who read it there
             self._pair(
                 value.maker, reader,
-                ways[source][space].seconds(nbytes) / share if source != space else 0.0,
-                ways[source][target].seconds(nbytes) / share if source != target else 0.0,
-                ways[target][space].seconds(nbytes) / share if target != space else 0.0,
+                transfers[source][space].seconds(nbytes) / share if source != space else 0.0,
+                transfers[source][target].seconds(nbytes) / share if source != target else 0.0,
+                transfers[target][space].seconds(nbytes) / share if target != space else 0.0,
             )  # fmt: skip
 
     def _together(self, maker: int, readers: Sequence[int], there: float, back: float) -> None:

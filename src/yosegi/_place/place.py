@@ -40,7 +40,7 @@ def place(
     *,
     is_named: bool = False,
     repeats: bool = False,
-    steady: Collection[int] = (),
+    reused: Collection[int] = (),
 ) -> Schedule:
     """The steps of least cost over the devices of a chain, of which the last is the host and can do everything.
 
@@ -48,7 +48,7 @@ def place(
     subgraphs; under a fixed policy all devices do, without exception. `policy` says which precisions are admitted,
     `repeats` that they will run many times, `steady` at which positions the inputs are the same in every run.
     """
-    placing = _Placing(graph, chain, policy, repeats, steady)
+    placing = _Placing(graph, chain, policy, repeats, reused)
     if policy.is_fixed:
         return placing.in_order()
     if len(chain) == 1:
@@ -78,14 +78,14 @@ class _Placing:
     """One graph, on its way to a plan."""
 
     def __init__(
-        self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, steady: Collection[int] = ()
+        self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, reused: Collection[int] = ()
     ) -> None:
         self.graph = graph
         self.chain = chain
         self.policy = policy
         self.host = chain[-1]
         self.repeats = repeats
-        self.steady = frozenset([graph.inputs[n] for n in steady])
+        self.reused = frozenset([graph.inputs[n] for n in reused])
         self.regions = fuse(graph)
         self.works = works_of(graph, self.regions)
 
@@ -146,7 +146,7 @@ class _Placing:
         return Schedule.of(self.graph, steps)
 
     def _table(self, asked: Sequence[Device]) -> Table:
-        return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, steady=self.steady)
+        return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, reused=self.reused)
 
     def cheapest(self, asked: Sequence[Device]) -> Schedule:
         """The best single-device plan by forecast, unless the plan of least cut is clearly better."""

@@ -197,10 +197,10 @@ class Schedule:
         """These steps for a graph."""
         return cls(graph, tuple(steps), graph.inputs)
 
-    def forecast(self, steady: Collection[int] = ()) -> Forecast:
+    def forecast(self, reused: Collection[int] = ()) -> Forecast:
         """What a run takes, by all that is known now. The inputs at the positions `steady` are the same in every run:
         they have been moved."""
-        return forecast_of(self.graph, self.steps, frozenset([self.inputs[n] for n in steady]))
+        return forecast_of(self.graph, self.steps, frozenset([self.inputs[n] for n in reused]))
 
 
 class Plan:

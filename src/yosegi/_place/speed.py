@@ -25,7 +25,7 @@ _MEASURED_IN: Final = "float32"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TransferCost:
     """Moving bytes from one memory to another: seconds before the first, and bytes a second."""
 
     latency: float = 0.0
@@ -51,9 +51,9 @@ class Speed:
     part: float = 0.0
     """Each region of a call that is made of several, beside the time for its bytes and operations."""
     rates: Rates = field(default_factory=dict)
-    upload: Way = Way()
+    upload: TransferCost = TransferCost()
     """From the host's memory to its own."""
-    download: Way = Way()
+    download: TransferCost = TransferCost()
     """Back, with the wait until the work is done."""
     conversion: float = float("inf")
     """Bytes of operands that it brings to another precision."""
@@ -118,7 +118,7 @@ class Speed:
         moved = dict.fromkeys(task.value for task, numbers in self.rates if (task, numbers) not in counted)
         if moved:
             parts.append(f"{' and '.join(moved)} by their bytes alone")
-        if self.upload != Way():
+        if self.upload != TransferCost():
             parts += [f"to it {self.upload}", f"back {self.download}"]
         return ", ".join(parts)
 
@@ -168,9 +168,9 @@ def _rates(value: Any, place: str) -> Rates:
     return {(Task(task), numbers): rate for task, table in found.items() for numbers, rate in table.items()}
 
 
-def _way(value: Any, place: str) -> Way:
+def _way(value: Any, place: str) -> TransferCost:
     latency, bandwidth = decode.items(value, place, 2, least=2)
-    return Way(_seconds(latency, f"{place}[0]"), _unbounded(bandwidth, f"{place}[1]"))
+    return TransferCost(_seconds(latency, f"{place}[0]"), _unbounded(bandwidth, f"{place}[1]"))
 
 
 # Priors: until a device is measured. The first byte past 1 MB (in and out of a region, on the host) is where a launch
@@ -181,7 +181,7 @@ _PRIOR_RATES: Final = {(task, _MEASURED_IN): 2.5e7 if task is Task.OTHER else _P
 
 HOST_PRIOR: Final = Speed(launch=2e-6, bandwidth=1e10, part=1e-6, rates=_PRIOR_RATES)
 DEVICE_PRIOR: Final = Speed(
-    launch=4e-5, bandwidth=1e11, rates=_PRIOR_RATES, download=Way(latency=5.5e-5), wait=5e-5, compiling=0.05
+    launch=4e-5, bandwidth=1e11, rates=_PRIOR_RATES, download=TransferCost(latency=5.5e-5), wait=5e-5, compiling=0.05
 )
 
 

@@ -48,30 +48,30 @@ class Table:
         policy: Policy = IN_FULL,
         *,
         repeats: bool = False,
-        steady: Set[int] = frozenset(),
+        reused: Set[int] = frozenset(),
     ) -> None:
         self.graph = graph
         self.regions = regions
         self.works = works
         self.repeats = repeats
-        self.steady = steady
+        self.reused = reused
         self.labels = list(asked)
         self.policy = policy
         self.refused: list[Refusals] = []
-        self.ways: list[dict[int, Candidate]] = []
+        self.variants: list[dict[int, Candidate]] = []
         """For each region, by label, how that device would run it."""
         for region, work in zip(regions, works, strict=True):
             found, refused = candidates_for(region, asked, policy)
             self.refused.append(refused)
-            ways: dict[int, Candidate] = {}
+            variants: dict[int, Candidate] = {}
             for candidate in found:
                 label = asked.index(candidate.device)
-                is_better = label not in ways or (
-                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, ways[label])
+                is_better = label not in variants or (
+                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, variants[label])
                 )
                 if is_better:
-                    ways[label] = candidate
-            self.ways.append(ways)
+                    variants[label] = candidate
+            self.variants.append(variants)
         self.pins = self._pins()
 
     def _pins(self) -> dict[int, int]:
@@ -82,7 +82,7 @@ class Table:
         pins: dict[int, int] = {}
         for n, region in enumerate(self.regions) if pinned else ():
             spaces = {pinned[i] for i in region.inputs if i in pinned}
-            there = [label for label in self.ways[n] if self.labels[label].space in spaces]
+            there = [label for label in self.variants[n] if self.labels[label].space in spaces]
             if there:
                 pins[n] = there[0]
                 pinned.update(dict.fromkeys(region.outputs, self.labels[there[0]].space))
@@ -92,12 +92,12 @@ class Table:
 
     def in_order(self) -> list[int]:
         """Each region with the first label that it can have."""
-        return [self.pins.get(n, next(iter(ways))) for n, ways in enumerate(self.ways)]
+        return [self.pins.get(n, next(iter(variants))) for n, variants in enumerate(self.variants)]
 
     def single(self, device: Device) -> list[int]:
         """All that a device can do on it, the rest on the host."""
         own, host = self.labels.index(device), len(self.labels) - 1
-        return [self.pins.get(n, own if own in ways else host) for n, ways in enumerate(self.ways)]
+        return [self.pins.get(n, own if own in variants else host) for n, variants in enumerate(self.variants)]
 
     def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[Layout]) -> list[int]:
         """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
@@ -113,8 +113,8 @@ class Table:
         if sum(device.coalesces and device is not self.labels[host] for device in users) <= 1:
             return labels
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, ways in enumerate(self.ways):
-            for label in ways:
+        for n, variants in enumerate(self.variants):
+            for label in variants:
                 own[n][label] = self._cost(n, label) if label == host else _LITTLE * label
         calls = [*self._calls()[:-1], 0.0]
         problem = Problem([0] * len(self.labels), calls, own, (), self._feeders(), ())
@@ -129,18 +129,18 @@ class Table:
                 refused = (*refused, (self.labels[instead_of[n]].name, _NOT_WORTH_IT))
             region = self.regions[n]
             is_alone = self.policy.tolerance is not None and (is_product(region) or is_delicate_sum(region))
-            made.append(Choice(region, self.ways[n][label], self.works[n], refused, n in self.pins, is_alone))
+            made.append(Choice(region, self.variants[n][label], self.works[n], refused, n in self.pins, is_alone))
         return made
 
     def layout(self, labels: Sequence[int]) -> Layout:
         """A labelling as units, with what they take."""
         units = units_of(self.graph, self.choices(labels), repeats=self.repeats)
-        return Layout(units, forecast_of(self.graph, units, self.steady))
+        return Layout(units, forecast_of(self.graph, units, self.reused))
 
     # Costs
 
     def _cost(self, region: int, label: int, correction: float = 1.0) -> float:
-        return _cost(self.regions[region], self.works[region], self.ways[region][label], correction)
+        return _cost(self.regions[region], self.works[region], self.variants[region][label], correction)
 
     def _calls(self) -> list[float]:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
@@ -160,20 +160,20 @@ class Table:
     def _problem(self, corrections: Sequence[float]) -> Problem:
         names = list(dict.fromkeys((HOST, *[d.space for d in self.labels], *self._outside().values())))
         spaces = [names.index(d.space) for d in self.labels]
-        ways = [[costs.way(a, b) for b in names] for a in names]
+        variants = [[costs.way(a, b) for b in names] for a in names]
         is_wanted = frozenset(self.graph.outputs) if comes_from_host(self.graph) else frozenset()
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, ways_of in enumerate(self.ways):
+        for n, variants_of in enumerate(self.variants):
             back = sum(self.graph.calls[o].spec.nbytes for o in self.regions[n].outputs if o in is_wanted)
-            for label in [self.pins[n]] if n in self.pins else ways_of:
+            for label in [self.pins[n]] if n in self.pins else variants_of:
                 own[n][label] = self._cost(n, label, corrections[label])
                 if back and spaces[label]:
-                    own[n][label] += ways[spaces[label]][0].seconds(back)
-        return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), ways)
+                    own[n][label] += variants[spaces[label]][0].seconds(back)
+        return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), variants)
 
     def _outside(self) -> dict[int, str]:
         """The inputs that have to be moved in every run, with the memories that they are in."""
-        return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.steady}
+        return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.reused}
 
     def _values(self, names: Sequence[str]) -> Iterable[Value]:
         """What regions read of each other, and from outside."""

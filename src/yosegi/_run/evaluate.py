@@ -142,8 +142,8 @@ def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy) -> Al
         placing = partial(place_on, device, chain=chain, policy=policy, repeats=True)
         return _placed(graph, list(dict.fromkeys((device, chain[-1]))), policy, placing)
 
-    def again(steady: Collection[int]) -> Schedule:
-        placing = partial(place, chain=chain, policy=policy, repeats=True, steady=steady)
+    def again(reused: Collection[int]) -> Schedule:
+        placing = partial(place, chain=chain, policy=policy, repeats=True, reused=reused)
         return _placed(graph, chain, policy, placing)
 
     return Alternatives(chain, single, again, len(graph.calls))

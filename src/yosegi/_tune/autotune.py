@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import NoSuchWay, OutOfMemory
+from ..errors import NoSuchVariant, OutOfMemory
 
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
@@ -121,7 +121,7 @@ class Verdict:
         return round(_RUNS * max(1.0, _TURN / max(taken, 1e-9)))
 
 
-def held(
+def autotuned(
     candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, Refusal],
     earlier: tuple[Sitting, ...] = (),
 ) -> tuple[Verdict, Kernel | None]:  # fmt: skip
@@ -135,7 +135,7 @@ def held(
         arguments = trial.arguments()
         _check(kernels, arguments, trial, refused)
         if len(kernels) > 1:
-            sittings = (*earlier, _race(kernels, arguments, trial, refused))
+            sittings = (*earlier, _benchmark(kernels, arguments, trial, refused))
     scores = _scores(sittings, refused)
     running = {name: scores.get(name, 1.0) for name in kernels if name not in refused}
     if not running:
@@ -149,7 +149,7 @@ def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dic
     """A candidate's kernel; nothing if it fails, which is noted, or if there is none, which is not."""
     try:
         return candidates[name]()
-    except NoSuchWay:
+    except NoSuchVariant:
         return None
     except Exception as failure:  # whatever it is, the others can do the same work
         refused[name] = Refusal.of(failure)
@@ -207,7 +207,7 @@ def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, r
         del kernels[name]
 
 
-def _race(
+def _benchmark(
     kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]
 ) -> Sitting:
     """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""

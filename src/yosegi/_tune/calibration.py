@@ -15,7 +15,7 @@ import numpy as np
 from .._graph.graph import capture, graph_of
 from .._place.candidates import refusal
 from .._place.costs import costs, is_measuring
-from .._place.speed import Speed, Way
+from .._place.speed import Speed, TransferCost
 from .._place.work import Task, Work, works_of
 from .._run.background import Job, background
 from .._run.device import BEFORE_JOINING, Device, devices, is_ending, waits_for_drivers
@@ -157,7 +157,7 @@ class _Meter:
             speed = replace(speed, bandwidth=self.probes["bandwidth"].work.nbytes / self._body("bandwidth", speed))
         if "parts" in self.best:
             speed = replace(speed, part=self._body("parts", speed) / _PARTS)
-        upload, download = self._ways(speed)
+        upload, download = self._variants(speed)
         reduced, conversion = self._reduced(speed)
         return replace(
             speed, upload=upload, download=download, rates=dict(self._rates(speed)) | reduced, conversion=conversion,
@@ -287,20 +287,20 @@ class _Meter:
                 conversion = min(conversion, 1 / float(per_byte) if per_byte else float("inf"))
         return rates, conversion
 
-    def _ways(self, speed: Speed) -> tuple[Way, Way]:
+    def _variants(self, speed: Speed) -> tuple[TransferCost, TransferCost]:
         """To the device's memory and back: few bytes, and many."""
         if not all(f"{name} up" in self.best for name in _MOVED):
-            return Way(), Way()
+            return TransferCost(), TransferCost()
         sizes = [self.probes[name].arrays[0].nbytes for name in _MOVED]
         there = [self.best[f"{name} up"] for name in _MOVED]
         back = [self.best[f"{name} down"] - self.best[name] + speed.wait for name in _MOVED]
         return _line(sizes, there), _line(sizes, back)
 
 
-def _line(sizes: Sequence[int], seconds: Sequence[float]) -> Way:
+def _line(sizes: Sequence[int], seconds: Sequence[float]) -> TransferCost:
     (few, many), (short, long) = sizes, seconds
     per_byte = (long - short) / (many - few) if long - short > _LEAST * long else 0.0
-    return Way(max(short - few * per_byte, 0.0), 1 / per_byte if per_byte else float("inf"))
+    return TransferCost(max(short - few * per_byte, 0.0), 1 / per_byte if per_byte else float("inf"))
 
 
 # All devices

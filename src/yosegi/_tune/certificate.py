@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from .._graph.float64 import wide_outputs, widened
+from .._graph.float64 import float64_outputs, widened
 from .._graph.reference import bind
 from .._schedule.fuse import Region, is_constant, multiplies
 from .._tensor.dtype import complex64, float32
@@ -179,7 +179,7 @@ class Certified:
             self.error = self._estimated(operands, got)
             if self.error <= self._tolerance:
                 return
-        self.error = relative_error(got, wide_outputs(self._region, given)[0])
+        self.error = relative_error(got, float64_outputs(self._region, given)[0])
         if self._projects and not self._is_fixed and self._region.precision is not Precision.F64:
             self._doubts += 1
         if self.error > self._tolerance or self._doubts > _TIMES:
@@ -195,7 +195,7 @@ class Certified:
         if self._wide is None:
             self._wide = projection_of(self._call, _MORE)
         drawn = random_matrix(_width(self._call), _MORE, is_fixed=self._is_fixed)
-        return bound(wide_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
+        return bound(float64_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
 
 
 def _operands(region: Region) -> list[Any]:

@@ -114,8 +114,8 @@ class _CandidatePlan:
     signature: _Signature
 
     @classmethod
-    def of(cls, name: str, schedule: Schedule, steady: Collection[int]) -> _CandidatePlan:
-        forecast = schedule.forecast(steady)
+    def of(cls, name: str, schedule: Schedule, reused: Collection[int]) -> _CandidatePlan:
+        forecast = schedule.forecast(reused)
         modelled = sum(costs.line(s.works, s.candidate).total for s in schedule.steps) + forecast.transfer
         return cls(name, schedule, min(modelled, forecast.total), _signature(schedule))
 
@@ -150,7 +150,7 @@ class Watch:
         """Seconds of the runs as a whole, in this look."""
         self._next_look = 3
         self._inputs: list[ref[Buffer]] = []
-        self._steady: frozenset[int] = frozenset()
+        self._reused: frozenset[int] = frozenset()
         """The positions of the inputs that do not change."""
         self._untried: list[_CandidatePlan] | None = None
         """What the plan is yet to be compared with; `None` before the candidate plans are made."""
@@ -198,7 +198,7 @@ class Watch:
 
     def _looked(self, plan: Plan, inputs: Sequence[Buffer]) -> tuple[list[Buffer], bool]:
         """A run that is timed, and whether the look is over."""
-        self._notice_steady(inputs)
+        self._notice_reused(inputs)
         self.due = self.runs + 1
         if not self._parts:
             before = [step.candidate for step in plan.steps]
@@ -226,11 +226,11 @@ class Watch:
         self._parts, self._totals, self._next_look = [], [], 2 * self.runs
         return outputs, True
 
-    def _notice_steady(self, inputs: Sequence[Buffer]) -> None:
+    def _notice_reused(self, inputs: Sequence[Buffer]) -> None:
         """Notice which inputs are the same as the last time."""
         if self._inputs:
             same = zip(inputs, self._inputs, strict=True)
-            self._steady = frozenset([n for n, (now, before) in enumerate(same) if before() is now])
+            self._reused = frozenset([n for n, (now, before) in enumerate(same) if before() is now])
         self._inputs = [ref(b) for b in inputs]
 
     def _reconsider(self, best: float, is_missed: bool) -> None:
@@ -273,8 +273,8 @@ class Watch:
         start = perf_counter()
         host = known.chain[-1]
         worth = [d for d in known.chain if d is host or costs.speed(d).is_measured or best > _MATTERS]
-        made = {_AGAIN: known.again(self._steady), **{device.name: known.single(device) for device in worth}}
-        candidates = [_CandidatePlan.of(name, schedule, self._steady) for name, schedule in made.items()]
+        made = {_AGAIN: known.again(self._reused), **{device.name: known.single(device) for device in worth}}
+        candidates = [_CandidatePlan.of(name, schedule, self._reused) for name, schedule in made.items()]
         self._untried = list({c.signature: c for c in candidates}.values())  # of equal ones the single device's
         self._effort += perf_counter() - start
 
@@ -310,7 +310,7 @@ class Watch:
         self.due = self.runs + 1
         trial: Trial | None = None
         try:
-            trial = tried(plan, candidate.schedule, inputs, outputs, self._steady, best)
+            trial = tried(plan, candidate.schedule, inputs, outputs, self._reused, best)
         except NotReady:
             self.due += self.runs // 16
             return

@@ -27,7 +27,7 @@ from .._graph.decode import LONGEST_TIME, Malformed
 from .._run.background import check_ready
 from .._tensor.options import current
 from ..errors import PlanRefused
-from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, held, made
+from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, autotuned, made
 from .store import Programs
 
 Candidates = Mapping[str, Callable[[], Kernel]]
@@ -35,7 +35,7 @@ Candidates = Mapping[str, Callable[[], Kernel]]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Tuned:
     """The winner's kernel, if there is a winner, and why it won."""
 
     kernel: Kernel | None
@@ -64,7 +64,7 @@ class _Watched:
         return result
 
 
-class Choices:
+class TuningRecords:
     """The choices of one machine."""
 
     def __init__(self, identity: str) -> None:
@@ -75,7 +75,7 @@ class Choices:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
-    def best(self, kind: str, candidates: Candidates, trial: Trial) -> Chosen:
+    def best(self, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
         """The best candidate for work of a kind.
 
         Among equals, the first is chosen. If all of them fail, that is not remembered.
@@ -96,7 +96,7 @@ class Choices:
                     _decide(name, known.winner)
                     return self._chosen(kernel, known, kind, candidates, trial)
             check_ready("choosing the fastest kernel")
-            verdict, kernel = held({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
+            verdict, kernel = autotuned({n: c for n, c in candidates.items() if n not in refused}, trial, refused)
             if verdict.winner is not None:
                 self._known[kind] = verdict
                 self._write(kind, verdict)
@@ -120,10 +120,10 @@ class Choices:
 
     def _chosen(
         self, kernel: Kernel | None, verdict: Verdict, kind: str, candidates: Candidates, trial: Trial
-    ) -> Chosen:
+    ) -> Tuned:
         if not verdict.is_open:
-            return Chosen(kernel, verdict)
-        return Chosen(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
+            return Tuned(kernel, verdict)
+        return Tuned(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
 
     def _measure_again(self, kind: str, candidates: Candidates, trial: Trial) -> None:
         """Another sitting of those who were close, for later processes. It happens inside somebody's call, which has
@@ -136,7 +136,7 @@ class Choices:
                 return
             close = {name: candidates[name] for name in known.contenders if name in candidates}
             with suppress(Exception):
-                verdict, _ = held(close, trial, dict(known.refused), known.sittings)
+                verdict, _ = autotuned(close, trial, dict(known.refused), known.sittings)
                 if verdict.winner is not None:
                     self._write(kind, verdict)
 
@@ -245,14 +245,14 @@ def _agree(made: Mapping[str, str], chosen: Mapping[str, str], remark: str) -> N
             )
 
 
-def _first(candidates: Candidates, trial: Trial) -> Chosen:
+def _first(candidates: Candidates, trial: Trial) -> Tuned:
     """The first candidate that is right, whatever it takes: the same one every time."""
     refused: dict[str, Refusal] = {}
     for name, make in candidates.items():
-        verdict, kernel = held({name: make}, trial, refused)
+        verdict, kernel = autotuned({name: make}, trial, refused)
         if kernel is not None:
-            return Chosen(kernel, verdict)
-    return Chosen(None, Verdict(None, refused))
+            return Tuned(kernel, verdict)
+    return Tuned(None, Verdict(None, refused))
 
 
 def size_class(*sizes: int) -> str:

@@ -59,7 +59,7 @@ def tried(
     schedule: Schedule,
     inputs: Sequence[Buffer],
     outputs: Sequence[Buffer],
-    steady: Collection[int],
+    reused: Collection[int],
     best: float,
 ) -> Trial | None:
     """A plan, which takes `best` seconds and has made `outputs`, beside a candidate; `None` if results do not agree.
@@ -67,7 +67,7 @@ def tried(
     The inputs at the positions `steady` are moved once, all others in every run. Raises what the candidate's
     devices do.
     """
-    lasting = {n: _copy(inputs[n]) for n in steady}
+    lasting = {n: _copy(inputs[n]) for n in reused}
 
     def fresh() -> list[Buffer]:
         return [lasting.get(n) or _copy(b) for n, b in enumerate(inputs)]

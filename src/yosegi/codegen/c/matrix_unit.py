@@ -20,7 +20,7 @@ from typing import Final
 
 from ..._tensor.dtype import DType
 
-TEAM: Final = 32
+SUBGROUP: Final = 32
 ROWS: Final = 16
 """Of a left operand and of sums."""
 COLUMNS: Final = 8

@@ -61,7 +61,7 @@ class Rendered:
 NAIVE: Final = "naive"
 
 
-def variants(products: Sequence[Contraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
+def product_variants(products: Sequence[Contraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
     """The ways to compute all of some products on a target, by name. Where there is nothing to sum, tiles would read
     what is not there."""
     if any(not p.extents[2] for p in products):

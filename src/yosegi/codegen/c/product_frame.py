@@ -71,31 +71,35 @@ class ProductFrame:
     def write_row_values(self) -> None:
         """Each value of a row is folded by as many items as there are for a row, and then by the first of them."""
         frame, k = self.frame, self.frame.k
-        team = max(1, self.items // self.rows)
+        subgroup = max(1, self.items // self.rows)
         for number, value in enumerate(self.product.row_values):
             fold, scalar = value.fold, frame.dialect.types[value.fold.accumulated]
             name = f"row_value{number}"
-            frame.shared(scalar, name, self.rows * team)
-            with k.block(f"for (int row = {self.item} / {team}; row < {self.rows}; row += {self.items // team})"):
+            frame.shared(scalar, name, self.rows * subgroup)
+            with k.block(
+                f"for (int row = {self.item} / {subgroup}; row < {self.rows}; row += {self.items // subgroup})"
+            ):
                 total = k.variable(k.literal(fold.start, fold.accumulated))
                 place = k.let(self.ctype, f"{self.row} + row")
                 with k.block(f"if ({place} < {self.m})"):
                     own = self.stack | self.line_indices("rows", place)
-                    first = f"{self.item} % {team}"
-                    with k.block(f"for ({self.ctype} step = {first}; step < {self.deep}; step += {team})"):
+                    first = f"{self.item} % {subgroup}"
+                    with k.block(f"for ({self.ctype} step = {first}; step < {self.deep}; step += {subgroup})"):
                         at = own | self.step_indices("rows", "step")
                         element = frame.value(k, value.operand, frame.reader(k, at, known=self.row_values("row")))
                         k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-                k.lines.append(f"{name}[row * {team} + {self.item} % {team}] = {total.text};")
+                k.lines.append(f"{name}[row * {subgroup} + {self.item} % {subgroup}] = {total.text};")
             frame.barrier()
             with k.block(f"for (int row = {self.item}; row < {self.rows}; row += {self.items})"):
-                parts = [Value(fold.accumulated, k.let(scalar, f"{name}[row * {team} + {n}]")) for n in range(team)]
+                parts = [
+                    Value(fold.accumulated, k.let(scalar, f"{name}[row * {subgroup} + {n}]")) for n in range(subgroup)
+                ]
                 while len(parts) > 1:
                     parts = [fold.combine(k, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
                 made = fold.end(k, parts[0])
-                k.lines.append(f"{name}[row * {team}] = {made.text};")
+                k.lines.append(f"{name}[row * {subgroup}] = {made.text};")
             frame.barrier()
-            self._row_values[id(value)] = (f"{name}[({{row}}) * {team}]", Value(fold.result, ""))
+            self._row_values[id(value)] = (f"{name}[({{row}}) * {subgroup}]", Value(fold.result, ""))
 
     def row_values(self, row: str) -> dict[int, Value]:
         """The values of a row of the tile, by identity."""

@@ -22,7 +22,7 @@ from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
 from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
-from .teams import fold_in_team
+from .subgroups import fold_in_subgroup
 from .trees import Body, TreeWriter
 
 _BLOCK = 64
@@ -105,18 +105,18 @@ class _Writer:
         self.units = prod(d.size for d in self.kept) * (self.chunks if self.across else 1)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
         self.sizes = Sizes(total, dialect)
-        team = target.cooperating
-        self.team = team if self.along and self.units < 64 * target.units and self.steps >= 4 * team else 1
-        wanted = 4 * target.units * (1 if self.team > 1 else target.group)
-        least = 16 * self.team if self.team > 1 else _BLOCK
+        subgroup = target.cooperating
+        self.subgroup = subgroup if self.along and self.units < 64 * target.units and self.steps >= 4 * subgroup else 1
+        wanted = 4 * target.units * (1 if self.subgroup > 1 else target.group)
+        least = 16 * self.subgroup if self.subgroup > 1 else _BLOCK
         self.slices = 1 if whole else max(1, min(-(-wanted // self.units), self.steps // least, _MOST_SLICES))
 
     def write(self, fold: Fold, body: Body, outputs: Sequence[DType], result: str, *, ends: bool) -> Kernel:
         """The kernel; `ends` says whether it writes results or partial ones."""
         k, sizes, ctype = CBuilder(self.dialect, self.width), self.sizes, self.sizes.ctype
-        own = k.let(ctype, self.dialect.group_id if self.team > 1 else self.dialect.global_id)
+        own = k.let(ctype, self.dialect.group_id if self.subgroup > 1 else self.dialect.global_id)
         work = self.units * self.slices
-        if self.team == 1:
+        if self.subgroup == 1:
             k.lines.append(f"if ({own} >= {sizes(work)}) return;")
         part, unit = "0", own
         if self.slices > 1:
@@ -134,14 +134,14 @@ class _Writer:
         def put(totals: list[Value]) -> None:
             store(single, fold.end(single, totals[0]) if ends else totals[0], result, where)
 
-        if self.team > 1:
-            prelude = fold_in_team(single, fold, [total], self.team, put)
+        if self.subgroup > 1:
+            prelude = fold_in_subgroup(single, fold, [total], self.subgroup, put)
         else:
             put([total])
         source = assembled(k, self.dtypes, outputs, sizes, prelude)
-        items = work * self.team
+        items = work * self.subgroup
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items,
-                      self.team if self.team > 1 else self.target.group)  # fmt: skip
+                      self.subgroup if self.subgroup > 1 else self.target.group)  # fmt: skip
 
     def _unit(self, k: CBuilder, unit: str) -> tuple[list[str], str]:
         """Where a unit's elements begin, per input and for the loop's own shape; and where its results go."""
@@ -168,8 +168,8 @@ class _Writer:
         count = sizes(self.steps)
         first = k.let(ctype, f"{part} * {sizes(per_slice)}" if self.slices > 1 else "0")
         stop = k.let(ctype, f"min({first} + {sizes(per_slice)}, {count})" if self.slices > 1 else count)
-        if self.team > 1:
-            mine, share = k.let(ctype, d.local_id), sizes(-(-per_slice // self.team))
+        if self.subgroup > 1:
+            mine, share = k.let(ctype, d.local_id), sizes(-(-per_slice // self.subgroup))
             first = k.let(ctype, f"{first} + {mine} * {share}")
             stop = k.let(ctype, f"min({first} + {share}, {stop})")
         start = k.literal(fold.start, fold.accumulated)

@@ -28,7 +28,7 @@ from .kernels import Kernel
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .words import random_block
 
-_LEAST_TEAM: Final = 32
+_LEAST_SUBGROUP: Final = 32
 _BLOCK: Final = 4
 """Random words that are made at once."""
 _MOST_PACKETS: Final = 8
@@ -124,7 +124,7 @@ def _inside(graph: Graph, needed: Sequence[int], known: frozenset[int], shape: S
 
 def rowwise(graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of rows that have elements."""
-    writer = _InVectors if target.blocked else _InTeams
+    writer = _InVectors if target.blocked else _InSubgroups
     return writer(graph, rows, dialect, target).written()
 
 
@@ -190,7 +190,7 @@ class _InVectors:
         return fold.end(k, total)
 
 
-class _InTeams:
+class _InSubgroups:
     """A group of items a row, each with packets of it. Of a row that is not too long they stay in registers."""
 
     def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
@@ -204,10 +204,10 @@ class _InTeams:
         blocks = self.lanes % _BLOCK == 0
         self.words = [p for p in parts if isinstance(p, Word) and blocks and _begins_blocks(p, rows)]
         """Random words that come four at a time."""
-        self.team = target.cooperating
-        while self.team > _LEAST_TEAM and self.team * self.lanes >= 2 * rows.length:
-            self.team //= 2
-        steps = -(-rows.length // (self.team * self.lanes))
+        self.subgroup = target.cooperating
+        while self.subgroup > _LEAST_SUBGROUP and self.subgroup * self.lanes >= 2 * rows.length:
+            self.subgroup //= 2
+        steps = -(-rows.length // (self.subgroup * self.lanes))
         self.steps = steps if steps * (len(self.reads) + len(self.words)) <= _MOST_PACKETS else 0
         """Packets of each array that an item keeps; 0 if they are read again in every pass."""
 
@@ -220,7 +220,7 @@ class _InTeams:
         self.length = frame.size("length", self.rows.length)
         self.kept: list[tuple[str, dict[int, str]]] = []
         for step in range(self.steps):
-            place = k.let(frame.ctype, f"({self.item} + {step * self.team}) * {self.lanes}")
+            place = k.let(frame.ctype, f"({self.item} + {step * self.subgroup}) * {self.lanes}")
             names = self._declared()
             with k.block(f"if ({place} < {self.length})"):
                 self._fill(names, place)
@@ -236,7 +236,7 @@ class _InTeams:
             with k.block(f"if ({self.item} == 0)"):
                 result = frame.value(k, output.expression, frame.reader(k, self.at, known=self.known))
                 frame.put(k, result, f"b{n}", frame.place(("b", n), output.strides, self.at))
-        return frame.kernel(self.count * self.team, self.team)
+        return frame.kernel(self.count * self.subgroup, self.subgroup)
 
     def _packets(self) -> Iterator[tuple[str, dict[int, str]]]:
         """Where an item's packets begin, and what they are called; what is written meanwhile is done for each."""
@@ -245,7 +245,7 @@ class _InTeams:
             with k.block(f"if ({place} < {self.length})"):
                 yield place, names
         if not self.kept:
-            whole = self.team * self.lanes
+            whole = self.subgroup * self.lanes
             with k.block(f"for ({frame.ctype} c = {self.item} * {self.lanes}; c < {self.length}; c += {whole})"):
                 names = self._declared()
                 self._fill(names, "c")
@@ -302,13 +302,13 @@ class _InTeams:
             with each_lane(k, self.lanes):
                 element = self._value(value.operand, place, names)
                 k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-        few = 1 << (self.team.bit_length() - 1) // 2
-        frame.shared(scalar, name, self.team)
+        few = 1 << (self.subgroup.bit_length() - 1) // 2
+        frame.shared(scalar, name, self.subgroup)
         frame.shared(scalar, f"{name}_few", few)
         k.lines.append(f"{name}[{self.item}] = {total.text};")
         frame.barrier()
         with k.block(f"if ({self.item} < {few})"):
-            k.lines.append(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.team).text};")
+            k.lines.append(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.subgroup).text};")
         frame.barrier()
         return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
 
@@ -333,10 +333,10 @@ def _lanes(rows: Rows, reads: Sequence[Read]) -> int:
     whole = [o for o in rows.outputs if rows.is_whole(o)]
     dtypes = [r.dtype for r in reads] + [o.expression.dtype for o in whole]
     count = widest(dtypes)
-    ways = [*[r.strides for r in reads], *[o.strides for o in whole]]
-    steps = [step for way in ways for axis, step in enumerate(way) if axis != rows.axis]
+    variants = [*[r.strides for r in reads], *[o.strides for o in whole]]
+    steps = [step for way in variants for axis, step in enumerate(way) if axis != rows.axis]
     if any(o.strides[rows.axis] != 1 for o in whole):
         return 1
-    while count > 1 and (rows.length < _LEAST_TEAM * count or any(n % count for n in (rows.length, *steps))):
+    while count > 1 and (rows.length < _LEAST_SUBGROUP * count or any(n % count for n in (rows.length, *steps))):
         count //= 2
     return count

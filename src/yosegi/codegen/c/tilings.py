@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .dialect import Target
-from .matrix_unit import TEAM
+from .matrix_unit import SUBGROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class UnitTile:
     rows: int
     columns: int
     depth: int
-    team_rows: int
-    team_columns: int
+    subgroup_rows: int
+    subgroup_columns: int
     stages: int
 
     @property
     def across(self) -> int:
         """Teams side by side."""
-        return self.columns // self.team_columns
+        return self.columns // self.subgroup_columns
 
     @property
     def items(self) -> int:
         """Items in a group."""
-        return self.rows // self.team_rows * self.across * TEAM
+        return self.rows // self.subgroup_rows * self.across * SUBGROUP
 
 
 ON_UNITS: Final = {

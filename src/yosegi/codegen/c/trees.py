@@ -34,7 +34,7 @@ from .packets import (
     put_element,
     set_lane,
 )
-from .teams import fold_in_team
+from .subgroups import fold_in_subgroup
 
 _BLOCK: Final = 64
 _UNROLLED: Final = 4
@@ -90,46 +90,46 @@ class TreeWriter:
         self.across = 1
         """Teams of a group."""
         if self.along:
-            self.team, self.slices = self._along(whole)
+            self.subgroup, self.slices = self._along(whole)
         else:
-            self.team, self.slices = self._in_rows(whole)
-            self.across = target.cooperating // self.team if self.team > 1 else 1
+            self.subgroup, self.slices = self._in_rows(whole)
+            self.across = target.cooperating // self.subgroup if self.subgroup > 1 else 1
 
     def _along(self, whole: bool) -> tuple[int, int]:
         """How many items share a slice, and how many slices there are, where the innermost dimension is reduced."""
         most = self.target.cooperating
-        team = most if self.steps >= most else min(_WARP, most) if self.steps > _UNROLLED else 1
+        subgroup = most if self.steps >= most else min(_WARP, most) if self.steps > _UNROLLED else 1
         wanted = -(-2 * self.target.units // max(self.units, 1))
-        return team, 1 if whole else max(1, min(wanted, self.steps // (_LEAST * team)))
+        return subgroup, 1 if whole else max(1, min(wanted, self.steps // (_LEAST * subgroup)))
 
     def _in_rows(self, whole: bool) -> tuple[int, int]:
         """The same where it is kept: half of all items keep memory busy, and what a group folds itself is no partial
         result. A second stage is avoided if narrow groups do without."""
         most, resident = self.target.cooperating, self.target.units * self.target.group
         if whole:
-            team = min(2 * most // _NARROW, _power_of_two(self.steps // 2)) if self.units < resident else 1
-            return max(1, team), 1
+            subgroup = min(2 * most // _NARROW, _power_of_two(self.steps // 2)) if self.units < resident else 1
+            return max(1, subgroup), 1
         shares = min(-(-resident // (2 * max(self.units, 1))), self.steps // _LEAST_IN_ROWS)
         narrow = most // _NARROW
         if shares <= 2 * narrow:
             return min(narrow, _power_of_two(2 * shares - 1)) if shares > 1 else 1, 1
-        team = most // min(_WARP, _power_of_two(2 * self.units - 1), most)
-        return team, -(-shares // team)
+        subgroup = most // min(_WARP, _power_of_two(2 * self.units - 1), most)
+        return subgroup, -(-shares // subgroup)
 
     def write(self, fold: Fold, body: Body, outputs: Sequence[DType], result: str, *, ends: bool) -> Kernel:
         """The kernel; `ends` says whether it writes results or partial ones."""
         k, sizes, ctype = CBuilder(self.dialect), self.sizes, self.sizes.ctype
-        own = k.let(ctype, self.dialect.group_id if self.team > 1 else self.dialect.global_id)
+        own = k.let(ctype, self.dialect.group_id if self.subgroup > 1 else self.dialect.global_id)
         groups = -(-self.units // self.across)
         work = groups * self.slices
-        if self.team == 1:
+        if self.subgroup == 1:
             k.lines.append(f"if ({own} >= {sizes(work)}) return;")
         part, unit = "0", own
         if self.slices > 1:
             n = sizes(groups)
             part = k.let(ctype, f"{own} / {n}")
             unit = k.let(ctype, f"{own} - {part} * {n}")
-        row, inside = k.let("int", self.dialect.local_id if self.team > 1 else "0"), ""
+        row, inside = k.let("int", self.dialect.local_id if self.subgroup > 1 else "0"), ""
         if self.across > 1:
             unit = k.let(ctype, f"{unit} * {self.across} + {row} % {self.across}")
             row = k.let("int", f"{row} / {self.across}")
@@ -150,14 +150,14 @@ class TreeWriter:
         totals = [self._lane(fold, "total", str(n)) for n in range(self.count)]
         if self.along:
             totals = [_folded(k, fold, totals)]
-        if self.team > 1:
-            prelude = fold_in_team(k, fold, totals, self.team, put, self.across)
+        if self.subgroup > 1:
+            prelude = fold_in_subgroup(k, fold, totals, self.subgroup, put, self.across)
         else:
             put(totals)
         source = assembled(k, self.dtypes, outputs, sizes, prelude, packed=True)
-        group = self.team * self.across
+        group = self.subgroup * self.across
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * group,
-                      group if self.team > 1 else self.target.group)  # fmt: skip
+                      group if self.subgroup > 1 else self.target.group)  # fmt: skip
 
     def _unit(self, k: CBuilder, unit: str) -> tuple[list[str], str]:
         """Where a unit's elements begin, per input and for the loop's own shape; and where its results go."""
@@ -185,15 +185,15 @@ class TreeWriter:
         sizes, ctype = self.sizes, self.sizes.ctype
         part, row, inside = item
         count = sizes(self.steps)
-        if self.along and self.team > 1:
+        if self.along and self.subgroup > 1:
             per_slice = sizes(-(-self.steps // self.slices))
             begin = k.let(ctype, f"{part} * {per_slice}" if self.slices > 1 else "0")
             stop = k.let(ctype, f"min({begin} + {per_slice}, {count})" if self.slices > 1 else count)
-            first, stride = k.let(ctype, f"{begin} + ({ctype}){row}"), str(self.team)
+            first, stride = k.let(ctype, f"{begin} + ({ctype}){row}"), str(self.subgroup)
         else:
-            first = k.let(ctype, f"{part} * {self.team} + {row}")
+            first = k.let(ctype, f"{part} * {self.subgroup} + {row}")
             stop = k.let(ctype, f"{inside} ? {count} : 0") if inside else count
-            stride = sizes(self.slices * self.team)
+            stride = sizes(self.slices * self.subgroup)
         self._variables(k, "total", fold)
         hop = k.let(ctype, f"{_BLOCK} * {stride}")
         with k.block(f"for ({ctype} block = {first}; block < {stop}; block += {hop})"):
@@ -276,7 +276,7 @@ class TreeWriter:
     ) -> None:  # fmt: skip
         """Lane by lane. `places`: in memory, and among the results, beyond which the last packet may go."""
         for n, value in enumerate(totals):
-            if self.team > 1:
+            if self.subgroup > 1:
                 k.assign(self._lane(fold, "total", str(n)), value)
         k.lines.append(f"{packet_type(k, dtype, self.count)} made;")
         with each_lane(k, self.count):

@@ -24,7 +24,7 @@ from .attending import Attending, attention_refusal
 from .dialect import Dialect, Target
 from .fragments import PacketTiles
 from .kernels import Kernel
-from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, TEAM, MatrixUnit
+from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
 from .packets import packet_type
 
 _WIDEST: Final = 128
@@ -61,19 +61,19 @@ def unit_refusal(call: Call, dialect: Dialect) -> str | None:
 class Shape:
     """How the work is cut: teams of a group, fragments of rows that each of them has, and keys in a tile."""
 
-    teams: int
+    subgroups: int
     fragments: int
     keys: int
 
     @property
     def block(self) -> int:
         """Queries of a group."""
-        return self.teams * self.fragments * ROWS
+        return self.subgroups * self.fragments * ROWS
 
     @property
     def items(self) -> int:
         """Items of a group."""
-        return self.teams * TEAM
+        return self.subgroups * SUBGROUP
 
     def fits(self, features: int, values: int, has_mask: bool) -> bool:
         """Whether there is shared memory for the tiles, and registers for queries, scores and results."""
@@ -129,8 +129,10 @@ class _Writer:
         for tiles in (self.k_tiles, self.v_tiles):
             tiles.declare(frame, self.packet)
         own.write_places()
-        self.lane = k.let("int", f"{own.item} % {TEAM}")
-        self.row = k.let(self.ctype, f"{own.first} + {own.item} / {TEAM} * {shape.fragments * ROWS} + {self.lane} / 4")
+        self.lane = k.let("int", f"{own.item} % {SUBGROUP}")
+        self.row = k.let(
+            self.ctype, f"{own.first} + {own.item} / {SUBGROUP} * {shape.fragments * ROWS} + {self.lane} / 4"
+        )
         """The item's first query; it has every eighth from there."""
         self.pair = k.let("int", f"{self.lane} % 4 * 2")
         """The first of the two columns that an item has of each fragment."""
@@ -236,7 +238,7 @@ class _Writer:
         end = k.let(self.ctype, f"begin + {shape.keys}")
         beyond = f"{end} > {own.keys}"
         if own.is_causal:
-            beyond += f" || {end} > {own.first} + {own.item} / {TEAM} * {shape.fragments * ROWS} + 1"
+            beyond += f" || {end} > {own.first} + {own.item} / {SUBGROUP} * {shape.fragments * ROWS} + 1"
         with (
             k.block("" if own.has_mask else f"if ({beyond})"),
             k.block(self._each("m", shape.fragments)),

@@ -24,7 +24,7 @@ from .dialect import Dialect, Target
 from .expressions import Expression, Read, Windowed
 from .fragments import Fragments, PacketTiles
 from .kernels import Kernel
-from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, TEAM, MatrixUnit
+from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
 from .tilings import UnitTile
@@ -97,17 +97,17 @@ class _Writer:
         self.name = unit.names[dtype]
         self.packet = packet_type(self.k, dtype, PACKET)
         self.k.declarations["matrix unit"] = unit.functions
-        self.high, self.wide = tile.team_rows // ROWS, tile.team_columns // DEPTH
+        self.high, self.wide = tile.subgroup_rows // ROWS, tile.subgroup_columns // DEPTH
         """Fragments of a team: down, and across in pairs."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
         own, tile, k, product = self.own, self.tile, self.k, self.product
         own.write_places()
-        self.lane = k.let("int", f"{own.item} % {TEAM}")
-        team = k.let("int", f"{own.item} / {TEAM}")
-        self.team_row = k.let("int", f"{team} / {tile.across} * {tile.team_rows}")
-        self.team_column = k.let("int", f"{team} % {tile.across} * {tile.team_columns}")
+        self.lane = k.let("int", f"{own.item} % {SUBGROUP}")
+        subgroup = k.let("int", f"{own.item} / {SUBGROUP}")
+        self.subgroup_row = k.let("int", f"{subgroup} / {tile.across} * {tile.subgroup_rows}")
+        self.subgroup_column = k.let("int", f"{subgroup} % {tile.across} * {tile.subgroup_columns}")
         self.left = self._operand(product.left, "rows", own.row, own.m, tile.rows)
         self.right = self._operand(product.right, "columns", own.column, own.n, tile.columns)
         self.left_places, self.right_places = self._left_places(), self._right_places()
@@ -151,8 +151,8 @@ class _Writer:
         """Of a left operand the second eight rows come before the second eight columns."""
         tiles, lane = self.left.tiles, self.lane
         if self.left.deep:
-            return tiles.write_fragments(self.k, f"({self.team_row} + {lane} % 16)", f"{lane} / 16")
-        first = f"{self.team_row} / {ROWS}"
+            return tiles.write_fragments(self.k, f"({self.subgroup_row} + {lane} % 16)", f"{lane} / 16")
+        first = f"{self.subgroup_row} / {ROWS}"
         row = f"({lane} / 16 * 8 + {lane} % 8)"
         return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2", first=first, count=self.high)
 
@@ -161,9 +161,9 @@ class _Writer:
         columns."""
         tiles, lane = self.right.tiles, self.lane
         if self.right.deep:
-            row = f"({self.team_column} + {lane} / 16 * 8 + {lane} % 8)"
+            row = f"({self.subgroup_column} + {lane} / 16 * 8 + {lane} % 8)"
             return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2")
-        first = f"{self.team_column} / {DEPTH}"
+        first = f"{self.subgroup_column} / {DEPTH}"
         return tiles.write_fragments(self.k, f"({lane} % 16)", f"{lane} / 16", first=first, count=self.wide)
 
     def _write_tiles(self, stage: str, begin: str) -> None:
@@ -335,11 +335,11 @@ class _Writer:
         own, k = self.own, self.k
         pairs = own.stored_at_once(_PAIR) == _PAIR
         with k.block(self._each("m", self.high)), k.block(self._each("r", 2)):
-            row = k.let(self.ctype, f"{own.row} + {self.team_row} + m * {ROWS} + r * 8 + {self.lane} / 4")
+            row = k.let(self.ctype, f"{own.row} + {self.subgroup_row} + m * {ROWS} + r * 8 + {self.lane} / 4")
             with k.block(f"if ({row} < {own.m})"):
                 at = own.stack | self.frame.indices("rows", self.product.rows, row)
                 with k.block(self._each("n", self.wide * 2)):
-                    place = f"{own.column} + {self.team_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
+                    place = f"{own.column} + {self.subgroup_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
                     column = k.let(self.ctype, place)
                     if pairs:
                         self._write_pair(at, column)

@@ -18,7 +18,7 @@ from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import as_dtype, float32, float64
 from ..._tensor.node import Call as OpCall
 from ..._tune.autotune import Kernel, Trial
-from ..._tune.records import Choices
+from ..._tune.records import TuningRecords
 from ...codegen.llvm.convolution import (
     CONVOLVE_SIZES,
     DIMENSIONS,
@@ -112,7 +112,7 @@ class Convolutions:
     def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
         self.results = results
-        self.choices = Choices(
+        self.choices = TuningRecords(
             f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{writers()}"
         )
         self.spare = Spare()

@@ -23,7 +23,7 @@ from ...codegen.llvm.signature import writers
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
 from ...errors import CompileFailure
 from .compiler import Code, Compiler, Machine, Part
-from .matrices import Arrays, Laid, laid
+from .matrices import Arrays, OperandLayout, laid
 from .native import ALIGNED, Call, Runtime
 from .results import LARGE, Results, lined_up
 
@@ -247,7 +247,7 @@ def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:
     return enough and n >= _LEAST_LINES and batch * m * n * a[-1] >= _LEAST
 
 
-def _sizes(product: HalfProduct, where: Laid) -> Sizes:
+def _sizes(product: HalfProduct, where: OperandLayout) -> Sizes:
     """The sizes of arrays that lie so."""
     s = where.sizes
     starts = np.reshape(where.offsets, (s.batches, product.arrays))

@@ -15,7 +15,7 @@ from ...codegen.llvm.product import Product
 from ...codegen.llvm.tiles import LINE
 from .blas import Blas
 from .compiler import Part
-from .matrices import Arrays, Laid, laid
+from .matrices import Arrays, OperandLayout, laid
 from .native import ALIGNED
 from .products import Bound, Objects
 
@@ -105,7 +105,7 @@ class Library:
         )
 
 
-def _turned(where: Laid, product: Product) -> Laid:
+def _turned(where: OperandLayout, product: Product) -> OperandLayout:
     """A row times a matrix as the transposed matrix times a column, so that threads can share the work."""
     s = where.sizes
     sizes = Sizes(s.batches, s.n, s.m, s.k, s.b_n, s.b_k, s.a_k, s.a_m)

@@ -31,7 +31,7 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class OperandLayout:
     """The same in numbers."""
 
     sizes: Sizes
@@ -43,7 +43,7 @@ class Laid:
     """For each matrix of the stack, the bytes at which it begins in each array, in the arrays' order."""
 
 
-def laid(arrays: Arrays) -> Laid:
+def laid(arrays: Arrays) -> OperandLayout:
     """Arrays in numbers, their stack as small as it can be."""
     left, right, *others = _stacked(arrays)
     (*batch, m, k), n = left.shape, right.shape[-1]
@@ -52,7 +52,7 @@ def laid(arrays: Arrays) -> Laid:
     offsets = _offsets(batch, [x.strides[:-2] for x in (left, *fed, right, *rest)])
     if arrays.starts:
         offsets += np.array([*arrays.starts, *[0] * len(arrays.outs)], np.int64)
-    return Laid(
+    return OperandLayout(
         sizes, [s for x in fed for s in x.strides[-2:]], [x.strides[-2] for x in rest], offsets.reshape(-1).tolist()
     )
 

@@ -136,7 +136,7 @@ class Natives:
             return None
         try:
             made, code = self._kernel(group, {})
-            straight = _Straight(self, group, made)
+            straight = _StridedFallback(self, group, made)
             straight.call = call = self._call(group, made, code, IN_ORDER, straight)
         except NotReady:
             raise
@@ -197,7 +197,7 @@ def _functions(made: Kernel) -> tuple[str, ...]:
     return ("kernel", "finish") if made.finishes else ("kernel",)
 
 
-class _Straight:
+class _StridedFallback:
     """Arrays that do not all have their elements one behind the other.
 
     Those of many elements get a kernel for their strides, and the others, or those that come with ever new strides, are

@@ -17,7 +17,7 @@ from ...codegen.llvm.signature import writers
 from ...codegen.llvm.tiles import TileShape, tile_name, tile_shape, tile_source
 from .caches import caches
 from .compiler import Code, Part
-from .matrices import Arrays, Laid, laid
+from .matrices import Arrays, OperandLayout, laid
 from .native import ALIGNED, Call, Runtime
 from .results import lined_up
 
@@ -71,8 +71,8 @@ class Objects:
         return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(
-        self, product: Product, where: Laid, plan: dict[str, int], more: list[int], kernel: int, codes: list[Code],
-        needs: int, fallback: Callable[..., Any],
+        self, product: Product, where: OperandLayout, plan: dict[str, int], more: list[int], kernel: int,
+        codes: list[Code], needs: int, fallback: Callable[..., Any],
     ) -> Call:  # fmt: skip
         """A kernel as a callable; `more` are the words that come behind those of the plan, `codes` what it needs."""
         words, holder, sizes = Words(product), product.holder or 0, where.sizes

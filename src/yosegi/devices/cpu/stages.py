@@ -36,7 +36,7 @@ from .natives import Natives, worthwhile
 from .projections import Projections
 from .reduced import Reduced
 from .results import Results
-from .variants import Ways
+from .variants import Variants
 
 _COMPILING: Final = 0.015
 """Seconds that a kernel takes to compile, about."""
@@ -54,11 +54,11 @@ class Stages:
     def __init__(self, results: Results) -> None:
         self.natives = Natives(results=results)
         self.reduced = Reduced(self.natives, results)
-        self._ways = Ways(self.natives, results, self.reduced)
+        self._variants = Variants(self.natives, results, self.reduced)
 
     def compiled(self, region: Region, kernel: FunctionType | None = None) -> Kernel:
         """The region as a function of its inputs' arrays. A function that computes it already becomes that one."""
-        made = compile_region(region, self._ways, self.reduced.body, kernel)
+        made = compile_region(region, self._variants, self.reduced.body, kernel)
         projections = self._projections if region.kind is RegionKind.PROJECTION else None
         return made if projections is None else projections.kernel(region, made)
 
@@ -68,7 +68,7 @@ class Stages:
 
 
 def compile_region(
-    region: Region, ways: Ways, body: Body = reference_body, kernel: FunctionType | None = None
+    region: Region, variants: Variants, body: Body = reference_body, kernel: FunctionType | None = None
 ) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry. A `kernel` that
     computes it already becomes that function."""
@@ -76,11 +76,11 @@ def compile_region(
         region = in_parts(region)  # they were left whole for another device
     calls = expanded(region).calls
     saved = _saved(calls)
-    if ways.natives.reason is not None or not saved:
+    if variants.natives.reason is not None or not saved:
         return _become(kernel, numpy_function(region, body=body))
     cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
-    return _Staged(region, ways, body, runs, kernel, is_slow=saved > _SLOW).kernel
+    return _Staged(region, variants, body, runs, kernel, is_slow=saved > _SLOW).kernel
 
 
 def _become(kernel: FunctionType | None, other: FunctionType) -> FunctionType:
@@ -105,10 +105,10 @@ class _Staged:
     """One kernel, with what it needs to become native."""
 
     def __init__(
-        self, region: Region, ways: Ways, body: Body, runs: int, kernel: FunctionType | None, *, is_slow: bool
+        self, region: Region, variants: Variants, body: Body, runs: int, kernel: FunctionType | None, *, is_slow: bool
     ) -> None:
         self._region = region
-        self._ways = ways
+        self._variants = variants
         self._body = body
         self._left = runs
         self._is_native = False
@@ -146,7 +146,7 @@ class _Staged:
             if not self._is_native:
                 try:
                     with announced("compiling kernels for this processor, and choosing the fastest, once"):
-                        made = native_function(self._region, self._ways, self._body)
+                        made = native_function(self._region, self._variants, self._body)
                 except NotReady:
                     return False
                 except Exception as failure:  # whatever it is, NumPy can do the same work
@@ -178,16 +178,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def native_function(region: Region, ways: Ways, body: Body = reference_body) -> FunctionType:
+def native_function(region: Region, variants: Variants, body: Body = reference_body) -> FunctionType:
     """The region with native calls where they are worth it, and NumPy calls for the rest."""
-    natives = ways.natives
+    natives = variants.natives
     if natives.runtime is None:
         return numpy_function(region, body=body, label="x")
     wide = expanded(detached(region))
     steps: list[Step] = []
     for part in _parts(wide):
         if isinstance(part, Cluster):
-            steps += ways.steps(part, wide.precision)
+            steps += variants.steps(part, wide.precision)
             continue
         made = natives.native(part) if isinstance(part, Group) and worthwhile(part) else None
         if made is not None:
@@ -200,7 +200,7 @@ def native_function(region: Region, ways: Ways, body: Body = reference_body) -> 
 
     if all(isinstance(step, int) for step in steps):
         return numpy_function(region, body=own, label="x")
-    return mixed_function(wide, _needed(wide, steps), ways.results, body=own, label="x")
+    return mixed_function(wide, _needed(wide, steps), variants.results, body=own, label="x")
 
 
 def _parts(region: Region) -> Sequence[Group | int | Cluster]:

@@ -22,7 +22,7 @@ from ..._run.trace import log, trace
 from ..._schedule.fuse import Region, RegionKind, is_constant
 from ..._tensor.precision import Precision
 from ..._tune.autotune import Kernel, Trial
-from ..._tune.records import Choices, size_class
+from ..._tune.records import TuningRecords, size_class
 from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.groups import Group
 from ...codegen.llvm.signature import writers
@@ -48,10 +48,10 @@ ONE_APART: Final = "one loop apart"
 LOOPS_APART: Final = "loops apart"
 _SETTLE: Final = 0.03
 """Seconds in which the threads of a library stop looking for work."""
-_Way = Callable[[Operands], list[Step]]
+_Variant = Callable[[Operands], list[Step]]
 
 
-class Ways:
+class Variants:
     """What chooses, for one machine."""
 
     def __init__(self, natives: Natives, results: Results, reduced: Reduced | None = None) -> None:
@@ -75,10 +75,10 @@ class Ways:
         return None if blas is None else Library(self._objects, blas)
 
     @cached_property
-    def _choices(self) -> Choices:
+    def _choices(self) -> TuningRecords:
         runtime, blas = self._objects.runtime, numpy_blas()
         versions = [platform.python_version(), np.__version__, blas.config if blas is not None else "", writers()]
-        return Choices("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
+        return TuningRecords("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
 
     def steps(self, cluster: Cluster, precision: Precision = Precision.FULL) -> list[Step]:
         """A cluster as the steps that are fastest, its product at a precision, if it is computed so on this machine."""
@@ -87,7 +87,7 @@ class Ways:
         region = _region(operands)
         made: dict[str, list[Step]] = {}
 
-        def make(name: str, steps: _Way) -> Kernel:
+        def make(name: str, steps: _Variant) -> Kernel:
             made[name] = steps(operands)
             return mixed_function(region, [*_views(cluster, region), *made[name]], self.results)
 
@@ -117,9 +117,9 @@ class Ways:
                 steps += part
         return steps
 
-    def _candidates(self, operands: Operands) -> dict[str, _Way]:
+    def _candidates(self, operands: Operands) -> dict[str, _Variant]:
         cluster = operands.cluster
-        found: dict[str, _Way] = {GENERATED: self._generated}
+        found: dict[str, _Variant] = {GENERATED: self._generated}
         if _is_fused(cluster):
             found[GENERATED_APART] = lambda o: self.apart(o.cluster, self._generated(_alone(o)))
         if self._library is None or not self._library.reads(cluster.product, operands.sizes):
@@ -136,8 +136,8 @@ class Ways:
         products = self._reduced.computing(cluster.graph, cluster.entry, precision)
         return None if products is None else HalfClusters(products, precision)
 
-    def _in_halves(self, operands: Operands, halves: HalfClusters) -> dict[str, _Way]:
-        found: dict[str, _Way] = {}
+    def _in_halves(self, operands: Operands, halves: HalfClusters) -> dict[str, _Variant]:
+        found: dict[str, _Variant] = {}
         name, cluster = halves.precision.value, operands.cluster
         inner = fitting(cluster)
         if inner is cluster:

@@ -19,7 +19,7 @@ from ..._tensor.dtype import DType, bfloat16, float16, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ...codegen.c.copies import strides_of
-from ...errors import CompileFailure, LaunchFailure, NoSuchWay
+from ...errors import CompileFailure, LaunchFailure, NoSuchVariant
 from .cudnn import (
     CONVOLUTION_MODE,
     DATA_TYPE,
@@ -145,7 +145,7 @@ class Convolutions:
         engines, objections = self._engines(call, rounds=rounds)
         if rank is not None:
             if rank >= len(engines):
-                raise NoSuchWay(f"cuDNN has {len(engines)} engines that may compute it")
+                raise NoSuchVariant(f"cuDNN has {len(engines)} engines that may compute it")
             return Plan(engines[rank], self.handle)
         reasons = "; ".join(objections) or "it knows of none"
         refused: Exception = CompileFailure(f"cuDNN has no engine that may compute it: {reasons}")

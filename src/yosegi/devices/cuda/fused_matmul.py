@@ -46,7 +46,7 @@ def _library() -> Any:
     return CDLL(loaded("libcublasLt.so"))
 
 
-class Surrounded:
+class FusedMatmul:
     """Such a product, which can be launched again and again, as a generated kernel can."""
 
     def __init__(self, blas: Blas, wanted: Matrices, rank: int, compute: int) -> None:

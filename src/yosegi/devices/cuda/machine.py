@@ -17,7 +17,7 @@ from ..kernel.fused import LIBRARY, Launcher
 from .convolutions import ENGINES
 from .dialect import CUDA
 from .errors import translated
-from .fused_matmul import Surrounded
+from .fused_matmul import FusedMatmul
 from .launch import Launch, Queue
 from .matrices import matrices_of
 from .memory import Data
@@ -54,7 +54,7 @@ class Machine:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
         matrices = matrices_of(wanted.product)
         assert matrices is not None
-        multiplied = Surrounded(
+        multiplied = FusedMatmul(
             self._products.blas, matrices, wanted.rank, compute_type(matrices.dtype, wanted.precision)
         )
         return matrices.reads, lambda given, made: multiplied(*given, *made)

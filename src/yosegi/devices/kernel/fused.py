@@ -28,15 +28,15 @@ from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ..._tune.autotune import Trial
-from ..._tune.records import Choices, size_class
+from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
 from ...codegen.c.contractions import Contraction, contraction
 from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, rendered, variants
+from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, product_variants, rendered
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
-from ...errors import CompileFailure, NoSuchWay, Unsupported
+from ...errors import CompileFailure, NoSuchVariant, Unsupported
 
 PATTERNS: Final = frozenset({
     "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
@@ -145,7 +145,7 @@ class Fused:
     def __init__(self, machine: Machine, identity: str) -> None:
         """`identity` tells what times depend on."""
         self._machine = machine
-        self._choices = Choices(identity)
+        self._choices = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
@@ -191,33 +191,33 @@ class Fused:
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
-        ways = self._ways(region, work)
+        variants = self._variants(region, work)
         products = [p for p in work.pieces if isinstance(p, Contraction)]
-        return _Measured(self._machine, self._choices, region, work, ways, self._expected(work, products, ways))
+        return _Measured(self._machine, self._choices, region, work, variants, self._expected(work, products, variants))
 
-    def ways(self, region: Region) -> dict[str, Callable[[], Kernel]]:
+    def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
-        return self._ways(region, _Work.of(region))
+        return self._variants(region, _Work.of(region))
 
-    def _ways(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
-        ways: dict[str, Callable[[], Kernel]] = {}
+    def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
+        variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
-        for name in variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
+        for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if (name == NAIVE and work.size > _HOPELESS) or is_rounded(region):
                 continue
-            ways[name] = partial(_steps, work.graph, work.pieces, machine, name)
+            variants[name] = partial(_steps, work.graph, work.pieces, machine, name)
         if region.kind is RegionKind.CONTRACTION:
-            ways |= machine.by_library(region)
+            variants |= machine.by_library(region)
         elif not is_sliding(region):
-            ways |= self._separately(work)
+            variants |= self._separately(work)
         by_library = library_pieces(work.graph, machine.takes) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
             precision = region.precision if is_rounded(region) else Precision.FULL
             for rank in range(_ALGORITHMS):
                 cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
-                name = LIBRARY if LIBRARY not in ways else f"{LIBRARY}, algorithm {rank + 1}"
-                ways[name] = partial(_steps, work.graph, cut, machine, "")
-        return ways | self._attentions(region)
+                name = LIBRARY if LIBRARY not in variants else f"{LIBRARY}, algorithm {rank + 1}"
+                variants[name] = partial(_steps, work.graph, cut, machine, "")
+        return variants | self._attentions(region)
 
     def _separately(self, work: _Work) -> dict[str, Callable[[], Kernel]]:
         """Each part by itself; with one product, that in each of the vendor's ways."""
@@ -226,11 +226,11 @@ class Fused:
             return {}
         products = [part for part in apart.regions if part.kind is RegionKind.CONTRACTION]
         others = machine.by_library(products[0]) if len(products) == 1 else {}
-        ways: dict[str, Callable[[], Kernel]] = {_SEPARATE: partial(_steps, work.graph, [apart], machine, "")}
+        variants: dict[str, Callable[[], Kernel]] = {_SEPARATE: partial(_steps, work.graph, [apart], machine, "")}
         for name, make in others.items():
             if name != LIBRARY:  # which is the product that the parts have anyway
-                ways[name.replace(LIBRARY, _SEPARATE)] = partial(_steps, work.graph, [apart], machine, "", make)
-        return ways
+                variants[name.replace(LIBRARY, _SEPARATE)] = partial(_steps, work.graph, [apart], machine, "", make)
+        return variants
 
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
@@ -245,20 +245,20 @@ class Fused:
             kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
         return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
 
-    def _expected(self, work: _Work, products: Sequence[Contraction], ways: Mapping[str, Any]) -> str:
-        whole = [way for way in ways if way == _FLASH or way.startswith(_ON_UNIT)]
+    def _expected(self, work: _Work, products: Sequence[Contraction], variants: Mapping[str, Any]) -> str:
+        whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
         if whole and not self._machine.target.blocked:
             return whole[0]
         if not products:
             return _ONE_KERNEL
-        if ways and all(way.startswith(LIBRARY) for way in ways):
+        if variants and all(variant.startswith(LIBRARY) for variant in variants):
             return LIBRARY
         calls = [call for call in work.graph.calls if multiplies(call)]
         if work.size >= _LARGE:
-            if LIBRARY in ways:
+            if LIBRARY in variants:
                 return LIBRARY
             has_library = all(self._machine.has_library(call) for call in calls)
-            if _SEPARATE in ways and (has_library or any(p.prepares for p in products)):
+            if _SEPARATE in variants and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
         return prior(products[0], self._machine.dialect)
 
@@ -307,7 +307,7 @@ def _apart(graph: Graph) -> Rest:
 
 
 def _steps(
-    graph: Graph, cut: Sequence[Piece], machine: Machine, way: str, product: Callable[[], Kernel] | None = None
+    graph: Graph, cut: Sequence[Piece], machine: Machine, variant: str, product: Callable[[], Kernel] | None = None
 ) -> Kernel:
     """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
@@ -328,7 +328,7 @@ def _steps(
             specs = [graph.calls[e].spec for e in outputs]
             steps.append((_launched(machine, launch, (), [(s.shape, s.dtype) for s in specs]), reads, outputs))
             continue
-        made = rendered(graph, piece, machine.dialect, machine.target, way)
+        made = rendered(graph, piece, machine.dialect, machine.target, variant)
         reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
         constants = [machine.from_host(array) for array in made.inputs.constants]
         specs = [graph.calls[e].spec for e in made.outputs]
@@ -392,22 +392,22 @@ class _Measured:
     """A kernel that goes over to a better way when one has been found."""
 
     def __init__(
-        self, machine: Machine, choices: Choices, region: Region, work: _Work, ways: Mapping[str, Callable[[], Kernel]],
-        expected: str,
+        self, machine: Machine, choices: TuningRecords, region: Region, work: _Work,
+        variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
         self._machine, self._choices, self._region, self._work = machine, choices, region, work
-        self._ways, self._expected = ways, expected
+        self._variants, self._expected = variants, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
-        self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(ways)}"
+        self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
         known = choices.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
         self._lock = Lock()
         winner = None if known is None else known.winner
-        way, self._kernel = self._first(winner if winner is not None and winner in ways else expected)
+        variant, self._kernel = self._first(winner if winner is not None and winner in variants else expected)
         if known is not None:
-            choices.take(self._kind, way)
+            choices.take(self._kind, variant)
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
@@ -415,7 +415,7 @@ class _Measured:
             self._machine.undecided()
             with self._lock:
                 try:
-                    if self._wait == 1 and len(self._ways) > 1:
+                    if self._wait == 1 and len(self._variants) > 1:
                         self._measure(data)
                 finally:
                     self._wait = max(0, self._wait - 1)  # until then others wait
@@ -424,24 +424,24 @@ class _Measured:
     def _first(self, name: str) -> tuple[str, Kernel]:
         """A way and its kernel, or the next that compiles. What won for other work of the kind need not be there."""
         failed: CompileFailure | None = None
-        for way in dict.fromkeys((name, self._expected, *self._ways)):
+        for variant in dict.fromkeys((name, self._expected, *self._variants)):
             try:
-                return way, self._ways[way]()
+                return variant, self._variants[variant]()
             except CompileFailure as failure:
                 failed = failed or failure
-                if not isinstance(failure, NoSuchWay):
-                    trace.failed(str(self._region), self._machine.name, CompileFailure(f"{way}: {failure}"))
+                if not isinstance(failure, NoSuchVariant):
+                    trace.failed(str(self._region), self._machine.name, CompileFailure(f"{variant}: {failure}"))
         assert failed is not None
         raise failed
 
     def _measure(self, data: Sequence[Any]) -> None:
         machine = self._machine
-        order = sorted(self._ways, key=lambda name: name != self._expected)
+        order = sorted(self._variants, key=lambda name: name != self._expected)
         kept: dict[str, _Shown] = {}
 
         def keeping(name: str) -> Callable[[], _Shown]:
             def make() -> _Shown:
-                kept[name] = _Shown(machine, self._ways[name]())
+                kept[name] = _Shown(machine, self._variants[name]())
                 return kept[name]
 
             return make

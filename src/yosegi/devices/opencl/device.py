@@ -111,7 +111,7 @@ class OpenCL:
 
     def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
         """Every variant of a product or a composite, by name."""
-        return self._fused.ways(region)
+        return self._fused.variants(region)
 
     def parts(self, region: Region) -> list[tuple[Region, Callable[[], Kernel]]]:
         """The parts of a region, each with what compiles it as a part."""

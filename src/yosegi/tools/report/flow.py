@@ -67,7 +67,7 @@ def _arranged(nodes: Sequence[Node]) -> tuple[list[list[_Place]], list[list[_Pla
     boxes = [_Place(n) for n in range(len(nodes))]
     for n, box in enumerate(boxes):
         rows[depth[n]].append(box)
-    ways = []
+    variants = []
     for n, node in enumerate(nodes):
         for source in node.reads:
             if source < n:
@@ -78,8 +78,8 @@ def _arranged(nodes: Sequence[Node]) -> tuple[list[list[_Place]], list[list[_Pla
                 for a, b in pairwise(way):
                     a.below.append(b)
                     b.above.append(a)
-                ways.append(way)
-    return rows, ways
+                variants.append(way)
+    return rows, variants
 
 
 def _ordered(rows: list[list[_Place]]) -> float:
@@ -124,14 +124,14 @@ def _spread(rows: list[list[_Place]]) -> None:
 
 def drawing(nodes: Sequence[Node], title: str) -> Markup:
     """The graph as SVG, in its natural size."""
-    rows, ways = _arranged(nodes)
+    rows, variants = _arranged(nodes)
     width = _ordered(rows)
     level = {id(p): n for n, row in enumerate(rows) for p in row}
 
     def y(place: _Place) -> float:
         return level[id(place)] * (HEIGHT + RISE)
 
-    lines = [_line([(p.x, y(p)) for p in way], _crosses(nodes, way)) for way in ways]
+    lines = [_line([(p.x, y(p)) for p in way], _crosses(nodes, way)) for way in variants]
     boxes = [_box(nodes[p.node], p.node, p.x - BOX / 2, y(p)) for row in rows for p in row if p.node is not None]
     height = max(len(rows) * (HEIGHT + RISE) - RISE, 1)
     return tag(

@@ -41,9 +41,9 @@ def pairs(digest: Digest, device: str) -> list[Pair]:
     """The patterns that a device ran both ways."""
     found = []
     for results in digest.cases.values():
-        ways = {r.mode: r for r in results if r.suite == "patterns" and r.device == device}
-        if JIT in ways and SEPARATE in ways:
-            found.append((ways[JIT], ways[SEPARATE], speed_over(ways[JIT], ways[SEPARATE])))
+        variants = {r.mode: r for r in results if r.suite == "patterns" and r.device == device}
+        if JIT in variants and SEPARATE in variants:
+            found.append((variants[JIT], variants[SEPARATE], speed_over(variants[JIT], variants[SEPARATE])))
     return found
 
 

@@ -9,8 +9,13 @@ from ..scalar.value import Value
 from .builder import CBuilder
 
 
-def fold_in_team(
-    k: CBuilder, fold: Fold, totals: Sequence[Value], team: int, store: Callable[[list[Value]], None], across: int = 1
+def fold_in_subgroup(
+    k: CBuilder,
+    fold: Fold,
+    totals: Sequence[Value],
+    subgroup: int,
+    store: Callable[[list[Value]], None],
+    across: int = 1,
 ) -> list[str]:
     """Fold what the items of a team have, whose number is a power of two; the first of them stores it. In a group are
     `across` teams, whose items take turns: the next item of a team is so many items on. Returns the declarations that
@@ -19,7 +24,7 @@ def fold_in_team(
     names = ["shared", *(["shared_imag"] if fold.accumulated.is_complex else [])]
     mine = k.let("int", d.local_id)
 
-    group = team * across
+    group = subgroup * across
 
     def at(number: int, place: str) -> Value:
         texts = [k.let(scalar, f"{name}[{place} + {number * group}]") for name in names]
