@@ -25,6 +25,7 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 from weakref import WeakSet
 
+from .forks import in_forked_child
 from .shutdown import seconds_left
 
 _TIMEOUT: Final = 60.0  # seconds
@@ -223,8 +224,7 @@ def _after_fork() -> None:
 
 
 atexit.register(close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)
 
 
 def _read(pipe: Any, replies: SimpleQueue[str | None]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import os
 import pkgutil
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from .._tensor.precision import Precision
 from ..errors import ArgumentError
 from .background import Job
 from .child import Closed, close_all
+from .forks import in_forked_child
 from .memory import HOST
 from .progress import announced
 from .shutdown import join
@@ -500,7 +500,6 @@ def _not_there(name: str) -> ArgumentError:
     return ArgumentError(f"[device] expected one of {', '.join(there)}, got {name!r}{said}{reason}{listed}")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_registry.reset)
+in_forked_child(_registry.reset)
 
 DEVICE_CHECKS.append(check_name)

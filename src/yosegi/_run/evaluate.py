@@ -31,6 +31,7 @@ from ..errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
 from ..ops.creation import asarray
 from .background import background
 from .device import Device, chain_named, device_named, host_device, owner_of, present
+from .forks import in_forked_child
 from .health import health
 from .memory import HOST, Buffer
 from .run import check_fallback, moved_to, run_short, to_host, transfers
@@ -453,5 +454,4 @@ def _after_fork() -> None:
             device.space = f"{device.name}/forked"
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)

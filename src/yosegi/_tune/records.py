@@ -12,7 +12,6 @@ choice stands.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any, Final
 from .._graph import decode
 from .._graph.decode import LONGEST_TIME, Malformed
 from .._run.background import check_ready
+from .._run.forks import in_forked_child
 from .._tensor.options import current
 from ..errors import PlanRefused
 from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, autotuned, made
@@ -72,8 +72,7 @@ class TuningRecords:
         self._stored = Programs("choices", identity)
         self._known: dict[str, Verdict] = {}
         self._lock = RLock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
 
     def best(self, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
         """The best candidate for work of a kind.

@@ -1,15 +1,12 @@
 """What tells one kernel from another, in few words: by these a kernel is found again without writing its text.
 
-The text follows from the group and from the files that write it. A group is told by its calls and their wiring, the
-files by when they were changed.
+The text follows from the group and from this package. A group is identified by its calls and their wiring, the package
+by its content.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,13 +14,12 @@ import numpy as np
 from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
 from ..._tensor.node import Call
+from ..._tune.store import package_digest
 from .groups import Group
 from .nest import Strides
 
-_PACKAGE: Final = Path(__file__).parents[2]
 _KNOWN: Final = (__name__.partition(".")[0], f"{__name__.partition('.')[0]}.ops")
 """Where scalar rules are whose changes are seen."""
-_WRITERS: Final = (_PACKAGE, _PACKAGE / "ops", _PACKAGE / "codegen", _PACKAGE / "codegen" / "llvm")
 
 
 def signature(group: Group, strides: Strides, streams: bool) -> str | None:
@@ -32,7 +28,7 @@ def signature(group: Group, strides: Strides, streams: bool) -> str | None:
     wiring = _wiring(group, group.inputs, group.outputs, lambda call: f"{call!r}: {call.spec!r}")
     if wiring is None:
         return None
-    words = [writers(), repr(group.space), repr(group.axes), repr(streams)]
+    words = [package_digest(), repr(group.space), repr(group.axes), repr(streams)]
     words += [f"{graph.calls[e].spec!r} {strides.get(e, '')}" for e in group.inputs]
     return "\n".join([*words, *wiring])
 
@@ -64,16 +60,3 @@ def _wiring(
                 names[a] = f"{number.dtype} {number.tobytes().hex()}"
         words.append(f"{told(call)} of {', '.join(names[a] for a in graph.args[entry])}")
     return [*words, " ".join(names[e] for e in outputs)]
-
-
-@cache
-def writers() -> str:
-    """The files that have a say in a kernel's text, with the times of their last changes."""
-    found = []
-    for folder in _WRITERS:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    known = entry.stat()
-                    found.append(f"{entry.name} {known.st_size} {known.st_mtime_ns}")
-    return "; ".join(sorted(found))

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.forks import in_forked_child
 from ..._tensor.dtype import DType, float32, float64
 
 _FOLDERS: Final = ("../numpy.libs", ".dylibs", "../numpy/.dylibs", ".libs")
@@ -100,8 +101,7 @@ def _new_guard(put: Any) -> int:
             put(ctypes.c_int(guard.threads))
         ctypes.memset(ctypes.addressof(guard), 0, ctypes.sizeof(guard))
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget)
+    in_forked_child(forget)
     return ctypes.addressof(guard)
 
 

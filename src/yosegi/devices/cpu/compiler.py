@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from ..._run.background import check_ready
+from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
 from ..._tune.store import Programs
 from ...codegen.llvm.nest import Target
@@ -182,8 +182,7 @@ class Compiler:
         self.found = 0
         self.seconds = 0.0
         """Spent on that."""
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
         self._broken: str | None = None
 
     def name(self, source: str) -> str:

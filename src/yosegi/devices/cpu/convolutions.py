@@ -19,6 +19,7 @@ from ..._tensor.dtype import as_dtype, float32, float64
 from ..._tensor.node import Call as OpCall
 from ..._tune.autotune import Kernel, Trial
 from ..._tune.records import TuningRecords
+from ..._tune.store import package_digest
 from ...codegen.llvm.convolution import (
     CONVOLVE_SIZES,
     DIMENSIONS,
@@ -28,7 +29,6 @@ from ...codegen.llvm.convolution import (
     convolution_shape,
     convolution_source,
 )
-from ...codegen.llvm.signature import writers
 from ...errors import CompileFailure
 from ...ops.windows import Windows
 from .compiler import Code
@@ -113,7 +113,7 @@ class Convolutions:
         self.runtime = runtime
         self.results = results
         self.choices = TuningRecords(
-            f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{writers()}"
+            f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{package_digest()}"
         )
         self.spare = Spare()
         self._target = runtime.compiler.machine.target

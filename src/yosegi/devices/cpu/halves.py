@@ -16,10 +16,10 @@ from ..._run.trace import trace
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Shape
 from ..._tensor.precision import Precision
+from ..._tune.store import package_digest
 from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
 from ...codegen.llvm.half_words import PLAN, HalfProduct
-from ...codegen.llvm.signature import writers
 from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
 from ...errors import CompileFailure
 from .compiler import Code, Compiler, Machine, Part
@@ -109,7 +109,7 @@ class HalfProducts:
         words = product.words
         if words is None:
             return self._compiler.load(write(), _FUNCTIONS)
-        return self._compiler.load_all([Part(f"{writers()}\n{self.unit.name}\n{words}", write, _FUNCTIONS)])[0]
+        return self._compiler.load_all([Part(f"{package_digest()}\n{self.unit.name}\n{words}", write, _FUNCTIONS)])[0]
 
     def bound(
         self, product: HalfProduct, arrays: Arrays, *, kept: bool = False, threads: int | None = None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Callable
 from functools import cached_property
 from math import prod
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..._graph.graph import Graph
+from ..._run.forks import in_forked_child
 from ..._run.trace import log, trace
 from ..._tune.store import Programs
 from ...codegen.llvm.groups import Group, reduces
@@ -68,8 +68,7 @@ class Natives:
         self._lock = Lock()
         if importlib.util.find_spec("llvmlite") is None:
             self.reason = "llvmlite is not installed"
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
 
     @property
     def runtime(self) -> Runtime | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..._tensor.dtype import DType
+from ..._tune.store import package_digest
 from ...codegen.llvm.blocking import Cut, Sizes, cut
 from ...codegen.llvm.fused import finish_source, lines_source
 from ...codegen.llvm.nest import Target
 from ...codegen.llvm.packing import lie_of, panel_source
 from ...codegen.llvm.product import PLAN, Product, Stage, Words
 from ...codegen.llvm.products import product_source
-from ...codegen.llvm.signature import writers
 from ...codegen.llvm.tiles import TileShape, tile_name, tile_shape, tile_source
 from .caches import caches
 from .compiler import Code, Part
@@ -46,7 +46,7 @@ class Objects:
 
     def part(self, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Part:
         """A part of a kernel, by the words that tell it from any other."""
-        return Part(f"{writers()}\n{words}", write, functions)
+        return Part(f"{package_digest()}\n{words}", write, functions)
 
     def made(self, parts: Mapping[Any, Part]) -> dict[Any, Code]:
         """The code of some parts. Raises `CompileFailure`."""

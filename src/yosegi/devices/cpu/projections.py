@@ -11,8 +11,8 @@ import numpy as np
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import float32
+from ..._tune.store import package_digest
 from ...codegen.llvm.projections import BLOCK, ROWS, VECTORS, projection_source
-from ...codegen.llvm.signature import writers
 from .compiler import Code, Part
 from .native import ALIGNED, Call, Runtime
 
@@ -92,7 +92,7 @@ class Projections:
     def _code(self) -> Code:
         compiler = self._runtime.compiler
         target = compiler.machine.target
-        words = f"{writers()}\nprojections"
+        words = f"{package_digest()}\nprojections"
         return compiler.load_all([Part(words, lambda: projection_source(target), _FUNCTIONS)])[0]
 
     def _rows(self, rows: int, x: tuple[int, int], y: tuple[int, int]) -> Call:

@@ -5,13 +5,13 @@ Whether it has one is found out when somebody looks: the unit is tried first.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
 from ..._graph.graph import Graph
 from ..._graph.reference import bind
+from ..._run.forks import in_forked_child
 from ..._run.trace import log
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
@@ -31,8 +31,7 @@ class Reduced:
         self._found: Found | None = None
         self._products: HalfProducts | None = None
         self._lock = Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not there."""

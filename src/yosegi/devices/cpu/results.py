@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..._run.forks import in_forked_child
 from ..._run.memory.pool import ALIGNMENT, Pool
 from ..._tensor.node import Shape
 from ...errors import OutOfMemory
@@ -40,8 +41,7 @@ class Results:
         self.skip: Callable[[Any], int] | None = None
         """How many bytes an array has before its first whole cache line: from native code, which asks fast enough."""
         self.pool = Pool(_allocate, lambda memory: None, most_kept=_physical() // _SHARE)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.pool.reset)
+        in_forked_child(self.pool.reset)
 
     def any(self, shape: Shape, dtype: Any) -> Any:
         """An array of any size whose elements are yet to be written. Raises `OutOfMemory`."""

@@ -11,7 +11,6 @@ runs they wait.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import Any, Final
 from ..._graph.expand import in_parts
 from ..._run.background import only_ready
 from ..._run.device import Kernel, waits_for_drivers
+from ..._run.forks import in_forked_child
 from ..._run.progress import announced
 from ..._run.trace import trace
 from ..._schedule.fuse import Region, RegionKind, detached, multiplies
@@ -174,8 +174,7 @@ def _after_fork() -> None:
     _compiling.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)
 
 
 def native_function(region: Region, variants: Variants, body: Body = reference_body) -> FunctionType:

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
+from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
 from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
 from ...codegen.llvm.sleeping import MOST_PROCESSORS, waits_on_words
@@ -44,8 +45,7 @@ def new_pool(threads: int, *, futex: bool) -> int:
     if threads > 1 and _fill(pool, futex=futex):
         pool.wanted = threads - 1
         _allow(pool)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _forget(pool, futex=futex))
+    in_forked_child(lambda: _forget(pool, futex=futex))
     return ctypes.addressof(pool)
 
 

@@ -23,9 +23,9 @@ from ..._schedule.fuse import Region, RegionKind, is_constant
 from ..._tensor.precision import Precision
 from ..._tune.autotune import Kernel, Trial
 from ..._tune.records import TuningRecords, size_class
+from ..._tune.store import package_digest
 from ...codegen.llvm.fusion import Cluster
 from ...codegen.llvm.groups import Group
-from ...codegen.llvm.signature import writers
 from ...errors import CompileFailure, LaunchFailure
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
@@ -77,7 +77,12 @@ class Variants:
     @cached_property
     def _choices(self) -> TuningRecords:
         runtime, blas = self._objects.runtime, numpy_blas()
-        versions = [platform.python_version(), np.__version__, blas.config if blas is not None else "", writers()]
+        versions = [
+            platform.python_version(),
+            np.__version__,
+            blas.config if blas is not None else "",
+            package_digest(),
+        ]
         return TuningRecords("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
 
     def steps(self, cluster: Cluster, precision: Precision = Precision.FULL) -> list[Step]:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ..._run.forks import in_forked_child
 from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
 from ..._tensor.dtype import DType, as_dtype
 from ..._tensor.node import Shape
@@ -104,8 +105,7 @@ class Memory:
         self._handing = RLock()
         self._is_forked = False
         weakref.finalize(self, _finish, cl, queue, os.getpid())
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
         """In a forked child: the driver's threads are not there, nor is whoever may have held a lock."""

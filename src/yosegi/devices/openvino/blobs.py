@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..._schedule.fuse import Region
-from ..._tune.store import cache_folder, processor, sealed, unsealed
+from ..._tune.store import cache_folder, package_digest, processor, sealed, unsealed
 from .library import core
 from .translate import signature
 
@@ -24,8 +24,7 @@ _LIMIT: Final = 1 << 26  # bytes of a region's constants, which its blob would h
 @cache
 def machine() -> str:
     """What tells this machine, with what is installed on it, from others that may share its cache."""
-    sources = [p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py"))]
-    return "\n".join([version("openvino"), processor(), hashlib.sha256(b"".join(sources)).hexdigest()])
+    return "\n".join([version("openvino"), processor(), package_digest()])
 
 
 def place_of(region: Region, plugin: str, settings: dict[str, Any]) -> Path | None:

@@ -15,6 +15,7 @@ import sys
 from functools import cache
 from typing import Any, Final
 
+from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
 from ..._tensor.precision import Precision
 
@@ -52,8 +53,7 @@ def opset() -> Any:
 def core() -> Any:
     """What compiles models."""
     made = openvino().Core()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(made)))
+    in_forked_child(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(made)))
     return made
 
 

@@ -7,7 +7,6 @@ used for the longest time is put away, and compiled again if it must be.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from ..._place.work import digest
 from ..._run.drivers import Driver
+from ..._run.forks import in_forked_child
 from ..._run.memory.pool import memory_limit
 from ..._schedule.fuse import Region
 from ..._schedule.portable_region import region_as_plain
@@ -47,8 +47,7 @@ class Models:
         self.is_forked = False
         self._known: WeakValueDictionary[Any, Model] = WeakValueDictionary()
         self._lock = Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
         """In a forked child OpenVINO's threads are not there: whoever calls a model would wait for ever."""
