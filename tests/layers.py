@@ -69,7 +69,7 @@ LAYERS = (
     "tools.report.html", "tools.report.parts", "tools.report.charts", "tools.report.speed", "tools.report.standings",
     "tools.report.roofline", "tools.report.fusion", "tools.report.precision", "tools.report.changes",
     "tools.report.flow", "tools.report.placement", "tools.report.summary", "tools.report.appendix", "tools.report.page",
-    "tools.report", "tools.cli", "tools", "",
+    "tools.report", "tools.cli", "tools.fakes", "tools", "extend", "",
 )  # fmt: skip
 
 PEERS = frozenset({"tools.bench.peers", "tools.bench.model_peers", "tools.bench.machine"})

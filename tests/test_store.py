@@ -130,7 +130,7 @@ def test_that_nothing_can_be_kept_is_told_once(
 def test_one_process_at_a_time_makes_a_file(tmp_path: Path) -> None:
     """Two that qualified a driver at the same time did it twice, and slowed each other down."""
     code = (
-        "import sys, time; from pathlib import Path; from yosegi.store import locked\n"
+        "import sys, time; from pathlib import Path; from yosegi._tune.store import locked\n"
         "with locked(Path(sys.argv[1]) / 'file.json'):\n"
         " print(time.monotonic()); time.sleep(0.5); print(time.monotonic())"
     )

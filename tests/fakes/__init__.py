@@ -1,121 +1,25 @@
-"""Devices that fail on purpose.
-
-They compute with NumPy's reference bodies, but in a memory of their own: their data is a `FakeArray`, which no other
-device understands, so that a transfer that was forgotten shows at once.
-"""
+"""Devices that fail on purpose: each is a `FakeDevice` that lacks one ability."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from threading import Event
 from typing import Any
 
 import numpy as np
 
-import yosegi._run.device as registry
 from yosegi._place.speed import TransferCost, compiler_prior
-from yosegi._run.device import Kernel, Limits, Link
-from yosegi._run.health import health
-from yosegi._run.run import transfers
+from yosegi._run.device import Kernel, Link
 from yosegi._schedule.fuse import Region
-from yosegi._tensor.dtype import ALL, DType
-from yosegi._tensor.op import OpKind
-from yosegi.devices.cpu.kernel import numpy_function
+from yosegi._tensor.dtype import ALL
 from yosegi.errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure, OutOfMemory
+from yosegi.extend import FakeArray, FakeDevice
+from yosegi.extend import installed as installed
 
-_numbers = count()
 HOST_RANK = 1000
-
-
-class FakeArray:
-    """An array in a fake device's memory."""
-
-    def __init__(self, array: Any, owner: FakeDevice) -> None:
-        self.array = array
-        self.owner = owner
-        self.shape, self.dtype = array.shape, array.dtype
-        owner.live += array.nbytes
-
-    def __del__(self) -> None:
-        self.owner.live -= self.array.nbytes
-
-
-class FakeDevice:
-    """A device that works. Subclasses take one thing away."""
-
-    rank = 100
-    is_gpu = True
-    coalesces = False
-    description = "made up for tests"
-    identity = ""
-
-    def __init__(
-        self,
-        *,
-        is_volatile: bool = True,
-        dtypes: frozenset[DType] = frozenset(ALL),
-        natives: frozenset[str] = frozenset(),
-    ) -> None:
-        self.name = self.space = f"fake{next(_numbers)}:0"
-        self.is_volatile = is_volatile
-        self.limits = Limits(dtypes, frozenset(OpKind), natives)
-        self.live = 0
-        self.runs = 0
-        self.compiled: list[str] = []
-
-    def supports(self, region: Region) -> str | None:
-        many = any(len(call.outputs) > 1 or call.op.name == "pick" for call in region.calls)
-        return "it has no ops of several outputs" if many else None
-
-    def compile(self, region: Region) -> Kernel:
-        self.compiled.append(str(region))
-        body = numpy_function(region)
-
-        def kernel(*data: FakeArray) -> tuple[FakeArray, ...]:
-            self.before_run(region)
-            for d in data:
-                assert isinstance(d, FakeArray), f"{self.name} was given {type(d).__name__}"
-                assert d.owner is self, f"{self.name} was given data of {d.owner.name}"
-            self.runs += 1
-            return tuple(self.allocated(m) for m in body(*[d.array for d in data]))
-
-        return kernel
-
-    def before_run(self, region: Region) -> None:
-        """Where subclasses fail."""
-
-    def allocated(self, array: Any) -> FakeArray:
-        """An array in this device's memory."""
-        return FakeArray(array, self)
-
-    def from_host(self, array: Any) -> FakeArray:
-        return self.allocated(np.array(array))
-
-    def to_host(self, data: FakeArray) -> Any:
-        assert data.owner is self
-        return data.array.copy()
-
-    def link_from(self, source: Any) -> Link | None:
-        return None
-
-    def synchronize(self) -> None: ...
-
-    def memory(self) -> tuple[int, int]:
-        return 1 << 30, 1 << 30
-
-    def trim(self) -> int:
-        return 0
-
-    def statistics(self) -> dict[str, int | None]:
-        return {"in_use": self.live}
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Linked(FakeDevice):
@@ -323,27 +227,3 @@ class Paced(FakeDevice):
     def to_host(self, data: FakeArray) -> Any:
         self.clock.now += self.moving.seconds(data.array.nbytes)
         return super().to_host(data) * np.asarray(self.factor, data.dtype)
-
-
-@contextmanager
-def installed(*fakes: FakeDevice, alone: bool = False) -> Iterator[str]:
-    """Make the fakes part of this machine, or with the host all of it; gives the name of the chain they form."""
-    found = registry._registry
-    real = found.folders, found.is_done
-    registry.discovered()
-    folder = registry._Folder("fakes")
-    folder.found = fakes
-    kept = {name: f for name, f in real[0].items() if not alone or name == found.host}
-
-    def clear() -> None:
-        transfers.method.cache_clear()
-        registry.refresh()
-        health.clear()
-
-    found.folders, found.is_done = {"fakes": folder, **kept}, True
-    clear()
-    try:
-        yield "+".join(f.name for f in fakes)
-    finally:
-        found.folders, found.is_done = real
-        clear()

@@ -444,7 +444,9 @@ def test_a_page_that_cannot_be_written_says_so(tmp_path, capsys):
 
 def test_without_what_draws_the_charts_the_command_says_what_brings_it(tmp_path):
     document().write(tmp_path / "run.json")
-    code = "import sys; sys.modules['vl_convert'] = None; from yosegi.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['vl_convert'] = None; from yosegi.tools.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     command = [
         sys.executable,
         "-c",
