@@ -17,11 +17,11 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, constant, embedded, leaf
+from .._tensor.role import Operands, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
 _FOLD_LIMIT: Final = 4096  # elements; a larger constant costs more memory than it saves time
-_SPREADING: Final = frozenset({"broadcast_to", "reshape", "permute_dims"})
 """Ops whose elements are those of what they read."""
 
 
@@ -67,7 +67,7 @@ class Program:
             self.values[at] = constant.body(**call.attrs)
             self.numbers[at] = call.attrs["value"]
             return call, args
-        if call.op.name in _SPREADING and args[0] in self.numbers:
+        if isinstance(call.op.role, View) and args[0] in self.numbers:
             self.numbers[at] = self.numbers[args[0]]
         if len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
@@ -136,7 +136,7 @@ def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     if inner.op is call.op:
         first = inner.attrs["axes"]
         return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
-    return _turned_product(p, args[0], axes) if inner.op.name == "matmul" else None
+    return _turned_product(p, args[0], axes) if is_contraction(inner.op.role, Operands.MATRICES) else None
 
 
 def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
@@ -147,7 +147,7 @@ def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
     operands = p.args[at]
     if axes != turn or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
         return None
-    turned = [x for x in operands if p.calls[x].op.name == "permute_dims" and p.calls[x].attrs["axes"] == turn]
+    turned = [x for x in operands if is_view(p.calls[x].op.role, Placing.PERMUTED) and p.calls[x].attrs["axes"] == turn]
     before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in turned)
     if not turned or sum(p.calls[x].spec.size for x in operands if x not in turned) > before:
         return None
@@ -180,7 +180,8 @@ RULES: Final[dict[str, Rule]] = {
 def simplify(graph: Graph) -> Graph:
     """The same program with less in it. Its inputs stay the same, used or not."""
     made = _walked(graph, Counter())
-    if not any(call.op.name == "permute_dims" and made.calls[args[0]].op.name == "matmul"
+    if not any(is_view(call.op.role, Placing.PERMUTED)
+               and is_contraction(made.calls[args[0]].op.role, Operands.MATRICES)
                for call, args in zip(made.calls, made.args, strict=True)):  # fmt: skip
         return made
     return _walked(made, Counter([*[a for args in made.args for a in args], *made.outputs]))

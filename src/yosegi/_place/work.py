@@ -17,6 +17,7 @@ from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, mult
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import OpKind
+from .._tensor.role import Operands, is_contraction
 
 _FUNCTION: Final = 8  # simple operations that take as long as an exponential, a logarithm, a quotient
 
@@ -118,7 +119,7 @@ def _largest(call: Call) -> int:
 
 def _operations_of_product(call: Call) -> float:
     """Multiplications and additions."""
-    if call.op.name == "matmul":
+    if is_contraction(call.op.role, Operands.MATRICES):
         return 2.0 * call.spec.size * call.inputs[0].shape[-1]
     if call.op.kind is OpKind.CONVOLUTION:
         return 2.0 * call.spec.size * prod(call.inputs[1].shape[1:])

@@ -16,12 +16,10 @@ from .._graph.graph import Graph
 from .._tensor.node import Call, Shape
 from .._tensor.op import constant, embedded, leaf, leaf_call
 from .._tensor.precision import Precision
+from .._tensor.role import Contraction, Reduction
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
-_CLOSING: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
-"""The reductions that a loop can end in."""
-_PRODUCTS: Final = frozenset({"matmul", "einsum", "conv"})
 
 
 class RegionKind(Enum):
@@ -87,7 +85,7 @@ class Region:
 
 def multiplies(call: Call) -> bool:
     """Whether the call is a product, of matrices or of windows."""
-    return call.op.name in _PRODUCTS
+    return isinstance(call.op.role, Contraction)
 
 
 def is_composite(region: Region) -> bool:
@@ -114,7 +112,7 @@ class _Growing:
             return False
         if call.op.scalar is not None:
             return call.spec.shape == self.shape
-        return call.op.name in _CLOSING and call.inputs[0].shape == self.shape
+        return isinstance(call.op.role, Reduction) and call.inputs[0].shape == self.shape
 
 
 def fuse(graph: Graph, within: Region | None = None) -> list[Region]:
@@ -187,7 +185,7 @@ def _sorted(needs: Sequence[set[int]]) -> list[int]:
 def _kind(call: Call) -> RegionKind:
     if call.op.scalar is not None:
         return RegionKind.LOOP
-    if call.op.name in _CLOSING:
+    if isinstance(call.op.role, Reduction):
         return RegionKind.REDUCTION
     if multiplies(call):
         return RegionKind.CONTRACTION

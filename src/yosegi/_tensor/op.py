@@ -30,6 +30,7 @@ from ..errors import ArgumentError, DTypeError, UserError
 from . import interchange
 from .dtype import DEFAULT_FLOAT, DType, as_dtype, float16, number_type, promote, rank, with_scalar
 from .node import Call, Node, Spec, spec
+from .role import Role
 from .tensor import HOOKS, OPERATORS, Tensor
 
 Arr: TypeAlias = Any
@@ -92,6 +93,7 @@ class Op(Generic[P]):
         computes_half: bool,
         tolerance: Tolerance,
         decomposition: Callable[..., Tensor] | None = None,
+        role: Role | None = None,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = function.__name__.strip("_")
         self.__doc__ = function.__doc__
@@ -107,6 +109,7 @@ class Op(Generic[P]):
         self.computes_half = computes_half or kind in (OpKind.SOURCE, OpKind.MOVEMENT)
         self.tolerance = tolerance
         self.decomposition = decomposition
+        self.role = role
         parameters = list(self.__signature__.parameters.values())
         self._variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self._names = tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
@@ -285,6 +288,7 @@ def op(
     operator: str | None = None,
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
     decomposition: Callable[..., Tensor] | None = None,
+    role: Role | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function an op, with itself as the NumPy reference body.
 
@@ -299,12 +303,13 @@ def op(
     - `computes_half`: the body handles 16-bit floats itself. All other bodies get such inputs as float32.
     - `operator` names the Python operator that is this op: "add" for `+`.
     - `decomposition` is the op in other ops, on tensors: see `composite`.
+    - `role` is its structure, for ops that are more than one element at a time: see `role`.
     """
 
     def declare(function: Callable[P, Arr]) -> Op[P]:
         made = Op(
             function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance,
-            decomposition,
+            decomposition, role,
         )  # fmt: skip
         assert made.name not in REGISTRY, f"two ops are named {made.name}"
         REGISTRY[made.name] = made

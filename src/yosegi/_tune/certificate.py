@@ -39,6 +39,7 @@ from .._schedule.fuse import Region, is_constant, multiplies
 from .._tensor.dtype import complex64, float32
 from .._tensor.op import OpKind
 from .._tensor.precision import Policy, Precision
+from .._tensor.role import Nonnegative, Reduction
 from ..errors import DeviceFailure, ToleranceMissed
 from .projection import VECTORS, projection_of, projects, width_of
 
@@ -55,10 +56,6 @@ _NORMAL: Final = (1e-20, 1e30)
 _TIMES: Final = 3
 """How often in a row a kernel may need float64 to be certified before it counts as too close to the tolerance."""
 _SEED: Final = secrets.randbits(128)
-_SELECTIONS: Final = frozenset({"max", "min", "all", "any"})
-"""Reductions that round nothing."""
-_ONE_SIGN: Final = frozenset({"exp", "square", "abs"})
-"""Ops whose results are never negative."""
 
 
 # Which regions a tolerance is about
@@ -75,7 +72,7 @@ def is_delicate_sum(region: Region) -> bool:
         n
         for n in region.nodes
         if (call := region.graph.calls[n]).op.kind is OpKind.REDUCTION
-        and call.op.name not in _SELECTIONS
+        and not (isinstance(call.op.role, Reduction) and call.op.role.selects)
         and call.spec.dtype in (float32, complex64)
     ]
     return any(not _has_one_sign(region, n) for n in sums)
@@ -85,10 +82,11 @@ def _has_one_sign(region: Region, entry: int) -> bool:
     """True if the terms of a sum are made by an op whose results are never negative, of the region's inputs or of what
     one op makes of them: then each term is as precise as the inputs."""
     graph = region.graph
-    if graph.calls[entry].op.name not in ("sum", "mean"):
+    role = graph.calls[entry].op.role
+    if not isinstance(role, Reduction) or role.combine != "sum":
         return False
     (term,) = graph.args[entry]
-    if term not in region.nodes or graph.calls[term].op.name not in _ONE_SIGN:
+    if term not in region.nodes or not isinstance(graph.calls[term].op.role, Nonnegative):
         return False
     (source,) = graph.args[term]
     return source not in region.nodes or all(a not in region.nodes for a in graph.args[source])

@@ -15,6 +15,7 @@ from .._schedule.fuse import Region, RegionKind
 from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import REGISTRY, leaf_call
+from .._tensor.role import Contraction, Operands, is_contraction
 
 VECTORS: Final = 8
 """How many random vectors a product is projected on."""
@@ -61,9 +62,9 @@ def projects(call: Call) -> bool:
 
 def operations(call: Call) -> int:
     """How many numbers a product multiplies."""
-    if call.op.name == "matmul":
+    if is_contraction(call.op.role, Operands.MATRICES):
         return call.spec.size * call.inputs[0].shape[-1]
-    if call.op.name == "conv":
+    if is_contraction(call.op.role, Operands.WINDOWS):
         return call.spec.size * prod(call.inputs[1].shape[1:])
     sizes: dict[str, int] = {}
     for labels, given in zip(_terms(call)[0], call.inputs, strict=True):
@@ -73,9 +74,9 @@ def operations(call: Call) -> int:
 
 def width_of(call: Call) -> int | None:
     """The length of the random vectors for a product; `None` if it has no such projection."""
-    if call.op.name == "matmul":
+    if is_contraction(call.op.role, Operands.MATRICES):
         return call.inputs[1].shape[-1] if call.inputs[1].ndim > 1 else None
-    if call.op.name == "conv":
+    if is_contraction(call.op.role, Operands.WINDOWS):
         return call.inputs[1].shape[0] if call.attrs["groups"] == 1 else None
     free = _free(call)
     sizes = dict(zip(_terms(call)[0][-1], call.inputs[-1].shape, strict=True))
@@ -89,11 +90,12 @@ def projection_of(call: Call, vectors: int) -> Region:
     has the elements of the differences' Gram matrix, of shape (`vectors`, `vectors`), and behind them the sum of the
     result's squares.
     """
-    width = width_of(call)
+    width, role = width_of(call), call.op.role
     assert width is not None
+    assert isinstance(role, Contraction)
     random = spec((width, vectors), call.spec.dtype)
     writer = Writer(*call.inputs, call.spec, random)
-    seen, wanted = _WRITES[call.op.name](writer, call, vectors)
+    seen, wanted = _WRITES[role.operands](writer, call, vectors)
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
     transposed = writer.add("permute_dims", difference, axes=(1, 0))
@@ -132,7 +134,9 @@ def _einsum(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
     return seen, w.add("einsum", 0, folded, subscripts=f"{first},{left}->{kept}")
 
 
-_WRITES: Final[dict[str, _Write]] = {"matmul": _matmul, "conv": _conv, "einsum": _einsum}
+_WRITES: Final[dict[Operands, _Write]] = {
+    Operands.MATRICES: _matmul, Operands.WINDOWS: _conv, Operands.LABELS: _einsum,
+}  # fmt: skip
 _LABELS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

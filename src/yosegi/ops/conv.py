@@ -11,6 +11,7 @@ from typing import Any, Final
 from .._tensor.composite import composite
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -93,7 +94,7 @@ def _to_weight(g: Tensor, x: Tensor, windows: Windows, groups: int) -> Tensor:
     return permute_dims(made, (1, 0, *rest))
 
 
-@op(OpKind.CONVOLUTION, infer=_conv_rule, vjp=_conv_vjp, promotes_from=0)
+@op(OpKind.CONVOLUTION, infer=_conv_rule, vjp=_conv_vjp, promotes_from=0, role=Contraction(Operands.WINDOWS))
 def conv(
     x: Arr,
     w: Arr,

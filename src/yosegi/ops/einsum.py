@@ -9,6 +9,7 @@ import numpy as np
 
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -123,7 +124,7 @@ def _to_operand(
     return _einsum(*factors, subscripts=f"{','.join(labels)}->{wanted}")
 
 
-@op(OpKind.LINEAR_ALGEBRA, infer=_einsum_rule, vjp=_einsum_vjp, promotes_from=0)
+@op(OpKind.LINEAR_ALGEBRA, infer=_einsum_rule, vjp=_einsum_vjp, promotes_from=0, role=Contraction(Operands.LABELS))
 def _einsum(*operands: Arr, subscripts: str) -> Arr:
     return np.einsum(subscripts, *operands, optimize=len(operands) > 1)
 

@@ -17,6 +17,7 @@ import numpy as np
 from .._tensor.dtype import DType, bool_, int_info, number_type
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Op, OpKind, convert, flat, op
+from .._tensor.role import Nonnegative
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError
 from . import rules
@@ -101,7 +102,7 @@ def positive(x: Arr, /) -> Arr:
 
 
 @_op(infer=rules.magnitude, ufunc=np.absolute, operator="abs", vjp=lambda g, out, x: (g * sign(x),),
-     scalar=lambda k, x: k.abs(x))  # fmt: skip
+     scalar=lambda k, x: k.abs(x), role=Nonnegative())  # fmt: skip
 def abs(x: Arr, /) -> Arr:
     """Element-wise magnitude; real for complex input."""
 
@@ -125,7 +126,8 @@ def reciprocal(x: Arr, /) -> Arr:
     return np.true_divide(1, x)  # NumPy's complex reciprocal knows no infinity at 0
 
 
-@_op(infer=rules.numeric, ufunc=np.square, vjp=lambda g, out, x: (2 * g * conj(x),), scalar=lambda k, x: k.mul(x, x))
+@_op(infer=rules.numeric, ufunc=np.square, vjp=lambda g, out, x: (2 * g * conj(x),), scalar=lambda k, x: k.mul(x, x),
+     role=Nonnegative())  # fmt: skip
 def square(x: Arr, /) -> Arr:
     """Element-wise x*x."""
 
@@ -199,7 +201,7 @@ def round(x: Arr, /) -> Arr:
 # Exponentials and logarithms
 
 
-@_math(ufunc=np.exp, vjp=lambda g, out, x: (g * conj(out),), scalar=lambda k, x: k.exp(x))
+@_math(ufunc=np.exp, vjp=lambda g, out, x: (g * conj(out),), scalar=lambda k, x: k.exp(x), role=Nonnegative())
 def exp(x: Arr, /) -> Arr:
     """Element-wise e**x."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from .._tensor.dtype import float32, promote
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
 from . import rules
@@ -57,7 +58,8 @@ def _rows(x: Tensor) -> Tensor:
     return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
-@op(OpKind.LINEAR_ALGEBRA, infer=_matmul_rule, vjp=_matmul_vjp, promotes_from=0, operator="matmul")
+@op(OpKind.LINEAR_ALGEBRA, infer=_matmul_rule, vjp=_matmul_vjp, promotes_from=0, operator="matmul",
+    role=Contraction(Operands.MATRICES))  # fmt: skip
 def matmul(x1: Arr, x2: Arr, /) -> Arr:
     """The matrix product. Vectors stand for a row on the left and a column on the right; stacks broadcast."""
     if x1.ndim > 2 and x2.ndim == 2:  # one product of all rows, where NumPy would call BLAS once per matrix

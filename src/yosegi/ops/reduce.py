@@ -11,6 +11,7 @@ import numpy as np
 from .._tensor.dtype import DType, bool_, int64, real_of, uint64
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import Reduction, Scan
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -67,7 +68,7 @@ def kept(t: Tensor, x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return reshape(t, rules.reduced_shape(x.shape, axes, keepdims=True))
 
 
-@_op(infer=_accumulate_rule, operator="sum",
+@_op(infer=_accumulate_rule, operator="sum", role=Reduction("sum"),
      vjp=lambda g, out, x, *, axis, dtype, keepdims: (broadcast_to(kept(g, x, axis), x.shape),))  # fmt: skip
 def sum(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: bool = False) -> Arr:
     """The sum over some axes (all by default)."""
@@ -92,7 +93,7 @@ def _prod_vjp(
     return (kept(g, x, axis) * conj(moveaxis(others, tuple(range(len(rest), x.ndim)), axis)),)
 
 
-@_op(infer=_accumulate_rule, vjp=_prod_vjp, operator="prod")
+@_op(infer=_accumulate_rule, vjp=_prod_vjp, operator="prod", role=Reduction("prod"))
 def prod(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: bool = False) -> Arr:
     """The product over some axes (all by default)."""
     return np.prod(x, axis=axis, dtype=_numpy_accumulator(x, dtype), keepdims=keepdims)
@@ -103,25 +104,25 @@ def _extreme_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...], ke
     return (kept(g, x, axis) * best / sum(best, axis=axis, keepdims=True),)
 
 
-@_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="max")
+@_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="max", role=Reduction("max"))
 def max(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """The largest element over some axes (all by default); NaN if there is one."""
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="min")
+@_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="min", role=Reduction("min"))
 def min(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """The smallest element over some axes (all by default); NaN if there is one."""
     return np.min(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_truth_rule, operator="all")
+@_op(infer=_truth_rule, operator="all", role=Reduction("min"))
 def all(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """Whether every element is true (not zero) over some axes (all by default)."""
     return np.all(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_truth_rule, operator="any")
+@_op(infer=_truth_rule, operator="any", role=Reduction("max"))
 def any(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """Whether any element is true (not zero) over some axes (all by default)."""
     return np.any(x, axis=axis, keepdims=keepdims)
@@ -133,7 +134,7 @@ def _share(x: Tensor, axes: tuple[int, ...], correction: float = 0.0) -> float:
     return 1 / n if n > 0 else float("nan")
 
 
-@_op(infer=_reduce_rule, promotes_from=0, inexact=True, operator="mean",
+@_op(infer=_reduce_rule, promotes_from=0, inexact=True, operator="mean", role=Reduction("sum", averages=True),
      vjp=lambda g, out, x, *, axis, keepdims: (broadcast_to(kept(g, x, axis) * _share(x, axis), x.shape),))  # fmt: skip
 def mean(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
     """The arithmetic mean over some axes (all by default)."""
@@ -205,7 +206,7 @@ def _cumulative_sum_vjp(
     return (flip(cumulative_sum(flip(g, axis=axis), axis=axis), axis=axis),)
 
 
-@_op(infer=_running_rule, vjp=_cumulative_sum_vjp)
+@_op(infer=_running_rule, vjp=_cumulative_sum_vjp, role=Scan("sum"))
 def cumulative_sum(
     x: Arr, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Arr:
@@ -231,7 +232,7 @@ def _cumulative_prod_vjp(
     return (concat(sums[::-1], axis=axis) * conj(lead[(*before, slice(0, n))]),)
 
 
-@_op(infer=_running_rule, vjp=_cumulative_prod_vjp)
+@_op(infer=_running_rule, vjp=_cumulative_prod_vjp, role=Scan("prod"))
 def cumulative_prod(
     x: Arr, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Arr:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import Placing, View
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -29,7 +30,7 @@ def _reshape_rule(x: Spec, *, shape: Any, copy: bool | None) -> Normal:
     return Normal(spec(tuple(wanted), x.dtype), {"shape": tuple(wanted)})
 
 
-@_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),))
+@_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),), role=View(Placing.RESHAPED))
 def reshape(x: Arr, /, shape: Any, *, copy: bool | None = None) -> Arr:
     """The same elements, in row-major order, in another shape; one length may be -1. `copy` changes nothing here:
     tensors are values."""
@@ -46,7 +47,8 @@ def _permute_rule(x: Spec, *, axes: Any) -> Normal:
     return Normal(spec(tuple(x.shape[a] for a in order), x.dtype), {"axes": order})
 
 
-@_op(infer=_permute_rule, vjp=lambda g, out, x, *, axes: (permute_dims(g, tuple(np.argsort(axes).tolist())),))
+@_op(infer=_permute_rule, vjp=lambda g, out, x, *, axes: (permute_dims(g, tuple(np.argsort(axes).tolist())),),
+     role=View(Placing.PERMUTED))  # fmt: skip
 def permute_dims(x: Arr, /, axes: tuple[int, ...]) -> Arr:
     """The dimensions in another order."""
     return np.transpose(x, axes)
@@ -59,7 +61,8 @@ def _broadcast_rule(x: Spec, *, shape: Any) -> Normal:
     return Normal(spec(wanted, x.dtype), {"shape": wanted})
 
 
-@_op(infer=_broadcast_rule, vjp=lambda g, out, x, *, shape: (g,), scalar=lambda k, x, *, shape: x)
+@_op(infer=_broadcast_rule, vjp=lambda g, out, x, *, shape: (g,), scalar=lambda k, x, *, shape: x,
+     role=View(Placing.BROADCAST))  # fmt: skip
 def broadcast_to(x: Arr, /, shape: Any) -> Arr:
     """The tensor repeated along new dimensions and those of length 1, without copies."""
     return np.broadcast_to(x, shape)

@@ -14,6 +14,7 @@ import numpy as np
 from .._tensor.dtype import bool_, int64
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, from_array, op
+from .._tensor.role import Extremum
 from .._tensor.tensor import Array, Tensor
 from ..errors import ShapeError
 from . import rules
@@ -77,13 +78,13 @@ def _extreme_rule(x: Spec, *, axis: int | None, keepdims: bool) -> Normal:
     return Normal(spec(shape, int64), {"axis": dim, "keepdims": bool(keepdims)})
 
 
-@_op(infer=_extreme_rule, operator="argmax")
+@_op(infer=_extreme_rule, operator="argmax", role=Extremum(is_largest=True))
 def argmax(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
     """The index of the first largest element, along an axis or of the flattened tensor. NaN is the largest."""
     return np.argmax(x, axis=axis, keepdims=keepdims)
 
 
-@_op(infer=_extreme_rule, operator="argmin")
+@_op(infer=_extreme_rule, operator="argmin", role=Extremum(is_largest=False))
 def argmin(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
     """The index of the first smallest element, along an axis or of the flattened tensor; that of a NaN, if any is."""
     return np.argmin(x, axis=axis, keepdims=keepdims)

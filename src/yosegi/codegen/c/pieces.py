@@ -15,6 +15,7 @@ from ..._graph.graph import Graph
 from ..._schedule.fuse import Region, fuse, is_constant, multiplies
 from ..._tensor.op import leaf_call
 from ..._tensor.precision import Precision
+from ..._tensor.role import Placing, is_view
 from .contractions import Contraction, contraction
 from .dialect import Dialect, Target
 from .frames import inputs_of
@@ -138,7 +139,7 @@ def _source(graph: Graph, entry: int) -> int:
     """What an operand is but for the order of its axes and a factor."""
     while True:
         call, args = graph.calls[entry], graph.args[entry]
-        if call.op.name == "permute_dims":
+        if is_view(call.op.role, Placing.PERMUTED):
             entry = args[0]
             continue
         factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from ..._tensor.node import Call, Shape
+from ..._tensor.role import Contraction, Operands
 from ...errors import Unsupported
 from .expressions import View, Window
 
@@ -41,13 +42,10 @@ class Space:
 
 def space_of(call: Call) -> Space:
     """The space of a product. Raises `Unsupported` if there is none."""
-    if call.op.name == "matmul":
-        return _of_matrices(call)
-    if call.op.name == "einsum":
-        return _of_labels(call)
-    if call.op.name == "conv":
-        return _of_windows(call)
-    raise Unsupported(f"no kernel for {call.op.name}")
+    role = call.op.role
+    if not isinstance(role, Contraction):
+        raise Unsupported(f"no kernel for {call.op.name}")
+    return _SPACES[role.operands](call)
 
 
 def _of_matrices(call: Call) -> Space:
@@ -109,3 +107,6 @@ def _of_windows(call: Call) -> Space:
         stacked=frozenset({0} if prod(counts) >= _MANY else ()),
         fixed=frozenset(axis for axis in summed[1:] if sizes[axis] <= SMALL),
     )
+
+
+_SPACES: Final = {Operands.MATRICES: _of_matrices, Operands.LABELS: _of_labels, Operands.WINDOWS: _of_windows}

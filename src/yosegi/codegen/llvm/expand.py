@@ -14,6 +14,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
 from ..._tensor.op import REGISTRY, constant
+from ..._tensor.role import Operands, is_contraction
 
 _SPREADS = ("var", "std")
 
@@ -63,7 +64,7 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
 
 def _expands(call: Call) -> bool:
     """Whether it is short for ops that can be part of a group, or for a product of matrices."""
-    if call.op.name == "einsum":
+    if is_contraction(call.op.role, Operands.LABELS):
         return _labels(call) is not None
     if call.op.name not in _SPREADS or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
         return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..._tensor.dtype import DType, bool_, float32, float64, int32, int64, uint8
 from ..._tensor.node import Call
+from ..._tensor.role import Extremum, Scan
 from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .builder import LlvmBuilder
@@ -17,9 +18,6 @@ from .lanes import halved, shuffled, spread
 State = list[Value]
 Place = Callable[[DType], Value]
 """The number of an element in its row, as an integer of a dtype."""
-FOLDED: Final = frozenset({"sum", "prod", "max", "min", "all", "any", "mean"})
-PLACED: Final = frozenset({"argmax", "argmin"})
-RUNNING: Final = {"cumulative_sum": "sum", "cumulative_prod": "prod"}
 
 
 class Folding(Protocol):
@@ -48,7 +46,8 @@ class Folding(Protocol):
 
 def folding_of(call: Call, elements: int) -> Folding:
     """The folding of a reduction's call, of so many elements a row."""
-    return _Place(call, elements) if call.op.name in PLACED else _Total(Fold.of(call))
+    role = call.op.role
+    return _Place(role, call, elements) if isinstance(role, Extremum) else _Total(Fold.of(call))
 
 
 class _Total:
@@ -80,8 +79,8 @@ class _Place:
 
     adds = False
 
-    def __init__(self, call: Call, elements: int) -> None:
-        self._largest = call.op.name == "argmax"
+    def __init__(self, role: Extremum, call: Call, elements: int) -> None:
+        self._largest = role.is_largest
         given = call.inputs[0].dtype
         self._dtype = uint8 if given is bool_ else float32 if given.is_half else given
         self._number = int32 if elements < 2**31 else int64
@@ -140,11 +139,11 @@ class Running:
     """A running total. Its state is what all elements before have come to: a scalar where lanes are neighbours."""
 
     def __init__(self, call: Call) -> None:
-        name, result = RUNNING[call.op.name], call.spec.dtype
-        given = call.inputs[0].dtype
+        role, given, result = call.op.role, call.inputs[0].dtype, call.spec.dtype
+        assert isinstance(role, Scan)
         self.result = result
         self.accumulated = result if not result.is_half else float32 if given.bits < 64 else float64
-        self._fold = Fold(name, False, self.accumulated, result, 0)
+        self._fold = Fold(role.combine, False, self.accumulated, result, 0)
 
     def start(self, k: LlvmBuilder) -> Value:
         """Nothing yet."""

@@ -20,6 +20,7 @@ from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import OpKind
+from ..._tensor.role import Operands, is_contraction
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .groups import Group
@@ -217,7 +218,11 @@ def clustered(
 
 def is_product(call: Call) -> bool:
     """Whether the call is a product of matrices, or of stacks of them, or of vectors, that a kernel can be made for."""
-    return call.op.name == "matmul" and call.spec.dtype in _DTYPES and all(s.size > 0 for s in call.inputs)
+    return (
+        is_contraction(call.op.role, Operands.MATRICES)
+        and call.spec.dtype in _DTYPES
+        and all(s.size > 0 for s in call.inputs)
+    )
 
 
 def work(call: Call) -> int:

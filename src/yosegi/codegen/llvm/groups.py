@@ -18,7 +18,7 @@ from ..._graph.graph import Graph
 from ..._schedule.fuse import is_constant, multiplies
 from ..._tensor.dtype import bool_
 from ..._tensor.node import Call, Shape
-from .folding import FOLDED, PLACED, RUNNING
+from ..._tensor.role import Extremum, Placing, Reduction, Scan, is_view
 
 MOST_OPS: Final = 64
 _MOST_ARRAYS: Final = 16
@@ -33,12 +33,12 @@ _ACROSS: Final = 64
 
 def reduces(call: Call) -> bool:
     """Whether the call is a reduction that a kernel can be generated for."""
-    return call.op.name in FOLDED or call.op.name in PLACED
+    return isinstance(call.op.role, Reduction | Extremum)
 
 
 def runs(call: Call) -> bool:
     """Whether the call is a running total that a kernel can be generated for."""
-    return call.op.name in RUNNING and not call.attrs["include_initial"] and call.spec.dtype is not bool_
+    return isinstance(call.op.role, Scan) and not call.attrs["include_initial"] and call.spec.dtype is not bool_
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ class _Growing:
             at = self._along_axes(call, args[0])
         elif _has_rule(call) and call.spec.shape == self.space:
             at = self._whole(args)
-        elif _has_rule(call) or call.op.name == "reshape":
+        elif _has_rule(call) or is_view(call.op.role, Placing.RESHAPED):
             at = self._row(call, args)
         else:
             at = None
@@ -171,7 +171,7 @@ class _Growing:
         if shape not in (kept, squeezed) or shape == self.space:
             return None
         shapes = {self.graph.calls[a].spec.shape for a in mine}
-        if call.op.name != "reshape" and shapes != {shape} and any(prod(s) > 1 for s in shapes):
+        if not is_view(call.op.role, Placing.RESHAPED) and shapes != {shape} and any(prod(s) > 1 for s in shapes):
             return None
         return max(self.passes[a] for a in mine)
 

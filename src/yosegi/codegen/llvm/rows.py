@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from ..._tensor.role import Extremum
 from ..scalar.value import Value
-from .folding import PLACED, Folding, State
+from .folding import Folding, State
 from .groups import Group, runs
 from .ir import Module
 from .lanes import like, texts, types
@@ -65,7 +66,7 @@ class _Writer:
         self.target = target
         self.reads, self.writes = operands_of(group, strides)
         calls = [group.graph.calls[n] for n in group.nodes]
-        counts = any(c.op.name in PLACED for c in calls)
+        counts = any(isinstance(c.op.role, Extremum) for c in calls)
         self.nest = nest = Nest(group, [*self.reads, *self.writes], counts=counts)
         self.reducing = bool(group.axes)
         one = lanes(target, [s.dtype for c in calls for s in (*c.inputs, *c.outputs)])

@@ -11,19 +11,19 @@ import numpy as np
 
 from ..._tensor.dtype import DType, bool_, float32, float64, int32, real_of
 from ..._tensor.node import Call
+from ..._tensor.role import Reduction
 from .primitives import Primitives
 from .value import Value
 
 _COMBINE: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _ON_HOST: Final[dict[str, Callable[..., Any]]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
-_FOLD_OF: Final = {"mean": "sum", "all": "min", "any": "max"}
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 """What adding and multiplying truth values comes to."""
 
 
 def folds(call: Call) -> bool:
     """Whether a call is a reduction that can be folded element by element."""
-    return call.op.name in _COMBINE or call.op.name in _FOLD_OF
+    return isinstance(call.op.role, Reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Fold:
     @classmethod
     def of(cls, call: Call) -> Fold:
         """The fold of a reduction's call."""
-        name, given, result = call.op.name, call.inputs[0].dtype, call.spec.dtype
-        if result is bool_:
-            name = _OF_TRUTH.get(name, name)
+        role, given, result = call.op.role, call.inputs[0].dtype, call.spec.dtype
+        assert isinstance(role, Reduction)
         of_truth = result is bool_
+        name = _OF_TRUTH.get(role.combine, role.combine) if of_truth else role.combine
         if of_truth:
             accumulated = int32
         elif result.is_half:
             accumulated = float64 if given is float64 else float32
         else:
             accumulated = result
-        count = prod(call.inputs[0].shape[a] for a in call.attrs["axis"]) if name == "mean" else 0
-        return cls(_FOLD_OF.get(name, name), of_truth, accumulated, result, count)
+        count = prod(call.inputs[0].shape[a] for a in call.attrs["axis"]) if role.averages else 0
+        return cls(name, of_truth, accumulated, result, count)
 
     @property
     def start(self) -> Any:

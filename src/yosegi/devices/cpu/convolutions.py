@@ -17,6 +17,7 @@ from ..._run.trace import log, trace
 from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import as_dtype, float32, float64
 from ..._tensor.node import Call as OpCall
+from ..._tensor.role import Operands, is_contraction
 from ..._tune.autotune import Kernel, Trial
 from ..._tune.records import TuningRecords
 from ..._tune.store import package_digest
@@ -137,7 +138,7 @@ class Convolutions:
     def body(self, graph: Graph, entry: int) -> Body | None:
         """What does a convolution in place of its reference body, if anything."""
         call = graph.calls[entry]
-        if call.op.name != "conv" or call.spec.dtype not in (float32, float64):
+        if not is_contraction(call.op.role, Operands.WINDOWS) or call.spec.dtype not in (float32, float64):
             return None
         work = call.spec.size * prod(call.inputs[1].shape[1:])
         return Body(self, call, kept=is_constant(graph, graph.args[entry][1])) if work >= _WORTHWHILE else None

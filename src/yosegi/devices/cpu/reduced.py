@@ -16,6 +16,7 @@ from ..._run.trace import log
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
 from ..._tensor.precision import Precision
+from ..._tensor.role import Operands, is_contraction
 from .halves import HalfProducts, is_worth
 from .natives import Natives
 from .results import Results
@@ -98,7 +99,7 @@ class Reduced:
 def _reduces(graph: Graph, entry: int) -> bool:
     """Whether an entry is a product that is worth it."""
     call = graph.calls[entry]
-    if call.op.name != "matmul" or call.spec.dtype is not float32:
+    if not is_contraction(call.op.role, Operands.MATRICES) or call.spec.dtype is not float32:
         return False
     left, right = call.inputs
     return is_worth(left.shape, right.shape, kept=_has_constant(graph, entry))

@@ -10,6 +10,7 @@ from ..._graph.reference import bind, of_nothing
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
 from ..._tensor.precision import Precision
+from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
@@ -126,7 +127,8 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
         return lambda: (value,)
     copies = moves(call)
-    if copies is None and call.op.name != "reshape":
+    is_reshape = is_view(call.op.role, Placing.RESHAPED)
+    if copies is None and not is_reshape:
         raise Unsupported(f"no CUDA kernel for {call.op.name}")
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
@@ -136,7 +138,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         given = sources | dict(zip(region.inputs, data, strict=True))
-        if call.op.name == "reshape":
+        if is_reshape:
             return (given[args[0]].reshaped(spec.shape),)
         made = memory.new(spec.shape, spec.dtype)
         for source, launch in steps:

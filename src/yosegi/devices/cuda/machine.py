@@ -10,6 +10,7 @@ from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call, Shape
+from ..._tensor.role import Operands, is_contraction
 from ...codegen.c.contractions import Contraction
 from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.pieces import Library
@@ -74,7 +75,7 @@ class Machine:
         if not self.has_library(call):
             return {}
         convolutions = self._products.convolutions
-        others = range(1, ENGINES) if call.op.name == "conv" else ()
+        others = range(1, ENGINES) if is_contraction(call.op.role, Operands.WINDOWS) else ()
         return {LIBRARY: partial(self.compile, region)} | {
             f"{LIBRARY}, engine {rank + 1}": partial(convolutions.compiled, region, rank) for rank in others
         }

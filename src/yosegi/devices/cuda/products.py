@@ -18,6 +18,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
+from ..._tensor.role import Contraction, Operands, is_contraction
 from ...codegen.c.copies import Copy, copy_kernel, strides_of
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .convolutions import Convolutions
@@ -63,9 +64,9 @@ class Products:
 
     def refusal(self, call: Call) -> str | None:
         """Why there is no product for a call, or `None`."""
-        if call.op.name == "conv":
+        if is_contraction(call.op.role, Operands.WINDOWS):
             return self.convolutions.refusal(call)
-        if call.op.name not in ("matmul", "einsum"):
+        if not isinstance(call.op.role, Contraction):
             return f"no CUDA kernel for {call.op.name}"
         if call.spec.dtype not in DATA_TYPES:
             return f"cuBLAS has no product of {call.spec.dtype.name}"
@@ -76,7 +77,7 @@ class Products:
 
     def compiled(self, region: Region) -> Kernel:
         """The product of a region, at its precision."""
-        if region.calls[-1].op.name == "conv":
+        if is_contraction(region.calls[-1].op.role, Operands.WINDOWS):
             return self.convolutions.compiled(region)
         queue, memory = self._queue, self._queue.memory
         graph, entry = region.graph, region.nodes[-1]
@@ -178,7 +179,7 @@ def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DT
 
 
 def _product(call: Call) -> _Product | None:
-    return _of_matrices(call) if call.op.name == "matmul" else _of_indices(call)
+    return _of_matrices(call) if is_contraction(call.op.role, Operands.MATRICES) else _of_indices(call)
 
 
 def _of_matrices(call: Call) -> _Product:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from ..._schedule.fuse import Region, RegionKind, is_composite, is_constant
-
-_VIEWS: Final = frozenset({"permute_dims", "broadcast_to", "reshape"})
+from ..._tensor.role import View
 
 Joins = Callable[[Region, Region], bool]
 """Whether the first region, which is the second and neighbours of it, takes no kernel more than the second alone."""
@@ -83,7 +81,7 @@ class _Clusters:
     def _with_views(self, region: Region, base: Region, operand: int) -> Region:
         """The region with the views that an operand is of another array: others that read them may still do so."""
         home = self._home.get(operand)
-        while home is not None and self._parts[home].calls[-1].op.name in _VIEWS:
+        while home is not None and isinstance(self._parts[home].calls[-1].op.role, View):
             view = self._parts[home]
             wider = _region((*view.nodes, *region.nodes), region.outputs, region)
             if not self._joins(wider, base):

@@ -9,6 +9,7 @@ import numpy as np
 from ..._graph.reference import bind, of_nothing
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
+from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
@@ -118,14 +119,15 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
     copies = moves(call)
-    if copies is None and call.op.name != "reshape":
+    is_reshape = is_view(call.op.role, Placing.RESHAPED)
+    if copies is None and not is_reshape:
         raise Unsupported(f"no OpenCL kernel for {call.op.name}")
     steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, OPENCL, queue.target), 2))
              for n, copy in copies or []]  # fmt: skip
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}
-        if call.op.name == "reshape":
+        if is_reshape:
             return (given[args[0]].reshaped(spec.shape),)
         made = memory.new(spec.shape, spec.dtype)
         for source, launch in steps:

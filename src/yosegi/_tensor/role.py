@@ -1,0 +1,93 @@
+"""Roles: the structure of an op, as fusion, costs and code generation need it.
+
+An op states its role in its block. A pass asks for the role, never for the op's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Placing(Enum):
+    """How a view finds the element for an index."""
+
+    PERMUTED = "permuted"
+    """By the same indices in another order."""
+    BROADCAST = "broadcast"
+    """By fewer indices, or by 0 along some axes."""
+    RESHAPED = "reshaped"
+    """By the same position in row-major order."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The same elements under other indices. Nothing is computed."""
+
+    placing: Placing
+
+
+@dataclass(frozen=True, slots=True)
+class Nonnegative:
+    """An elementwise op whose results are never negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Elements along some axes, combined to one."""
+
+    combine: str
+    """The operation on two elements: "sum", "prod", "max" or "min"; of truth values, "max" is or, "min" is and."""
+    averages: bool = False
+    """Whether the result is divided by the number of elements."""
+
+    @property
+    def selects(self) -> bool:
+        """True if the result is one of the elements: nothing is rounded."""
+        return self.combine in ("max", "min")
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """The position of the first largest or smallest element along an axis."""
+
+    is_largest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """For each element, the reduction of all elements up to it along an axis."""
+
+    combine: str
+    """As that of a `Reduction`."""
+
+
+class Operands(Enum):
+    """What a contraction multiplies and sums over."""
+
+    MATRICES = "matrices"
+    """Rows by columns, as `matmul` does."""
+    LABELS = "labels"
+    """Labelled axes, as `einsum` does."""
+    WINDOWS = "windows"
+    """Windows of an image by weights, as a convolution does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Sums of products of two operands' elements."""
+
+    operands: Operands
+
+
+Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction
+
+
+def is_contraction(role: Role | None, operands: Operands) -> bool:
+    """True for a contraction of such operands."""
+    return isinstance(role, Contraction) and role.operands is operands
+
+
+def is_view(role: Role | None, placing: Placing) -> bool:
+    """True for a view with such indices."""
+    return isinstance(role, View) and role.placing is placing
