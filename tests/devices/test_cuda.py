@@ -79,6 +79,8 @@ def test_versions_that_do_not_fit_are_told(driver: int, library: int, reason: st
         ("CUDARuntimeError", 9, LaunchFailure),
         ("CUBLASError", 3, OutOfMemory),
         ("CUBLASError", 13, LaunchFailure),
+        ("CUSOLVERError", 2, OutOfMemory),
+        ("CUSOLVERError", 3, LaunchFailure),
         ("NVRTCError", 6, CompileFailure),
     ],
 )

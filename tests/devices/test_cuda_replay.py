@@ -3,9 +3,7 @@ its lanes allow."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from ctypes import c_float
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -15,70 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fakes.host_queue import SHAPE, Function, HostQueue, seen
 from yosegi._schedule.fuse import RegionKind
 from yosegi._tensor.dtype import float32
 from yosegi._tensor.precision import Precision
 from yosegi._tune.records import TuningRecords
-from yosegi.codegen.c.dialect import Target
 from yosegi.devices.cuda.lanes import Turn
 from yosegi.devices.cuda.launch import Queue
-from yosegi.devices.cuda.memory import Data, Memory
+from yosegi.devices.cuda.memory import Data
 from yosegi.devices.cuda.replay import Replayed
 from yosegi.devices.kernel.fused import _Measured
-
-SHAPE = (8,)
-
-
-class Runtime:
-    """Memory, as CUDA's runtime hands it out."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, Any] = {}
-        self.memGetInfo = lambda: (1 << 30, 1 << 30)
-        self.getDeviceCount = lambda: 1
-        self.setDevice = lambda number: None
-
-    def mallocAsync(self, nbytes: int, stream: int) -> int:
-        block = np.full(nbytes, 255, np.uint8)
-        self._blocks[block.ctypes.data] = block
-        return int(block.ctypes.data)
-
-    def freeAsync(self, pointer: int, stream: int) -> None:
-        del self._blocks[pointer]
-
-
-class Graph:
-    """Launches that run in any order in which none overtakes what it waits for."""
-
-    def __init__(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn]) -> None:
-        self._launches = launches
-        self._turns = turns
-
-    def launch(self, stream: Any) -> None:
-        done: set[int] = set()
-        while len(done) < len(self._launches):
-            waiting = [n for n in range(len(self._launches)) if n not in done]
-            heads = {self._turns[n].lane: n for n in reversed(waiting)}
-            ready = [n for n in heads.values() if done.issuperset(self._turns[n].waits)]
-            chosen = random.choice(ready)
-            self._launches[chosen]()
-            done.add(chosen)
-
-
-class HostQueue(Queue):
-    """A queue whose launches run at once."""
-
-    def __init__(self) -> None:
-        runtime = Runtime()
-        cupy: Any = SimpleNamespace(cuda=SimpleNamespace(driver=None, runtime=runtime))
-        target = Target(width=4, group=256, cooperating=256, units=8, blocked=False)
-        programs: Any = None
-        super().__init__(cupy, SimpleNamespace(ptr=1), programs, Memory(runtime, 1, 0, "cuda:0"), 0, target)
-        self.graphs: list[Sequence[Turn]] = []
-
-    def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Graph:
-        self.graphs.append(turns)
-        return Graph(launches, turns)
 
 
 class Stream:
@@ -100,27 +44,6 @@ class Stream:
 
     def wait_event(self, event: Any) -> None:
         self.told.append((self.ptr, event))
-
-
-class Function:
-    """A launch: the last array is what the function makes of the others."""
-
-    def __init__(self, queue: Queue, function: Callable[..., Any]) -> None:
-        self._queue, self._function = queue, function
-
-    def __call__(self, *data: Data) -> Data:
-        made = self._queue.memory.new(SHAPE, float32)
-        self.at([*[d.pointer for d in data], made.pointer])
-        self._queue.note(self, (*data, made), 1)
-        return made
-
-    def at(self, pointers: list[int]) -> None:
-        *given, into = map(seen, pointers)
-        into[:] = self._function(*given)
-
-
-def seen(pointer: int) -> Any:
-    return np.ctypeslib.as_array((c_float * SHAPE[0]).from_address(pointer))
 
 
 @pytest.fixture

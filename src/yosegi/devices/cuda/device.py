@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -13,19 +14,20 @@ from ..._tensor.op import OpKind
 from ..._tensor.precision import Precision
 from ...codegen.c.dialect import Target
 from ..kernel.fused import PATTERNS, Fused
-from ..kernel.sequences import parts_of
+from ..kernel.sequences import in_order, parts_of, stretches
 from .cache import Programs
 from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
+from .library_ops import LibraryOps
 from .machine import Machine
-from .memory import Data, Memory
+from .memory import Memory
 from .products import Products
 from .replay import Replayed
 from .splits import SPLIT_TERMS
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA,
-    OpKind.NORMALISATION, OpKind.CONVOLUTION,
+    OpKind.NORMALISATION, OpKind.CONVOLUTION, OpKind.ORDER, OpKind.SOURCE,
 })  # fmt: skip
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
@@ -64,35 +66,54 @@ class CUDADevice:
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
         self._products = Products(self.queue)
-        self._fused = Fused(Machine(self.queue, self._products, self._plain, self.supports, _ARRAYS), self.description)
+        self._library_ops = LibraryOps(self.queue)
+        machine = Machine(self.queue, self._products, self._plain, self._plain_refusal, _ARRAYS)
+        self._fused = Fused(machine, self.description)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
+        for part in parts_of(region):
+            is_call = self._library_ops.takes(part)
+            reason = self._library_ops.refusal(part) if is_call else self._plain_refusal(part)
+            if reason is not None:
+                return reason
+        return None
+
+    def compile(self, region: Region) -> Kernel:
+        """The region as launches of generated kernels and products of the vendor's, recorded when it runs again; with
+        several ways to compute it, when the best is known. Calls of libraries that cannot be recorded stand between
+        recordings."""
+        parts = stretches(region, self._library_ops.takes)
+        kernels = [self._library_ops.compiled(p) if self._library_ops.takes(p) else self._replayed(p) for p in parts]
+        return kernels[0] if len(kernels) == 1 else in_order(region, parts, kernels)
+
+    def _replayed(self, region: Region) -> Kernel:
+        return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
+
+    def _plain_refusal(self, region: Region) -> str | None:
+        """Why it has no kernels that can be recorded for a region, or `None`."""
         reason = refusal(region, self._products, self._fused)
         arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
         if reason is None and arrays > _ARRAYS:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
 
-    def compile(self, region: Region) -> Kernel:
-        """The region as launches of generated kernels and products of the vendor's, recorded when it runs again; with
-        several ways to compute it, when the best is known."""
-        return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
-
     def _plain(self, region: Region) -> Kernel:
         return compile_plain(region, self.queue, self._products, self._fused)
 
-    def from_host(self, array: Any) -> Data:
+    def from_host(self, array: Any) -> Any:
         """An array of the host as data of this device."""
-        return self._memory.from_host(array)
+        return _each(self._memory.from_host, array)
 
-    def to_host(self, data: Data) -> Any:
+    def to_host(self, data: Any) -> Any:
         """Data as an array of the host, when it is there."""
-        return self._memory.to_host(data)
+        return _each(self._memory.to_host, data)
 
     def link_from(self, source: Device) -> Link | None:
         """Data of another GPU of this process comes directly."""
-        return partial(self._memory.from_peer, source._memory) if isinstance(source, CUDADevice) else None
+        if not isinstance(source, CUDADevice):
+            return None
+        return partial(_each, partial(self._memory.from_peer, source._memory))
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
@@ -115,3 +136,8 @@ class CUDADevice:
 
     def __repr__(self) -> str:
         return f"<device {self.name}: {self.description}>"
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of a value; of each, for the values of an op with several outputs."""
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)

@@ -18,6 +18,7 @@ _LOST: Final = {
 }  # fmt: skip
 _LIBRARY_NO_MEMORY: Final = {3}  # of cuBLAS
 _CONVOLUTIONS_NO_MEMORY: Final = {4003, 4004}  # of cuDNN
+_SOLVER_NO_MEMORY: Final = {2}  # of cuSOLVER
 _COMPILER_NO_MEMORY: Final = {1}  # of NVRTC
 
 
@@ -40,6 +41,8 @@ def failure(error: Exception, doing: str) -> DeviceFailure:
     match type(error).__name__:
         case "CUBLASError":
             return OutOfMemory(text) if status in _LIBRARY_NO_MEMORY else LaunchFailure(text)
+        case "CUSOLVERError":
+            return OutOfMemory(text) if status in _SOLVER_NO_MEMORY else LaunchFailure(text)
         case "CUDNNError":
             return OutOfMemory(text) if status in _CONVOLUTIONS_NO_MEMORY else LaunchFailure(text)
         case "NVRTCError":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from .launch import Launch, Queue
 from .memory import Data
 from .products import Products
 from .projections import projection
+from .transforms import compile_transform, is_transform, transform_refusal
 
 _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
@@ -40,6 +42,8 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
                 reason = fused.refusal(part)
         elif is_composite(part) or is_sliding(part):
             reason = fused.refusal(part)
+        elif is_transform(call):
+            reason = transform_refusal(call)
         else:
             reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
         if reason is not None:
@@ -69,6 +73,8 @@ def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused
         return products.compiled(region) if products.refusal(region.calls[-1]) is None else fused.compiled(region)
     if is_sliding(region):
         return fused.compiled(region)
+    if is_transform(region.calls[-1]):
+        return compile_transform(region, queue, partial(_loop, queue=queue))
     return _movement(region, queue)
 
 

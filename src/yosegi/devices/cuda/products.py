@@ -88,9 +88,9 @@ class Products:
         if not (spec.size and made.k):
             zeros = np.zeros(spec.shape, spec.dtype.numpy)
             return lambda *data: (memory.from_host(zeros),)
-        before = [_turned(queue, call.inputs[n].shape, order, spec.dtype)
+        before = [turned(queue, call.inputs[n].shape, order, spec.dtype)
                   for n, order in enumerate((made.left_order, made.right_order))]  # fmt: skip
-        after = _turned(queue, made.result_shape, made.result_order, spec.dtype)
+        after = turned(queue, made.result_shape, made.result_order, spec.dtype)
         run = self._multiplied(made, spec.dtype, region.precision)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
@@ -161,8 +161,8 @@ def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:
     return calls
 
 
-def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType) -> Callable[[Data], Data]:
-    """Brings data of a shape into another order of its axes."""
+def turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType) -> Callable[[Data], Data]:
+    """A function that brings data of a shape into another order of its axes; `None` leaves it as it is."""
     if order is None:
         return lambda data: data
     made = tuple(shape[a] for a in order)
@@ -171,9 +171,9 @@ def _turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DT
     launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 1, 1)
 
     def turn(data: Data) -> Data:
-        turned = queue.memory.new(made, dtype)
-        launch(data, turned)
-        return turned
+        copied = queue.memory.new(made, dtype)
+        launch(data, copied)
+        return copied
 
     return turn
 
