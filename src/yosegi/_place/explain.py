@@ -12,13 +12,13 @@ _LINE: Final = 12  # ops that a line shows
 
 
 class Explanation:
-    """A plan in words. `print` it, look at it in a notebook, or take `to_json()`."""
+    """A plan as text. `print` it, display it in a notebook, or call `to_json()`."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The explanation as plain data."""
         return self._told
 
     def __str__(self) -> str:

@@ -89,7 +89,7 @@ class Step:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Who may run it: who is to, then the others, as the user named them or the cheapest first."""
+        """Candidates, preferred first: the planned one, then the others in the user's order or the cheapest first."""
         return self._looked_for()[0]
 
     @property
@@ -198,13 +198,23 @@ class Schedule:
         return cls(graph, tuple(steps), graph.inputs)
 
     def forecast(self, reused: Collection[int] = ()) -> Forecast:
-        """What a run takes, by all that is known now. The inputs at the positions `steady` are the same in every run:
-        they have been moved."""
+        """The predicted time of a run. Inputs at the positions `reused` do not change: they are not moved again."""
         return forecast_of(self.graph, self.steps, frozenset([self.inputs[n] for n in reused]))
 
 
 class Plan:
-    """Steps in order, for the inputs and outputs of a graph. A plan that is watched may become another."""
+    """The steps that compute a graph, in order, each on a device.
+
+    A plan comes from `ys.plan`, or from the `plans` of a jitted function. Under `device="auto"` its steps may be
+    replaced after a measurement.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> plan = ys.plan(ys.tanh(ys.asarray([0.0, 1.0])) * 2)
+    >>> [step.device.name for step in plan.steps]
+    ['cpu']
+    """
 
     __slots__ = ("host_kernel", "schedule", "sole_step", "watch")
 
@@ -214,8 +224,10 @@ class Plan:
         self.become(Schedule.of(graph, steps))
 
     def become(self, schedule: Schedule) -> None:
-        """Compute the same by this schedule from the next run on. Its graph may be another with the same inputs and
-        outputs, in the same order. Runs of other threads finish with the schedule that they began with."""
+        """Use this schedule from the next run on. Its graph must have the same inputs and outputs in the same order.
+
+        Runs of other threads finish with the schedule that they began with.
+        """
         self.schedule = schedule
         self.sole_step = self._sole_step()
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
@@ -224,12 +236,12 @@ class Plan:
 
     @property
     def graph(self) -> Graph:
-        """What it computes."""
+        """The graph that the plan computes."""
         return self.schedule.graph
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """How it computes that."""
+        """The steps, in order."""
         return self.schedule.steps
 
     @property
@@ -256,11 +268,11 @@ class Plan:
         return sum(c.spec.nbytes for c in self.graph.calls if "array" in c.attrs)
 
     def forecast(self) -> Forecast:
-        """What a run takes, by all that is known now."""
+        """The predicted time of a run, by all measurements so far."""
         return self.schedule.forecast()
 
     def singles(self) -> dict[str, Forecast]:
-        """What the plans take that put all they can on one device, if there are several to choose from."""
+        """The predicted time of the plan of each single device, if there are several devices to choose from."""
         chain = self.steps[0].chain if self.steps else ()
         if len(chain) < 2:
             return {}
@@ -269,11 +281,36 @@ class Plan:
         return {device.name: table.layout(table.single(device)).forecast for device in chain}
 
     def explain(self) -> Explanation:
-        """What will run where, and why not elsewhere; and how it ran, if it did."""
+        """Explain the plan.
+
+        Returns
+        -------
+        Explanation
+            The device of each step, the reasons against the other devices, and the last run.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> print(ys.plan(ys.exp(ys.asarray([1.0]))).explain())  # doctest: +ELLIPSIS
+        step 0 on cpu: exp...
+        """
         return Explanation(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The plan in words and numbers, as plain data."""
+        """Return the plan as plain data.
+
+        Returns
+        -------
+        dict
+            `steps`, `predicted` (milliseconds of compute, conversion and transfer), `measured_ms`, and `singles`: the
+            forecast for each single device.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> sorted(ys.plan(ys.exp(ys.asarray([1.0]))).to_json())
+        ['measured_ms', 'predicted', 'singles', 'steps']
+        """
         forecast = self.forecast()
         made = {value: n for n, step in enumerate(self.steps) for value in step.region.outputs}
         return {
@@ -284,10 +321,19 @@ class Plan:
         }
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Put the plan in a file, from which `load_plan` runs it again: on the same devices, with the same kernels.
+        """Write the plan to a file of JSON that `load_plan` reads.
 
-        From now on its kernels are those that it would get in the long run: those of the first runs may be others.
-        Which of several was chosen is known, and is in the file, once it has run.
+        The file records which kernel was chosen for each step. Kernels are chosen when a plan first runs: save a plan
+        after its first run. From then on this plan uses the kernels of the file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Examples
+        --------
+        See `load_plan`.
         """
         for step in self.steps:
             if not step.region.repeats:
@@ -302,7 +348,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> tuple[Plan, Mapping[str, str]]:
-        """The plan of a file, and which kernels it is to run by. Raises `PlanRefused` if it cannot run as it did."""
+        """Return the plan of a file and the kernels it must use. Raises `PlanRefused` if it cannot run as it did."""
         file = PlanFile.read(path)
         present = {name: device for name in file.devices if (device := _present(name)) is not None}
         file.check(present)

@@ -348,10 +348,18 @@ def _in_order(found: Iterable[Device | Absent]) -> tuple[Device | Absent, ...]:
 
 
 def devices() -> tuple[Device, ...]:
-    """The chain of this machine: the first that can run an operation gets it; the last can run all.
+    """Return the devices of this machine in order of preference.
 
-    Waits until all drivers that are new to this machine have qualified.
+    The host comes last and supports every operation. The call waits until all drivers that are new to this machine have
+    qualified.
 
+    Returns
+    -------
+    tuple of Device
+        Each device has `name`, `description`, `limits` and `memory()`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.devices()[-1].name
     'cpu'

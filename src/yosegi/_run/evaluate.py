@@ -202,13 +202,13 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
 
 
 def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
-    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
+    """Give the nodes their values. Their inputs are released, unless they may be needed to compute them again."""
     for node, buffer in zip(nodes, buffers, strict=True):
         settle_one(node, buffer, leaves)
 
 
 def settle_one(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> None:
-    """The same for one."""
+    """Give one node its value. Its inputs are released, unless they may be needed to compute it again."""
     if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
         if node.buffer is None:
             node.buffer = buffer
@@ -293,8 +293,15 @@ install_evaluator(evaluate, fetch)
 
 
 def eval(*tensors: Any) -> None:
-    """Make these tensors real now, together, and leave them where they are. They may stand in tuples, lists and dicts.
+    """Compute tensors now, together, and leave their values on their devices.
 
+    Parameters
+    ----------
+    *tensors : Tensor, or nested tuples, lists and dicts of tensors
+        The tensors to compute.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> x = ys.asarray([1.0, 2.0])
     >>> ys.eval({"doubled": x * 2, "more": [x + 1, x + 2]})
@@ -307,7 +314,25 @@ def eval(*tensors: Any) -> None:
 
 
 def plan(*tensors: Any) -> Plan:
-    """The plan by which these tensors will be computed. They may stand in tuples, lists and dicts."""
+    """Return the plan that computes tensors.
+
+    Parameters
+    ----------
+    *tensors : Tensor, or nested tuples, lists and dicts of tensors
+        The tensors to plan. Tensors that are already computed are left out.
+
+    Returns
+    -------
+    Plan
+        The steps, each with its device and precision. It can be explained and saved.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> plan = ys.plan(ys.exp(ys.asarray([1.0, 2.0])) + 1)
+    >>> len(plan.steps)
+    1
+    """
     return _plan("plan", tensors)
 
 
@@ -328,9 +353,16 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
 
 @final
 class LoadedPlan:
-    """A plan that was saved, to be called with its inputs: they come in the order in which the program reads them, for
-    a jitted function in that of its arguments. Its results come to the host. A device that fails is not replaced: its
-    failure is raised. So is `PlanRefused` where a kernel could not be had, and another has run in its place."""
+    """A plan read from a file, called with its inputs.
+
+    The inputs come in the order in which the program reads them. For a jitted function this is the order of its
+    arguments. The results come to the host. A device that fails is not replaced by another: its failure is raised.
+    `PlanRefused` is raised if a kernel of the file could not be used.
+
+    Examples
+    --------
+    See `load_plan`.
+    """
 
     def __init__(self, plan: Plan, kernels: Mapping[str, str]) -> None:
         self._plan, self._kernels = plan, kernels
@@ -352,21 +384,64 @@ class LoadedPlan:
         return tuple([Tensor(node) for node in made])
 
     def explain(self) -> Explanation:
-        """What runs where; and how it ran, if it did."""
+        """Return an explanation of the plan: the device of each step, and its last run."""
         return self._plan.explain()
 
 
 def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
-    """A plan from a file that `Plan.save` has written, for the same devices and the same version.
+    """Read a plan from a file that `Plan.save` has written.
 
-    Raises `PlanRefused`, which names what has changed, if it would not run as it did.
+    The plan runs on the same devices, in the same precisions and with the same kernels, and gives the same bits.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    LoadedPlan
+        A callable: it takes the inputs of the plan and returns a tuple of tensors.
+
+    Raises
+    ------
+    PlanRefused
+        If the plan would not run as it did. The text names the change: the processor, a driver, a library, this
+        package, a kernel, or the file itself.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import yosegi as ys
+    >>> f = ys.jit(lambda x: x * 2)
+    >>> f(ys.asarray([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     f.plans[0].save(os.path.join(folder, "plan.json"))
+    ...     again = ys.load_plan(os.path.join(folder, "plan.json"))
+    >>> again(ys.asarray([3.0, 4.0]))[0].tolist()
+    [6.0, 8.0]
     """
     return LoadedPlan(*Plan.load(path))
 
 
 def explain(*tensors: Any) -> Explanation:
-    """What runs where for these tensors, which may stand in tuples, lists and dicts, and why not elsewhere.
+    """Explain where tensors are, or were, computed.
 
+    Parameters
+    ----------
+    *tensors : Tensor, or nested tuples, lists and dicts of tensors
+        The tensors to explain.
+
+    Returns
+    -------
+    Explanation
+        The steps of the plan. Each step has its device, its precision, the predicted and measured times of all
+        candidates, and the reason against each device that was not chosen. `print` shows it as text, a notebook as a
+        table, and `to_json()` returns it as plain data.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> x = ys.asarray([1.0, 2.0])
     >>> print(ys.explain(ys.exp(x * 3)))  # doctest: +ELLIPSIS
@@ -377,8 +452,16 @@ def explain(*tensors: Any) -> Explanation:
 
 
 def memory_stats() -> dict[str, Any]:
-    """The memory of each device, and what has been moved between them since the start.
+    """Return the memory of each device and the transfers since the process started.
 
+    Returns
+    -------
+    dict
+        `devices` maps the name of each device to its bytes: `free`, `total`, and the counters of its pool.
+        `transfers` maps each route between memories to its `count` and `bytes`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> sorted(ys.memory_stats())
     ['devices', 'transfers']

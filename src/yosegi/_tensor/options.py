@@ -86,8 +86,41 @@ def options(
     tol: float | None = None,
     deterministic: bool | None = None,
 ) -> Iterator[Options]:
-    """Evaluate what is evaluated inside this block under other options.
+    """Set options for a block of code, or as a decorator for a function.
 
+    Options that are not given keep their values. The environment variables `YOSEGI_DEVICE`, `YOSEGI_BACKGROUND`,
+    `YOSEGI_PRECISION`, `YOSEGI_TOL` and `YOSEGI_DETERMINISTIC` set the defaults.
+
+    Parameters
+    ----------
+    device : str or Device
+        "auto": place each operation by measured cost. A name such as "cpu": use this device, and the host for
+        operations that it does not support. "a:0+b:0": prefer the first device, then the second, then the host.
+    on_fallback : {"silent", "warn", "error"}
+        The reaction when work does not run on the named device. "warn" emits `FallbackWarning`, "error" raises the
+        device's failure.
+    background : bool
+        True: another device computes while a slow compiler works. False: the first run waits for its code.
+    precision : {"f32", "f16", "adaptive"}
+        The arithmetic inside products of float32 tensors. "f32": float32. "f16": 16-bit floats with sums in float32,
+        where a device gains by it. "adaptive": the fastest precision within `tol`.
+    tol : float
+        The relative error (Frobenius norm) that a product or a reduction may have under "adaptive".
+    deterministic : bool
+        True: nothing depends on measurements, and the same program gives the same bits in every run.
+
+    Yields
+    ------
+    Options
+        The options in force inside the block.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not valid, or if this machine has no such device.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> with ys.options(device="cpu"):
     ...     float(ys.asarray([1.0, 2.0]).sum())
@@ -113,9 +146,18 @@ def options(
 
 
 def deterministic() -> AbstractContextManager[Options]:
-    """Evaluate what is evaluated inside this block on the same devices, with the same kernels, in every run: devices
-    get what they can in the order of the chain, nothing is measured, nothing changes later.
+    """Make every run of a block use the same devices and the same kernels.
 
+    Devices get the operations that they support in the order of the chain. Nothing is measured, and no plan changes
+    later. The same program gives the same bits on the same machine.
+
+    Returns
+    -------
+    context manager
+        It can also decorate a function. It equals `options(deterministic=True)`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> with ys.deterministic():
     ...     float(ys.asarray([1.0, 2.0]).sum())

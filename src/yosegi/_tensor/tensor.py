@@ -110,7 +110,22 @@ def _is_operand(value: Any) -> bool:
 
 
 class Tensor:
-    """An n-dimensional array, computed when its values are needed. Made by `asarray`, `zeros`, … and by operations."""
+    """An n-dimensional array that is computed when its values are needed.
+
+    `asarray`, `zeros` and the other creation functions make tensors, and so does every operation. `numpy()`, `float()`,
+    `print` and `ys.eval` compute them. Tensors are values: `x[i] = v` and `x += v` give `x` a new value, and no other
+    tensor changes.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x = ys.asarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = x @ x.T + 1  # not computed yet
+    >>> y.shape, y.dtype
+    ((2, 2), yosegi.float64)
+    >>> y.tolist()  # computed now
+    [[6.0, 12.0], [12.0, 26.0]]
+    """
 
     __slots__ = ("_node",)
     __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours
@@ -133,22 +148,22 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions."""
+        """The number of dimensions."""
         return self._node.spec.ndim
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return self._node.spec.size
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the elements take."""
+        """The number of bytes of the elements."""
         return self._node.spec.nbytes
 
     @property
     def device(self) -> Any:
-        """The device the value lives on; for one not computed yet, the default device."""
+        """The device that holds the value. Before the value is computed, the default device."""
         return HOOKS.device_of(self)
 
     def __len__(self) -> int:
@@ -157,15 +172,24 @@ class Tensor:
         return self.shape[0]
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
-        """The `yosegi` module, which is the Array API namespace."""
+        """Return the `yosegi` module, which is the Array API namespace."""
         return HOOKS.namespace(api_version)
 
     # Its value
 
     def numpy(self) -> Array:
-        """The value as a read-only NumPy array, without a copy where the memory is the host's. NumPy refuses to make it
-        writeable; `x.numpy().copy()` is.
+        """Return the value as a read-only NumPy array.
 
+        No copy is made if the value is in the host's memory. NumPy cannot make the array writeable; copy it to write to
+        it.
+
+        Returns
+        -------
+        numpy.ndarray
+            The value.
+
+        Examples
+        --------
         >>> import yosegi as ys
         >>> (ys.asarray([1, 2]) + 1).numpy()
         array([2, 3])
@@ -173,13 +197,42 @@ class Tensor:
         return interchange.host_array(self._node)
 
     def item(self) -> bool | int | float | complex:
-        """The only element, as a Python number."""
+        """Return the only element as a Python number.
+
+        Returns
+        -------
+        bool, int, float or complex
+            The element.
+
+        Raises
+        ------
+        ShapeError
+            If the tensor does not have exactly one element.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.asarray([2.5]).item()
+        2.5
+        """
         if self.size != 1:
             raise ShapeError(f"[item] expected a tensor of one element, got shape {self.shape}; index it first")
         return interchange.read(self._node).item()  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers.
+
+        Returns
+        -------
+        list or number
+            A number for a 0-d tensor.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.asarray([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         return interchange.read(self._node).tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -268,23 +321,112 @@ class Tensor:
         return bool(OPERATORS["any"](OPERATORS["eq"](self, value)))
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+        """Copy the value to the memory of a device.
+
+        Later operations on the result run on this device if it supports them.
+
+        Parameters
+        ----------
+        device : str or Device
+            A device with a memory of its own, or the host.
+        stream : None
+            Not used.
+
+        Returns
+        -------
+        Tensor
+            A tensor with the same value.
+
+        Raises
+        ------
+        ArgumentError
+            If this machine has no such device, or if the device computes in the host's memory.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.asarray([1.0]).to_device("cpu").device.name
+        'cpu'
+        """
         return OPERATORS["to_device"](self, device, stream)
 
     def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
-        """The same values in another dtype."""
+        """Convert the elements to another dtype.
+
+        Parameters
+        ----------
+        dtype : DType
+            The dtype of the result.
+        copy : bool
+            False: return the same tensor if it already has the dtype.
+
+        Returns
+        -------
+        Tensor
+            The converted tensor.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.asarray([1.7, -1.7]).astype(ys.int32).tolist()
+        [1, -1]
+        """
         return OPERATORS["astype"](self, dtype, copy=copy)
 
     def copy(self) -> Tensor:
-        """A tensor of the same value."""
+        """Return a new tensor with the same value.
+
+        Returns
+        -------
+        Tensor
+            A tensor that later writes to this one do not change.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> x = ys.asarray([1.0])
+        >>> y = x.copy()
+        >>> x += 1
+        >>> y.tolist()
+        [1.0]
+        """
         return Tensor(self._node)
 
     def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; one length may be -1."""
+        """Return the elements in another shape.
+
+        Parameters
+        ----------
+        *shape : int, or one tuple of int
+            The new shape. One length may be -1: it follows from the others.
+
+        Returns
+        -------
+        Tensor
+            The tensor of the new shape.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.arange(6).reshape(2, -1).tolist()
+        [[0, 1, 2], [3, 4, 5]]
+        """
         return OPERATORS["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def flatten(self) -> Tensor:
-        """The same elements in one dimension."""
+        """Return the elements in one dimension.
+
+        Returns
+        -------
+        Tensor
+            A 1-d tensor.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> ys.ones((2, 3)).flatten().shape
+        (6,)
+        """
         return OPERATORS["reshape"](self, (-1,))
 
     ravel = flatten
@@ -298,7 +440,7 @@ class Tensor:
 
     @property
     def mT(self) -> Tensor:
-        """The transpose of the last two dimensions."""
+        """The tensor with its last two dimensions transposed."""
         return OPERATORS["matrix_transpose"](self)
 
     # Reductions, by NumPy's names

@@ -41,9 +41,33 @@ def _unflatten(structure: Structure, leaves: Any) -> Any:
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """The function applied leaf by leaf to trees of one structure.
+    """Apply a function to the leaves of trees.
 
-    >>> tree_map(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
+    A tree is a nesting of tuples, named tuples, lists and dicts. `None` is a leaf.
+
+    Parameters
+    ----------
+    function : callable
+        A function with one argument per tree.
+    tree : tree
+        The first tree. The result has its structure.
+    *others : tree
+        Further trees of the same structure.
+
+    Returns
+    -------
+    tree
+        The results of `function`.
+
+    Raises
+    ------
+    ValueError
+        If the structures differ.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.tree_map(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, {"x": 10, "y": (20, 30)})
     {'x': 11, 'y': (22, 33)}
     """
     leaves, structure = flatten(tree)

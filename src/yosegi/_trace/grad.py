@@ -126,11 +126,29 @@ def _fitted(g: Tensor, input: Node) -> Tensor:
 
 
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """The function's value, and a function from the value's cotangent to those of the arguments (trees allowed).
+    """Compute a function's value and its vector-Jacobian product.
 
-    The function returns tensors. Raises `ArgumentError` if one is something else, such as a float, or if values were
-    read and they depend on none of the arguments; see `grad`.
+    Parameters
+    ----------
+    function : callable
+        A function that returns tensors, or nested tuples, lists and dicts of tensors.
+    *primals : Tensor, array, or tree of these
+        The arguments.
 
+    Returns
+    -------
+    value : Tensor or tree of tensors
+        The value of the function.
+    back : callable
+        A function from the cotangent of the value to a tuple with the cotangents of the primals.
+
+    Raises
+    ------
+    ArgumentError
+        If a result is not a tensor, or if values of the arguments were read and no result depends on the arguments.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> value, back = ys.vjp(lambda x: x * x, ys.asarray(3.0))
     >>> float(back(ys.asarray(1.0))[0])
@@ -228,11 +246,30 @@ def _given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives the value of `function`, a real scalar, and its gradient by some of the arguments.
+    """Return a function that computes the value of a scalar function and its gradient.
 
-    With `has_aux` the function returns (scalar, anything) and so does the value's place. The errors are those of
-    `grad`.
+    Parameters
+    ----------
+    function : callable
+        A function that returns a real floating-point scalar tensor, or, with `has_aux`, the pair (scalar, anything).
+    argnums : int or sequence of int
+        The positions of the arguments to differentiate with respect to. They may be trees: nested tuples, lists, dicts.
+    has_aux : bool
+        True if `function` returns a pair whose second part is passed through.
 
+    Returns
+    -------
+    callable
+        A function with the same arguments. It returns (value, gradient), or ((value, aux), gradient) with `has_aux`.
+        The gradient has the structure of the argument; for several `argnums` it is a tuple.
+
+    Raises
+    ------
+    ArgumentError, ShapeError
+        Under the same conditions as `grad`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> value, gradient = ys.value_and_grad(lambda x: ys.sum(x * x))(ys.asarray([1.0, 2.0]))
     >>> float(value), gradient.tolist()
@@ -273,14 +310,42 @@ def value_and_grad(
 def grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `function` by some of its arguments.
+    """Return a function that computes the gradient of a scalar function.
 
-    No gradient comes through a value that leaves the graph by `float()`, `item()`, `tolist()`, or a NumPy function on
-    a tensor. Reading values to decide or to print is fine. Raises `ArgumentError` if the result is no tensor, or
-    depends on none of the arguments, with the line of the last value that was read. Warns if an argument was read and
-    has no other part in the result: its gradient is zero. An argument that is not used has a zero gradient, as long as
-    another one is used. So has the gradient of a linear function.
+    No gradient flows through a value that leaves the graph by `float()`, `item()`, `tolist()` or a NumPy function. An
+    argument that is not used has a zero gradient if another argument is used. For a complex argument z = x + iy the
+    gradient is dL/dx + i dL/dy, as in PyTorch.
 
+    Parameters
+    ----------
+    function : callable
+        A function that returns a real floating-point scalar tensor, or, with `has_aux`, the pair (scalar, anything).
+    argnums : int or sequence of int
+        The positions of the arguments to differentiate with respect to. They may be trees: nested tuples, lists, dicts.
+    has_aux : bool
+        True if `function` returns a pair whose second part is passed through.
+
+    Returns
+    -------
+    callable
+        A function with the same arguments. It returns the gradient, or (gradient, aux) with `has_aux`. The gradient has
+        the structure of the argument; for several `argnums` it is a tuple.
+
+    Raises
+    ------
+    ArgumentError
+        If the result is not a tensor, or depends on none of the arguments. The text names the line of the last value
+        that was read.
+    ShapeError
+        If the result is not a real floating-point scalar.
+
+    Warns
+    -----
+    UserWarning
+        If an argument was read by `float()` or similar and has no other part in the result.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> float(ys.grad(ys.grad(lambda x: x**3))(ys.asarray(2.0)))
     12.0

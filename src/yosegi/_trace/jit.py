@@ -151,11 +151,25 @@ class _Replay:
 class Jitted(Generic[P, R]):
     """A function that is traced once per signature of its arguments and replayed from then on.
 
-    Tensors, arrays and Python numbers (but not bools) are traced: their values may differ from call to call. Anything
-    else, and the arguments named in `static_argnames`, belongs to the signature and must be hashable. An object that is
-    hashed by its identity, such as the `self` of a method, is taken apart: its attributes that are tensors or arrays
-    are traced, all others belong to the signature. Tensors that the function reaches from outside are constants of the
-    trace; random draws are made anew at every call.
+    Tensors, arrays and Python numbers (except bools) are traced: their values may differ from call to call. All other
+    arguments, and those named in `static_argnames`, belong to the signature and must be hashable. An object that is
+    hashed by its identity, for example the `self` of a method, is replaced by its attributes: tensors and arrays are
+    traced, all others belong to the signature. Tensors from an enclosing scope are constants of the trace. Random
+    draws are made anew at every call.
+
+    Parameters
+    ----------
+    function : callable
+        The function to trace.
+    static_argnames : str or iterable of str
+        Names of arguments that belong to the signature by their value.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> double = ys.jit(lambda x: x * 2)
+    >>> double(ys.asarray([1.0, 2.0])).tolist()
+    [2.0, 4.0]
     """
 
     def __init__(self, function: Callable[P, R], static_argnames: str | Iterable[str] = ()) -> None:
@@ -175,7 +189,7 @@ class Jitted(Generic[P, R]):
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The plans of its traces so far, one for each signature under each set of options."""
+        """The plans of all traces so far: one for each signature under each set of options."""
         return tuple(replay.plan for replay in list(self._replays.values()))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -416,14 +430,36 @@ def jit(*, static_argnames: str | Iterable[str] = ()) -> Callable[[Callable[P, R
 
 
 def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> Any:
-    """Trace the function once per signature of its arguments; replay the plan from then on.
+    """Compile a function: trace it once per signature of its arguments, then replay its plan.
 
+    The signature holds the shapes and dtypes of tensors and arrays, the kinds of Python numbers, and the values of all
+    other arguments. Tensors that the function reads from an enclosing scope are constants of the trace. Random draws
+    are made anew at every call. The function must not need the values of traced tensors: `if x > 0`, `float(x)` and
+    `print(x)` raise `TraceError`.
+
+    Parameters
+    ----------
+    function : callable
+        The function to compile. It returns tensors, or nested tuples, lists and dicts of tensors. Without `function`,
+        `jit` returns a decorator.
+    static_argnames : str or iterable of str
+        Names of arguments that belong to the signature by their value. A new value causes a new trace.
+
+    Returns
+    -------
+    Jitted
+        A callable with the arguments and results of `function`. Its `plans` attribute holds one `Plan` per trace.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> @ys.jit
     ... def norm(x):
     ...     return ys.sqrt(ys.sum(x * x))
     >>> float(norm(ys.asarray([3.0, 4.0])))
     5.0
+    >>> len(norm.plans)
+    1
     """
     if function is None:
         return lambda f: Jitted(f, static_argnames)

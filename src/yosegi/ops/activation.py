@@ -22,8 +22,22 @@ _composite = partial(composite, OpKind.ACTIVATION, promotes_from=0, inexact=True
 @op(OpKind.ACTIVATION, infer=rules.real, promotes_from=0, vjp=lambda g, out, x: (where(x > 0, g, 0),),
     scalar=lambda k, x: k.max(x, k.const(0, x)))  # fmt: skip
 def relu(x: Arr, /) -> Arr:
-    """Element-wise max(x, 0). Its gradient at 0 is 0.
+    """Compute max(x, 0) element by element.
 
+    The gradient at 0 is 0.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.nn.relu(ys.asarray([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -33,21 +47,72 @@ def relu(x: Arr, /) -> Arr:
 
 @_math(vjp=lambda g, out, x: (g * exp(-x * x) * (2 / sqrt(pi)),), scalar=lambda k, x: k.erf(x))
 def erf(x: Arr, /) -> Arr:
-    """Element-wise error function."""
+    """Compute the error function element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> round(float(ys.nn.erf(ys.asarray(1.0))), 6)
+    0.842701
+    """
     return error_function(x)
 
 
 @_math(vjp=lambda g, out, x: (g * out * (1 - out),),
        scalar=lambda k, x: k.div(k.const(1, x), k.add(k.const(1, x), k.exp(k.neg(x)))))  # fmt: skip
 def sigmoid(x: Arr, /) -> Arr:
-    """Element-wise 1 / (1 + e**-x)."""
+    """Compute 1 / (1 + exp(-x)) element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.nn.sigmoid(ys.asarray([0.0])).tolist()
+    [0.5]
+    """
     one = np.ones((), x.dtype)
     return one / (one + np.exp(-x))
 
 
 @_composite()
 def silu(x: Arr, /) -> Arr:
-    """Element-wise x * sigmoid(x), also known as swish."""
+    """Compute x * sigmoid(x), also known as swish, element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> round(float(ys.nn.silu(ys.asarray(1.0))), 6)
+    0.731059
+    """
     return x * sigmoid(x)
 
 
@@ -58,9 +123,22 @@ def _gelu_form(x: Spec, *, approximate: Any) -> dict[str, Any]:
 
 @_composite(normal=_gelu_form)
 def gelu(x: Arr, /, *, approximate: str = "none") -> Arr:
-    """Element-wise x times the probability of a standard normal number below x; `approximate="tanh"` for the formula
-    that some models were trained with.
+    """Compute x * Φ(x) element by element, where Φ is the standard normal distribution function.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    approximate : {"none", "tanh"}
+        "tanh" selects the tanh formula that some models were trained with.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> round(float(ys.nn.gelu(ys.asarray(1.0))), 6)
     0.841345
@@ -76,19 +154,76 @@ def _number_form(x: Spec, **attrs: Any) -> dict[str, Any]:
 
 @_composite(normal=_number_form)
 def softplus(x: Arr, /, *, beta: float = 1.0) -> Arr:
-    """Element-wise log(1 + e**(beta x)) / beta: a smooth relu."""
+    """Compute log(1 + exp(beta * x)) / beta, a smooth relu, element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    beta : float
+        The sharpness of the bend at 0.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> round(float(ys.nn.softplus(ys.asarray(0.0))), 6)
+    0.693147
+    """
     return logaddexp(x, 0) if beta == 1 else logaddexp(x * beta, 0) / beta
 
 
 @_composite(normal=_number_form)
 def leaky_relu(x: Arr, /, negative_slope: float = 0.01) -> Arr:
-    """Element-wise x, times `negative_slope` below 0."""
+    """Compute x for x > 0, and negative_slope * x otherwise, element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    negative_slope : float
+        The slope below 0.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.nn.leaky_relu(ys.asarray([-1.0, 2.0])).tolist()
+    [-0.01, 2.0]
+    """
     return where(x > 0, x, x * negative_slope)
 
 
 @_composite(normal=_number_form)
 def elu(x: Arr, /, alpha: float = 1.0) -> Arr:
-    """Element-wise x, and alpha * (e**x - 1) below 0."""
+    """Compute x for x > 0, and alpha * (exp(x) - 1) otherwise, element by element.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    alpha : float
+        The negative of the limit at -∞.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [round(v, 6) for v in ys.nn.elu(ys.asarray([-1.0, 2.0])).tolist()]
+    [-0.632121, 2.0]
+    """
     return where(x > 0, x, expm1(where(x > 0, 0, x)) * alpha)
 
 

@@ -52,11 +52,29 @@ def _attention_form(q: Spec, k: Spec, v: Spec, mask: Spec | None, **attrs: Any) 
 def attention_scores(
     q: Arr, k: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Arr:
-    """softmax(q @ k.mT * scale + mask) along the last axis: how much each row of `q` looks at each of `k`.
+    """Compute softmax(q @ k.mT * scale + mask) along the last axis.
 
-    A bool mask holds where a row may look; a row that may look nowhere has scores of 0. Numbers are added. `is_causal`
-    lets row i look at the rows up to i. The scale is 1/√features unless given.
+    Parameters
+    ----------
+    q : Tensor
+        Queries, of shape (…, n, features).
+    k : Tensor
+        Keys, of shape (…, m, features).
+    mask : Tensor, optional
+        Broadcasts to (…, n, m). A bool mask is True where a query may attend to a key; a row without any True gives 0.
+        A floating-point mask is added to the scaled products.
+    is_causal : bool
+        True: query i attends to the keys 0 to i. It excludes `mask`.
+    scale : float, optional
+        The factor before the softmax; 1 / sqrt(features) by default.
 
+    Returns
+    -------
+    Tensor
+        The scores, of shape (…, n, m).
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.nn.attention_scores(ys.ones((2, 4)), ys.ones((2, 4)), is_causal=True).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
@@ -79,8 +97,31 @@ def attention_scores(
 def scaled_dot_product_attention(
     q: Arr, k: Arr, v: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Arr:
-    """attention_scores(q, k, mask) @ v.
+    """Compute attention_scores(q, k, mask) @ v.
 
+    Parameters
+    ----------
+    q : Tensor
+        Queries, of shape (…, n, features).
+    k : Tensor
+        Keys, of shape (…, m, features).
+    v : Tensor
+        Values, of shape (…, m, value features).
+    mask : Tensor, optional
+        Broadcasts to (…, n, m). A bool mask is True where a query may attend to a key; a row without any True gives 0.
+        A floating-point mask is added to the scaled products.
+    is_causal : bool
+        True: query i attends to the keys 0 to i. It excludes `mask`.
+    scale : float, optional
+        The factor before the softmax; 1 / sqrt(features) by default.
+
+    Returns
+    -------
+    Tensor
+        The results, of shape (…, n, value features).
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.nn.scaled_dot_product_attention(ys.ones((2, 4)), ys.ones((3, 4)), ys.ones((3, 5))).shape
     (2, 5)

@@ -177,13 +177,69 @@ def _biased(made: Tensor, b: Tensor | None) -> Tensor:
     return made + reshape(b, (b.shape[0],) + (1,) * (made.ndim - 2))
 
 
-_CONV: Final = """The convolution of x (batch, channels, {rank} lengths) with a kernel w (outputs, channels / groups,
-    {rank} lengths), plus a bias b for each output.
+_CONV: Final = """Compute the convolution of a batch with a kernel, in {rank} dimensions, plus a bias.
 
-    Stride, padding and dilation are a number, or one for each dimension; padding may also be pairs, "valid" or "same".
+    The kernel is not reversed: this is the convolution of deep learning.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (batch, channels, {rank} lengths). The batch may be left out.
+    w : Tensor
+        The kernel, of shape (outputs, channels / groups, {rank} lengths).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    stride : int or tuple of int
+        The step between windows, one number for all dimensions or one for each.
+    padding : int, tuple, "same" or "valid"
+        Zeros around the input: a number, one for each dimension, or a pair (before, after) for each.
+    dilation : int or tuple of int
+        The step between the elements of a window.
+    groups : int
+        The number of groups of channels that do not mix.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (batch, outputs, {rank} lengths).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.ones((2, 3) + (8,) * {rank}), ys.ones((4, 3) + (3,) * {rank})
+    >>> ys.nn.conv{rank}d(x, w, padding="same").shape == (2, 4) + (8,) * {rank}
+    True
     """
-_TRANSPOSE: Final = """The transpose of a convolution: of x (batch, channels, {rank} lengths) with a kernel w (channels,
-    outputs / groups, {rank} lengths), plus a bias b for each output.
+_TRANSPOSE: Final = """Compute the transpose of a convolution, in {rank} dimensions, plus a bias.
+
+    It maps the output shape of a convolution to its input shape.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (batch, channels, {rank} lengths). The batch may be left out.
+    w : Tensor
+        The kernel, of shape (channels, outputs / groups, {rank} lengths).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    stride, padding, dilation : int or tuple of int
+        The parameters of the convolution that this transposes.
+    output_padding : int or tuple of int
+        Extra length of the result at the end of each dimension.
+    groups : int
+        The number of groups of channels that do not mix.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (batch, outputs, {rank} lengths).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.ones((2, 3) + (4,) * {rank}), ys.ones((3, 5) + (2,) * {rank})
+    >>> ys.nn.conv_transpose{rank}d(x, w, stride=2).shape == (2, 5) + (8,) * {rank}
+    True
     """
 
 

@@ -40,8 +40,24 @@ def _linear_form(x: Spec, w: Spec, b: Spec | None, **attrs: Any) -> dict[str, An
 
 @_composite(normal=_linear_form)
 def linear(x: Arr, w: Arr, /, b: Arr = None) -> Arr:
-    """x @ w.T + b, with `w` of shape (outputs, inputs).
+    """Compute x @ w.T + b.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.nn.linear(ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]]), ys.asarray([5.0])).tolist()
     [16.0]
@@ -85,11 +101,28 @@ def _next_draw(rng: Generator | int | None) -> Tensor:
 
 @rules.on_tensor
 def dropout(x: Tensor, /, rate: float = 0.5, *, rng: Generator | int | None = None, training: bool = True) -> Tensor:
-    """x with each element set to 0 with probability `rate`, and the others divided by 1 - rate.
+    """Set each element to 0 with probability `rate`, and divide the others by 1 - rate.
 
-    The elements are chosen by a draw of `rng`, a generator or a seed (the global generator by default), the same on
-    every device. Without `training` nothing is dropped.
+    A jitted function draws anew at every call.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    rate : float
+        The probability of a zero, from 0 to below 1.
+    rng : Generator or int, optional
+        A generator or a seed; the global generator of `ys.random` by default. Every device drops the same elements.
+    training : bool
+        False: nothing is dropped.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> sorted(set(ys.nn.dropout(ys.ones((100,)), 0.5, rng=ys.random.default_rng(0)).tolist()))
     [0.0, 2.0]
@@ -111,19 +144,95 @@ def dropout_linear(
     rng: Generator | int | None = None,
     training: bool = True,
 ) -> Tensor:
-    """`linear` of a `dropout` of x."""
+    """Compute linear(dropout(x, rate), w, b) as one operation.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    rate : float
+        The probability of a zero, from 0 to below 1.
+    rng : Generator or int, optional
+        A generator or a seed; the global generator of `ys.random` by default. Every device drops the same elements.
+    training : bool
+        False: nothing is dropped.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]])
+    >>> ys.nn.dropout_linear(x, w, rate=0.5, training=False).tolist()
+    [11.0]
+    """
     return _dropout_linear(_next_draw(rng), x, w, b, rate=rate) if _is_dropping(rate, training) else linear(x, w, b)
 
 
 @_composite(normal=lambda x, w, residual, b: _linear_form(x, w, b))
 def linear_residual_relu(x: Arr, w: Arr, residual: Arr, /, b: Arr = None) -> Arr:
-    """relu(x @ w.T + b + residual)."""
+    """Compute relu(x @ w.T + b + residual) as one operation.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    residual : Tensor
+        Added to the product; broadcasts to (…, outputs).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]])
+    >>> ys.nn.linear_residual_relu(x, w, ys.asarray([-20.0])).tolist()
+    [0.0]
+    """
     return relu(linear(x, w, b) + residual)
 
 
 @_composite(normal=lambda x, w, b, *, approximate: _linear_form(x, w, b, approximate=approximate))
 def gelu_linear(x: Arr, w: Arr, /, b: Arr = None, *, approximate: str = "none") -> Arr:
-    """gelu(x) @ w.T + b."""
+    """Compute gelu(x) @ w.T + b as one operation.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    approximate : {"none", "tanh"}
+        The formula of `gelu`.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]])
+    >>> round(float(ys.nn.gelu_linear(x, w)[0]), 4)
+    10.342
+    """
     return linear(gelu(x, approximate=approximate), w, b)
 
 
@@ -137,8 +246,39 @@ def _normed_form(
 def linear_batch_norm_relu(
     x: Arr, w: Arr, mean: Arr, var: Arr, /, b: Arr = None, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5
 ) -> Arr:
-    """relu of the `batch_norm` of x @ w.T + b, by a given mean and variance of each output, scaled by `weight` and
-    moved by `bias`."""
+    """Compute relu(batch_norm(x @ w.T + b, mean, var, weight, bias)) as one operation.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    mean : Tensor
+        The mean of each output.
+    var : Tensor
+        The variance of each output.
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    weight : Tensor, optional
+        Multiplies the normalised values, of shape (outputs,).
+    bias : Tensor, optional
+        Added last, of shape (outputs,).
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]])
+    >>> ys.nn.linear_batch_norm_relu(x, w, ys.asarray([11.0]), ys.asarray([1.0])).tolist()
+    [0.0]
+    """
     return relu(batch_norm(linear(x, w, b), mean, var, weight, bias, axis=-1, eps=eps))
 
 
@@ -152,7 +292,35 @@ def _after_norm_form(
 def layer_norm_linear(
     x: Arr, w: Arr, /, b: Arr = None, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5
 ) -> Arr:
-    """layer_norm(x, weight, bias) @ w.T + b."""
+    """Compute layer_norm(x, weight, bias) @ w.T + b as one operation.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (…, inputs).
+    w : Tensor
+        The weight, of shape (outputs, inputs).
+    b : Tensor, optional
+        The bias, of shape (outputs,).
+    weight : Tensor, optional
+        Multiplies the normalised values, of shape (inputs,).
+    bias : Tensor, optional
+        Added last, of shape (inputs,).
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (…, outputs).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x, w = ys.asarray([1.0, 2.0]), ys.asarray([[3.0, 4.0]])
+    >>> round(float(ys.nn.layer_norm_linear(x, w)[0]), 3)
+    1.0
+    """
     return linear(layer_norm(x, weight, bias, eps=eps), w, b)
 
 

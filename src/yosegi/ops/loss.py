@@ -77,11 +77,31 @@ def cross_entropy(
     ignore_index: int | None = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The cross-entropy of integer labels and the softmax of logits, whose classes are along `axis`.
+    """Compute the cross-entropy of integer labels and the softmax of logits.
 
-    Labels equal to `ignore_index` do not count. A label that is no class is told at once where its value is there, and
-    makes the loss NaN where it is not. `label_smoothing` is the share of each label that is spread over all classes.
+    Parameters
+    ----------
+    logits : Tensor
+        Unnormalised scores, with the classes along `axis`.
+    labels : Tensor
+        Classes, of an integer dtype and of the shape of `logits` without `axis`. A label that is no class raises
+        `IndexingError` if its value is known, and makes the loss NaN otherwise.
+    axis : int
+        The axis of the classes. It is 1 for PyTorch's layout.
+    reduction : {"mean", "sum", "none"}
+        The reduction of the losses of all samples.
+    ignore_index : int, optional
+        Labels of this value do not count.
+    label_smoothing : float
+        The share of each label that is spread over all classes.
 
+    Returns
+    -------
+    Tensor
+        A scalar, or the loss of each sample for "none".
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> round(float(ys.nn.cross_entropy(ys.asarray([[2.0, 0.0], [0.0, 2.0]]), ys.asarray([0, 1]))), 6)
     0.126928
@@ -106,8 +126,24 @@ def _check_labels(labels: Tensor, count: int, ignored: int | None) -> None:
 
 @composite(OpKind.REDUCTION, promotes_from=0, inexact=True)
 def mse_loss(x: Arr, y: Arr, /, *, reduction: str = "mean") -> Arr:
-    """The mean, or the sum, of the squared differences.
+    """Compute the squared differences of two tensors, and their mean or sum.
 
+    Parameters
+    ----------
+    x : Tensor
+        Predictions.
+    y : Tensor
+        Targets.
+    reduction : {"mean", "sum", "none"}
+        The reduction of the losses of all samples.
+
+    Returns
+    -------
+    Tensor
+        A scalar, or the squared differences for "none".
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> float(ys.nn.mse_loss(ys.asarray([1.0, 2.0]), ys.asarray([1.0, 4.0])))
     2.0

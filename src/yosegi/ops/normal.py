@@ -35,8 +35,22 @@ def _shifted(x: Tensor, axis: int) -> Tensor:
 
 @_composite(normal=_axis_form, vjp=lambda g, out, x, *, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),))
 def softmax(x: Arr, /, axis: int = -1) -> Arr:
-    """e**x along an axis, divided by its sum.
+    """Compute exp(x) / sum(exp(x)) along an axis.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    axis : int
+        The axis.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> ys.nn.softmax(ys.asarray([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -47,7 +61,28 @@ def softmax(x: Arr, /, axis: int = -1) -> Arr:
 
 @_composite(normal=_axis_form, vjp=lambda g, out, x, *, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),))
 def log_softmax(x: Arr, /, axis: int = -1) -> Arr:
-    """The logarithm of the softmax along an axis, exact where the softmax itself is too small for the dtype."""
+    """Compute the logarithm of the softmax along an axis.
+
+    It is exact where the softmax itself is too small for the dtype.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    axis : int
+        The axis.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [round(v, 4) for v in ys.nn.log_softmax(ys.asarray([0.0, 0.0])).tolist()]
+    [-0.6931, -0.6931]
+    """
     shifted = _shifted(x, axis)
     return shifted - log(sum(exp(shifted), axis=axis, keepdims=True))
 
@@ -96,9 +131,28 @@ def _layer_form(x: Spec, weight: Spec | None, bias: Spec | None = None, *, axis:
 
 @_composite(normal=_layer_form)
 def layer_norm(x: Arr, /, weight: Arr = None, bias: Arr = None, *, axis: Axes = -1, eps: float = 1e-5) -> Arr:
-    """x with mean 0 and variance 1 over the last axis, or those named, then scaled by `weight` and moved by `bias`,
-    which have the shape of these axes.
+    """Normalise to mean 0 and variance 1 over some axes, then scale and shift.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    weight : Tensor, optional
+        Multiplies the normalised values, of the shape of these axes.
+    bias : Tensor, optional
+        Added last, of the shape of these axes.
+    axis : int or tuple of int
+        The axes to normalise over.
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> [round(v, 3) for v in ys.nn.layer_norm(ys.asarray([1.0, 2.0, 3.0])).tolist()]
     [-1.225, 0.0, 1.225]
@@ -108,7 +162,30 @@ def layer_norm(x: Arr, /, weight: Arr = None, bias: Arr = None, *, axis: Axes = 
 
 @_composite(normal=_layer_form)
 def rms_norm(x: Arr, /, weight: Arr = None, *, axis: Axes = -1, eps: float = 1e-6) -> Arr:
-    """x divided by the root of its mean square over the last axis, or those named, then scaled by `weight`."""
+    """Divide by the root of the mean square over some axes, then scale.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    weight : Tensor, optional
+        Multiplies the normalised values, of the shape of these axes.
+    axis : int or tuple of int
+        The axes to normalise over.
+    eps : float
+        Added to the mean square.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [round(v, 3) for v in ys.nn.rms_norm(ys.asarray([3.0, 4.0])).tolist()]
+    [0.849, 1.131]
+    """
     root = sqrt(mean(square(x), axis=axis, keepdims=True) + eps)
     return _scaled(x * reciprocal(root), axis, weight, None)  # type: ignore[arg-type]
 
@@ -126,8 +203,32 @@ def _group_form(x: Spec, weight: Spec | None, bias: Spec | None, *, num_groups: 
 
 @_composite(normal=_group_form)
 def group_norm(x: Arr, /, num_groups: int, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5) -> Arr:
-    """x, of shape (batch, channels, …), with mean 0 and variance 1 over each group of channels of each of the batch,
-    then scaled by `weight` and moved by `bias`, one number a channel. With a group per channel: instance norm."""
+    """Normalise to mean 0 and variance 1 over each group of channels of each sample, then scale and shift.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (batch, channels, …).
+    num_groups : int
+        The number of groups; it divides the channels. With one group per channel this is instance norm.
+    weight : Tensor, optional
+        Multiplies the normalised values, one number per channel.
+    bias : Tensor, optional
+        Added last, one number per channel.
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [round(v, 3) for v in ys.nn.group_norm(ys.asarray([[1.0, 3.0, 5.0, 5.0]]), 2)[0].tolist()]
+    [-1.0, 1.0, 0.0, 0.0]
+    """
     rows = reshape(x, (x.shape[0], num_groups, prod(x.shape[1:]) // num_groups))
     return _scaled(reshape(_standardised(rows, (2,), eps), x.shape), (1,), weight, bias)
 
@@ -145,8 +246,37 @@ def _batch_form(
 def batch_norm(
     x: Arr, mean: Arr, var: Arr, /, weight: Arr = None, bias: Arr = None, *, axis: int = 1, eps: float = 1e-5
 ) -> Arr:
-    """x less a given mean, divided by the root of a given variance, then scaled by `weight` and moved by `bias`: one
-    number each a channel, and `axis` has the channels."""
+    """Normalise by a given mean and variance of each channel, then scale and shift.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    mean : Tensor
+        The mean of each channel.
+    var : Tensor
+        The variance of each channel.
+    weight : Tensor, optional
+        Multiplies the normalised values, one number per channel.
+    bias : Tensor, optional
+        Added last, one number per channel.
+    axis : int
+        The axis of the channels.
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> x = ys.asarray([[1.0], [3.0]])
+    >>> [round(v, 3) for v in ys.nn.batch_norm(x, ys.asarray([2.0]), ys.asarray([1.0])).flatten().tolist()]
+    [-1.0, 1.0]
+    """
     scale = reciprocal(sqrt(var + eps))
     return _scaled((x - _along(mean, (axis,), x)), (axis,), scale if weight is None else scale * weight, bias)
 
@@ -155,11 +285,31 @@ def batch_norm(
 def batch_norm_train(
     x: Tensor, /, weight: Any = None, bias: Any = None, *, axis: int = 1, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`batch_norm` by the mean and the variance of the batch itself, which are returned with it.
+    """Normalise by the mean and variance of the batch, and return both.
 
-    The variance is that of the batch (divided by the count); 16-bit floats have both in float32. Running averages are
-    the caller's: `running = (1 - rate) * running + rate * mean`.
+    The caller keeps the running averages: `running = (1 - rate) * running + rate * mean`.
 
+    Parameters
+    ----------
+    x : Tensor
+        The input.
+    weight : Tensor, optional
+        Multiplies the normalised values, one number per channel.
+    bias : Tensor, optional
+        Added last, one number per channel.
+    axis : int
+        The axis of the channels.
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    tuple of Tensor
+        The normalised tensor, the mean and the variance of each channel. The variance is divided by the count. For
+        16-bit floats mean and variance are float32.
+
+    Examples
+    --------
     >>> import yosegi as ys
     >>> y, mean, var = ys.nn.batch_norm_train(ys.asarray([[1.0], [3.0]]))
     >>> mean.tolist(), var.tolist()

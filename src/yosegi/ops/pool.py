@@ -133,14 +133,59 @@ def avg_pool(x: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, count_in
     return reshape(totals / count, (*x.shape[:2], *totals.shape[-rank:]))
 
 
-_LARGEST: Final = """The largest element of each window over x (batch, channels, {rank} lengths).
+_LARGEST: Final = """Compute the largest element of each window, in {rank} dimensions.
 
-    The windows stand side by side unless a stride is given. Ties share the gradient.
+    Equal largest elements share the gradient.
+
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (batch, channels, {rank} lengths). The batch may be left out.
+    kernel_size : int or tuple of int
+        The lengths of a window.
+    stride : int or tuple of int, optional
+        The step between windows; `kernel_size` by default.
+    padding : int or tuple of int
+        Elements added on each side of each dimension.
+    dilation : int or tuple of int
+        The step between the elements of a window.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (batch, channels, {rank} lengths).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.nn.max_pool{rank}d(ys.ones((1, 2) + (6,) * {rank}), 2).shape == (1, 2) + (3,) * {rank}
+    True
     """
-_MEAN: Final = """The mean of each window over x (batch, channels, {rank} lengths).
+_MEAN: Final = """Compute the mean of each window, in {rank} dimensions.
 
-    The windows stand side by side unless a stride is given. Padding counts as zeros, or, without `count_include_pad`,
-    not at all.
+    Parameters
+    ----------
+    x : Tensor
+        The input, of shape (batch, channels, {rank} lengths). The batch may be left out.
+    kernel_size : int or tuple of int
+        The lengths of a window.
+    stride : int or tuple of int, optional
+        The step between windows; `kernel_size` by default.
+    padding : int or tuple of int
+        Elements added on each side of each dimension.
+    count_include_pad : bool
+        True: padding counts as zeros. False: padding does not count.
+
+    Returns
+    -------
+    Tensor
+        A tensor of shape (batch, channels, {rank} lengths).
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.nn.avg_pool{rank}d(ys.ones((1, 2) + (6,) * {rank}), 2).shape == (1, 2) + (3,) * {rank}
+    True
     """
 
 

@@ -1,0 +1,66 @@
+"""Docstrings of the public namespace: complete, and with examples that run."""
+
+import doctest
+import inspect
+
+import pytest
+
+import yosegi as ys
+
+NOT_OPS = (
+    "Plan", "calibrate", "deterministic", "devices", "eval", "explain", "grad", "jit", "load_plan", "memory_stats",
+    "options", "plan", "tree_map", "value_and_grad", "vjp",
+)  # fmt: skip
+"""The public functions that evaluate, transform or configure."""
+METHODS = ("astype", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
+NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random}
+
+
+def public(namespace):
+    """The public callables of a namespace, by name. Ops are objects, which pytest's own collection does not see."""
+    names = getattr(namespace, "__all__", dir(namespace))
+    found = {n: getattr(namespace, n) for n in names if not n.startswith("_")}
+    return {n: v for n, v in found.items() if callable(v) and v.__module__.startswith("yosegi")}
+
+
+NN = sorted(public(ys.nn))
+DOCUMENTED = {
+    **{f"ys.{name}": getattr(ys, name) for name in NOT_OPS},
+    **{f"Tensor.{name}": getattr(ys.Tensor, name) for name in METHODS},
+    **{f"ys.nn.{name}": getattr(ys.nn, name) for name in NN},
+}
+WITH_EXAMPLES = {
+    f"{space}.{name}": value
+    for space, namespace in NAMESPACES.items()
+    for name, value in public(namespace).items()
+    if not inspect.isclass(value) and ">>>" in (value.__doc__ or "")
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_docstring_is_complete(name):
+    """A summary, the parameters, the result, and examples or a link to them."""
+    value = DOCUMENTED[name]
+    text = inspect.cleandoc(value.__doc__ or "")
+    summary, _, rest = text.partition("\n\n")
+    assert summary.endswith("."), "the summary is one paragraph that ends with a full stop"
+    parameters = [p for p in inspect.signature(value).parameters.values() if p.name != "self"]
+    if not inspect.isclass(value):
+        assert ("Parameters\n-------" in rest) == bool(parameters)
+        for parameter in parameters:
+            assert parameter.name in rest, f"{parameter.name} is not described"
+    assert "Examples\n------" in rest
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_the_examples_of(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    test = doctest.DocTestParser().get_doctest(inspect.cleandoc(WITH_EXAMPLES[name].__doc__), {}, name, None, None)
+    report: list[str] = []
+    doctest.DocTestRunner().run(test, out=report.append)
+    assert not report, "".join(report)
+
+
+def test_examples_of_ops_are_found():
+    """Ops are objects: `--doctest-modules` does not run their examples, this file does."""
+    assert {"ys.nn.relu", "ys.nn.conv2d", "ys.nn.max_pool1d"} <= set(WITH_EXAMPLES)
