@@ -1,4 +1,4 @@
-"""The table of what each device of this machine runs itself, and why not the rest.
+"""The table of the ops that each device of this machine runs natively, with the reasons against the others.
 
 python tests/native_ops.py            prints it as Markdown
 """
@@ -37,13 +37,13 @@ def _single(array: Any) -> Any:
 
 
 def cell(name: str, graph: Graph, device: Device) -> str:
-    """Whether a device runs an op itself, and why not: a composite whole, or all that it is made of."""
+    """True entries are "yes", "native" or "decomposed" for a composite; otherwise the reason of the refusal."""
     if REGISTRY[name].decomposition is None:
         return refusal(device, _region_of(name, graph)) or "yes"
     expanded = expand(graph, (device,))
     reasons = [refusal(device, region) for region in fuse(simplify(expanded))]
-    whole = any(call.op.name == name for call in expanded.calls)
-    return next((r for r in reasons if r is not None), "whole" if whole else "in parts")
+    native = any(call.op.name == name for call in expanded.calls)
+    return next((r for r in reasons if r is not None), "native" if native else "decomposed")
 
 
 def _region_of(name: str, graph: Graph) -> Region:
@@ -66,7 +66,7 @@ def table() -> str:
     for name, graph in graphs():
         cells = [cell(name, graph, device) for device in devices]
         for device, word in zip(devices, cells, strict=True):
-            counts[device.name] += word in ("yes", "whole", "in parts")
+            counts[device.name] += word in ("yes", "native", "decomposed")
         rows += 1
         lines.append(f"| `{name}` | {REGISTRY[name].kind.value} | {' | '.join(cells)} |")
     totals = ", ".join(f"{name}: {n} of {rows}" for name, n in counts.items())

@@ -181,7 +181,7 @@ def test_a_run_can_be_told_in_words(capsys, tmp_path):
     target = tmp_path / "run.json"
     main(["bench", *QUICK, "--filter", "overhead", "--json", str(target)])
     assert main(["bench", "analyse", str(target), "--output", str(tmp_path / "run.md")]) == 0
-    assert "The cost of a call" in (tmp_path / "run.md").read_text()
+    assert "Call overhead" in (tmp_path / "run.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
-"""What is known to go wrong in systems like this. Each is a test, on every device present; docs/known-failures.md lists
-them with the defence that each one checks."""
+"""Known failures of tensor runtimes, each as a test on every device present.
+
+docs/explanation/known-failures.md lists them with the defence that each test checks.
+"""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ import pytest
 import yosegi as ys
 from native_ops import cell, graphs, table
 
-PAGE = Path(__file__).parents[1] / "docs" / "native-ops.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "native-ops.md"
 
 
 def documented() -> dict[str, dict[str, str]]:

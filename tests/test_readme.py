@@ -14,7 +14,7 @@ from yosegi._tensor.op import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
-PAGES = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -54,3 +54,11 @@ def test_the_demo_runs():
     losses = [float(loss) for loss in re.findall(r"^step +\d+ +loss (\S+)$", done.stdout, re.MULTILINE)]
     assert len(losses) == 4
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_the_pipeline_page_lists_every_file():
+    page = (ROOT / "docs" / "explanation" / "pipeline.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(../../(src/yosegi/[^)]*\.py)\)", page))
+    files = {p.relative_to(ROOT).as_posix(): p for p in (ROOT / "src" / "yosegi").rglob("*.py")}
+    named = {name for name, path in files.items() if path.name != "__init__.py" or "def " in path.read_text("utf-8")}
+    assert named - linked == set(), "add a row for each of these files"
