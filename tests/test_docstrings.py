@@ -1,7 +1,10 @@
 """Docstrings of the public namespace: complete, and with examples that run."""
 
 import doctest
+import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +67,14 @@ def test_the_examples_of(name, tmp_path, monkeypatch):
 def test_examples_of_ops_are_found():
     """Ops are objects: `--doctest-modules` does not run their examples, this file does."""
     assert {"ys.nn.relu", "ys.nn.conv2d", "ys.nn.max_pool1d"} <= set(WITH_EXAMPLES)
+
+
+def test_the_reference_has_every_public_function():
+    pages = Path(__file__).parents[1] / "docs" / "reference"
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages.glob("*.md"))
+    shown = set(re.findall(r"autofunction:: yosegi\.(\w+)$", text, re.MULTILINE))
+    modules = [importlib.import_module(name) for name in re.findall(r"```{functions} (\S+)", text)]
+    for namespace in (ys, ys.nn):
+        functions = {n: v for n, v in public(namespace).items() if not inspect.isclass(v) and n not in shown}
+        missing = {n for n, v in functions.items() if not any(v is getattr(m, n, None) for m in modules)}
+        assert missing == set(), "name their module in a page of docs/reference"

@@ -1,7 +1,7 @@
-"""Every exception: the user's mistakes and a device's failures are different trees.
+"""All exceptions: user errors and device failures are separate trees.
 
 A `UserError` is raised by the call that made the mistake and is never retried on another device. A `DeviceFailure`
-is the runtime's own business: it moves the work to the next device and reaches the user only on request.
+moves the work to the next device. It reaches the user only with `options(on_fallback="error")` and in loaded plans.
 """
 
 import re
@@ -11,24 +11,24 @@ _OF_AN_OP: Final = re.compile(r"^\[\w+\] ")
 
 
 class YosegiError(Exception):
-    """Root of everything Yosegi raises on purpose."""
+    """The base class of all exceptions of Yosegi."""
 
 
 class UserError(YosegiError):
     """A mistake in the program. Its text reads `[op] expected …, got …; fix`."""
 
     def of(self, op_name: str) -> "UserError":
-        """The same mistake, told as `op_name`'s."""
+        """The same error with the name of the op in front of its text."""
         text = str(self)
         return self if text.startswith("[") else type(self)(f"[{op_name}] {text}")
 
     def retold(self, name: str) -> "UserError":
-        """The same mistake as that of `name`, whose call it was, and not of an op inside."""
+        """The same error with `name` in place of the op's name: the function that the user called."""
         return type(self)(_OF_AN_OP.sub("", str(self))).of(name)
 
 
 class ShapeError(UserError, ValueError):
-    """Shapes that do not fit together, or do not fit the operation."""
+    """Shapes that do not match each other or the operation."""
 
 
 class AxisError(UserError, ValueError, IndexError):
@@ -44,19 +44,19 @@ class IndexingError(UserError, IndexError):
 
 
 class ArgumentError(UserError, ValueError):
-    """Any other argument that does not fit."""
+    """Any other invalid argument."""
 
 
 class TraceError(UserError, TypeError):
-    """A traced function asked for a value that exists only when it is replayed."""
+    """A traced function needs a value that exists only in a replay."""
 
     def retold(self, name: str) -> UserError:
-        """The mistake of the traced function, whatever asked."""
+        """The same error: it belongs to the traced function."""
         return self
 
 
 class ValuesLost(YosegiError):
-    """Values that only one memory had are gone with it. Evaluation computes them again; users never see this."""
+    """Values that existed only in a lost memory. Evaluation computes them again; users never see this."""
 
     def __init__(self, space: str, reason: str) -> None:
         super().__init__(f"the values in {space} are lost: {reason}")
@@ -64,23 +64,23 @@ class ValuesLost(YosegiError):
 
 
 class FallbackWarning(UserWarning):
-    """Work did not run on the device it was meant for. Told with `options(on_fallback="warn")`."""
+    """Work did not run on its device. Emitted with `options(on_fallback="warn")`."""
 
 
 class PlanRefused(UserError):
-    """A saved plan that cannot run as it was: something has changed, which the text names."""
+    """A saved plan cannot run as it did. The text names the change."""
 
 
 class DeviceFailure(YosegiError):
-    """Something a device could not do, though the program is right."""
+    """A device failed on a correct program."""
 
 
 class Unsupported(DeviceFailure):
-    """The device has no way to run this region; it is never asked again."""
+    """The device does not support this region; it is never asked again."""
 
 
 class OutOfMemory(DeviceFailure):
-    """The device has no room for a buffer of the region."""
+    """The device has too little memory for the region."""
 
 
 class CompileFailure(DeviceFailure):
@@ -88,7 +88,7 @@ class CompileFailure(DeviceFailure):
 
 
 class NoSuchVariant(CompileFailure):
-    """A library has fewer ways to compute the region than it was asked for: nothing has failed."""
+    """A library does not have this variant of the region. This is not a failure."""
 
 
 class LaunchFailure(DeviceFailure):
@@ -96,16 +96,16 @@ class LaunchFailure(DeviceFailure):
 
 
 class NotReady(DeviceFailure):
-    """The region is not compiled yet. Another device serves meanwhile; this says nothing against the one that will."""
+    """The region is not compiled yet. Another device computes meanwhile; the device is not quarantined."""
 
 
 class ToleranceMissed(DeviceFailure):
-    """A result was further from the truth than the user's tolerance: another precision must compute it."""
+    """The error of a result exceeds the user's tolerance: another precision must compute it."""
 
     def __init__(self, message: str, made: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
         self.made = made
-        """The result: if there is no better one, it is the best there is."""
+        """The result, used if no better one exists."""
 
 
 class DeviceLost(DeviceFailure):

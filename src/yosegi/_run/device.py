@@ -47,86 +47,84 @@ It may return before the data is there, and before the work that makes it is don
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device can hold and compute: the capabilities by which work is routed."""
+    """The capabilities of a device."""
 
     dtypes: frozenset[DType]
     kinds: frozenset[OpKind]
-    """The operation classes it has anything for; `supports` decides on each region."""
+    """The operation classes that it supports at all; `supports` decides on each region."""
     natives: frozenset[str] = frozenset()
-    """The composite ops it has a version of its own of: it gets these whole, and any others in parts."""
+    """The composites that it runs natively; it gets all others decomposed."""
     compiles_slowly: bool = False
-    """Whether another device should serve while it compiles."""
+    """True if another device should compute while it compiles."""
     prior: Speed | None = None
-    """How fast it is taken to be until it is measured; `None` for a device of which nothing special is known."""
+    """Its cost model until it is measured; `None` for the default prior."""
     precisions: Set[Precision] = frozenset()
-    """The precisions below the inputs' own in which it can compute products, where that is faster there. A device that
-    has to find out may do so when somebody looks."""
+    """The precisions below the inputs' own in which it computes products faster. A device may determine them when the
+    attribute is first read."""
 
 
 class Device(Protocol):
     """One device of this machine.
 
-    Its methods raise a `DeviceFailure` of the right class when the device cannot, and nothing else.
+    Its methods raise a subclass of `DeviceFailure` if the device cannot do the work, and nothing else.
     """
 
     name: str
     rank: int
-    """Its place in the chain: lower is asked first. The last one, which can do everything, has the highest."""
+    """Its position in the chain: lower ranks come first. The host has the highest."""
     space: str
-    """The memory its kernels take their data from and leave it in; devices that share memory share the name.
+    """The memory of its kernels' inputs and outputs. Devices that share memory share the name.
 
-    When the device is lost the runtime gives its memory a new name: nothing finds the old replicas any more.
+    When the device is lost, the runtime gives its memory a new name, so that old replicas are not found.
     """
     is_gpu: bool
     is_volatile: bool
-    """Whether what is in its memory is gone when the device is."""
+    """True if data in its memory is lost with the device."""
     coalesces: bool
-    """Whether neighbouring regions are better compiled as one unit: then a call costs a launch, however large it is."""
+    """True if neighbouring regions are compiled as one unit, with one launch per call."""
     limits: Limits
 
     @property
     def identity(self) -> str:
-        """Its hardware, its driver and the libraries it works through: what was measured of it holds for these. Empty
-        for a device of which nothing should be kept."""
+        """Its hardware, driver and libraries: measurements are stored for these. Empty if nothing should be stored."""
 
     @property
     def description(self) -> str:
-        """What it is, in a line."""
+        """A description in one line."""
 
     def supports(self, region: Region) -> str | None:
-        """Why it cannot run the region, or `None` if it can."""
+        """The reason why it cannot run the region, or `None` if it can."""
 
     def compile(self, region: Region) -> Kernel:
-        """Code for a region that it supports."""
+        """A kernel for a region that it supports."""
 
     def from_host(self, array: Any) -> Any:
-        """An array that nobody will write to any more, as data in the device's space; the same memory if it can be."""
+        """An array as data in the device's memory, without a copy where possible. The array is not written to again."""
 
     def to_host(self, data: Any) -> Any:
-        """Data in the device's space as a host array, when it is there; the same memory if it can be."""
+        """Data in the device's memory as a host array, without a copy where possible. Waits for the data."""
 
     def link_from(self, source: Device) -> Link | None:
-        """How it takes data directly out of another device's memory; `None` where that goes through the host."""
+        """A function that copies data directly from another device; `None` if data goes through the host."""
 
     def synchronize(self) -> None:
-        """Wait until all work given to it is done."""
+        """Wait until all submitted work is done."""
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free and bytes in all."""
+        """Free bytes and total bytes."""
 
     def trim(self) -> int:
-        """Give back memory that is kept for reuse; how many bytes that were."""
+        """Release memory that is kept for reuse, and return the number of bytes."""
 
     def statistics(self) -> dict[str, int | None]:
-        """What it knows of the memory it gave out: bytes in use, kept for reuse, at most in use since it was trimmed
-        (`peak`), the limit."""
+        """Counters of its memory: bytes in use, kept for reuse, the peak since the last trim, and the limit."""
 
     def __str__(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A device that this machine could have, and why it does not."""
+    """A device that is absent, with the reason."""
 
     name: str
     reason: str
@@ -134,22 +132,22 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """A device whose driver is new to this machine. It computes nothing until the driver has qualified."""
+    """A device whose driver is new to this machine and must qualify first."""
 
     name: str
     description: str
     is_gpu: bool
     job: Job[Device | Absent]
-    """Qualifies the driver, which takes seconds, and gives the device, or the reason why there is none."""
+    """Qualifies the driver, which takes seconds. Its result is the device, or `Absent` with the reason."""
 
     def resolved(self) -> Device | Absent:
-        """The device, or why there is none, after the qualification. Waits for it."""
+        """Wait for the qualification, and return the device or `Absent`."""
         with announced(f"qualifying the driver of {self.name} ({self.description}), once"):
             return self.job.result()
 
 
 Found = Device | Absent | Pending
-"""What a folder's `discover` gives."""
+"""Results of a folder's `discover`."""
 
 _DELAY: Final = 1.0
 """Seconds after the first evaluation until devices are looked for: a short program never pays for it."""

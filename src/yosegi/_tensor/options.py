@@ -18,16 +18,7 @@ ON_FALLBACK: Final = ("silent", "warn", "error")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Options:
-    """The options in force.
-
-    `device` names the device to use, "a:0+b:0" one with another that takes what it cannot do, "auto" the machine's
-    chain. `on_fallback` says what happens when work does not run on the device it was meant for. `background` lets
-    another device serve while a slow compiler is at work; without it, every first run waits for its code. `precision`
-    says in which numbers products of float32 may be computed: "f32", "f16" for half precision (16-bit floats, sums in
-    float32) where a device gains by it, or "adaptive" for whatever is fastest within `tol`, the error that a product
-    or a reduction may have. `deterministic` lets nothing depend on measurements: the same program gives the same bits
-    in every run, on the same devices.
-    """
+    """The options in force. See `options` for their meaning."""
 
     device: str
     on_fallback: str
