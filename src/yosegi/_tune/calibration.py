@@ -335,9 +335,9 @@ def calibrate(
     Examples
     --------
     >>> import yosegi as ys
-    >>> speeds = ys.calibrate(ys.devices()[-1:], seconds=0.1)
-    >>> speeds["cpu"].is_measured
-    True
+    >>> speeds = ys.calibrate()  # doctest: +SKIP
+    >>> ys.calibrate([])  # no device chosen
+    {}
     """
     found: dict[str, Speed] = {}
     for device in devices() if chosen is None else chosen:
