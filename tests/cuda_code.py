@@ -31,6 +31,16 @@ struct Index {{ unsigned x; }};
 #define blockIdx Index{{fibers::group}}
 #define blockDim Index{{fibers::size}}
 #define __syncthreads() fibers::wait()
+template <class T> static T atomicAdd(T* at, T more) {{
+    const T before = *at;
+    *at = before + more;
+    return before;
+}}
+static int atomicMax(int* at, int other) {{
+    const int before = *at;
+    *at = other > before ? other : before;
+    return before;
+}}
 template <class To, class From> To bits_as(From from) {{
     static_assert(sizeof(To) == sizeof(From));
     To to;

@@ -28,6 +28,18 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 typedef _Float16 half;
+typedef int atomic_int;
+enum {{ memory_order_relaxed }};
+static int atomic_fetch_add_explicit(atomic_int* at, int more, int) {{
+    const int before = *at;
+    *at = before + more;
+    return before;
+}}
+static int atomic_fetch_max_explicit(atomic_int* at, int other, int) {{
+    const int before = *at;
+    *at = other > before ? other : before;
+    return before;
+}}
 #define OF_FLOATS(name) inline float name(float x) {{ return name##f(x); }}
 OF_FLOATS(fabs) OF_FLOATS(exp) OF_FLOATS(log) OF_FLOATS(sqrt) OF_FLOATS(sin) OF_FLOATS(cos) OF_FLOATS(floor)
 inline float copysign(float x, float y) {{ return copysignf(x, y); }}

@@ -13,6 +13,7 @@ import cuda_code
 import emulation
 import yosegi as ys
 from opencl_regions import numbers, regions
+from program_cases import INDEXING
 from samples import SAMPLES, calls
 from scalar_calls import Read, check, operands
 from scalar_calls import calls as scalar_calls
@@ -32,7 +33,10 @@ from yosegi.codegen.c.kernels import Inputs
 from yosegi.codegen.c.loops import loop
 from yosegi.codegen.c.moves import moves
 from yosegi.codegen.c.pieces import Rest, pieces, product_variants, rendered
+from yosegi.codegen.c.programs import has_program, program
+from yosegi.codegen.c.programs import refusal as program_refusal
 from yosegi.codegen.c.reductions import reduction, second_stage
+from yosegi.codegen.c.stages import Setting
 from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
@@ -185,6 +189,9 @@ def test_the_compiler_takes_every_kernel() -> None:
     (region,) = regions(ys.sum(ys.exp(big) * big, axis=1))
     sources += kernels_of(region)
     sources += templates()
+    for case in INDEXING.values():
+        (region,) = [r for r in regions(case()) if has_program(r.calls[-1])]
+        sources += kernels_of(region)
     cuda_code.translates(list(dict.fromkeys(sources)))
 
 
@@ -221,4 +228,7 @@ def kernels_of(region: Region) -> list[str]:
     if region.kind is RegionKind.REDUCTION:
         made = reduction(region, Inputs.of(region), CUDA, H200)
         return [made.first.source, second_stage(made, CUDA, H200).source]
+    if has_program(call) and program_refusal(call) is None:
+        made = [program(call, Setting(CUDA, H200, lambda bound: 5, ordered)) for ordered in (True, False)]
+        return [stage.kernel.source for each in made for stage in each.stages]
     return [copy_kernel(copy, call.spec.dtype, CUDA, H200).source for _, copy in moves(call) or []]

@@ -93,6 +93,12 @@ class Dialect:
     """The other way round, for float16: {x}."""
     rounded: Mapping[DType, str] = field(default_factory=dict)
     """Those of them for which there is a shorter word for both, there and back: {x}."""
+    atomic_max: str
+    """The larger of an int in device memory and another, put there as one step: {pointer}, {at}, {value}."""
+    atomic_add: str
+    """Adds to an int in device memory as one step, and gives what was there before: {pointer}, {at}, {value}."""
+    atomic_sums: Mapping[DType, str] = field(default_factory=dict)
+    """The floats that the language adds to memory as one step, in whatever order: {pointer}, {at}, {value}."""
     unrolled: str
     """What stands before a loop that is to be written out: {n} turns at a time."""
     unrolled_whole: str

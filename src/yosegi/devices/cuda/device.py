@@ -27,7 +27,7 @@ from .splits import SPLIT_TERMS
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA,
-    OpKind.NORMALISATION, OpKind.CONVOLUTION, OpKind.ORDER, OpKind.SOURCE,
+    OpKind.NORMALISATION, OpKind.CONVOLUTION, OpKind.SOURCE, OpKind.RANDOM, OpKind.ORDER,
 })  # fmt: skip
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
@@ -116,8 +116,9 @@ class CUDADevice:
         return partial(_each, partial(self._memory.from_peer, source._memory))
 
     def synchronize(self) -> None:
-        """Wait until the stream is empty."""
+        """Wait until the stream is empty. Raises the user's mistake, if an index was out of range."""
         self._memory.wait()
+        self._memory.check_faults()
 
     def statistics(self) -> dict[str, int | None]:
         """What its pool holds."""

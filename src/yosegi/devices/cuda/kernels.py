@@ -10,13 +10,17 @@ import numpy as np
 from ..._graph.reference import bind, of_nothing
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
+from ..._tensor.options import current
 from ..._tensor.precision import Precision
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
 from ...codegen.c.moves import moves
+from ...codegen.c.programs import has_program, is_computed_once, program
+from ...codegen.c.programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
+from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.sequences import parts_of, sequence
@@ -44,8 +48,11 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
             reason = fused.refusal(part)
         elif is_transform(call):
             reason = transform_refusal(call)
+        elif has_program(call):
+            reason = program_refusal(call)
         else:
-            reason = None if call.op.name in _FREE or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
+            is_free = call.op.name in _FREE or is_computed_once(call)
+            reason = None if is_free or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
         if reason is not None:
             return reason
     return None
@@ -75,7 +82,7 @@ def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused
         return fused.compiled(region)
     if is_transform(region.calls[-1]):
         return compile_transform(region, queue, partial(_loop, queue=queue))
-    return _movement(region, queue)
+    return _program(region, queue) if has_program(region.calls[-1]) else _movement(region, queue)
 
 
 def _loop(region: Region, queue: Queue) -> Kernel:
@@ -129,7 +136,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     memory, entry = queue.memory, region.nodes[-1]
     call, args = region.graph.calls[entry], region.graph.args[entry]
     spec = call.spec
-    if is_constant(region.graph, entry):
+    if is_constant(region.graph, entry) or is_computed_once(call):
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
         return lambda: (value,)
     copies = moves(call)
@@ -150,5 +157,28 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         for source, launch in steps:
             launch(given[source], made)
         return (made,)
+
+    return kernel
+
+
+def _program(region: Region, queue: Queue) -> Kernel:
+    """An op with kernels of its own: its launches, in order."""
+    memory, entry = queue.memory, region.nodes[-1]
+    call, args = region.graph.calls[entry], region.graph.args[entry]
+    spec = call.spec
+    if not spec.size:
+        return lambda *data: (memory.new(spec.shape, spec.dtype),)
+    sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
+               for a in args if is_constant(region.graph, a)}  # fmt: skip
+    made = program(call, Setting(CUDA, queue.target, memory.faults.site, current().deterministic))
+    steps = [(Launch(queue, s.kernel, len(s.reads), len(s.writes)), (*s.reads, *s.writes)) for s in made.stages]
+    rooms = ((spec.shape, spec.dtype), *made.scratch)
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        given = sources | dict(zip(region.inputs, data, strict=True))
+        arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
+        for launch, slots in steps:
+            launch(*[memory.fault_table() if slot == FAULTS else arrays[slot] for slot in slots])
+        return (arrays[len(args)],)
 
     return kernel

@@ -11,16 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ctypes import c_int64
 from math import prod
-from threading import local
+from threading import Lock, local
 from typing import Any, Final
 
 import numpy as np
 
 from ..._run.memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
-from ..._tensor.dtype import DType, as_dtype
+from ..._tensor.dtype import DType, as_dtype, int64
 from ..._tensor.node import Shape
 from ...errors import DeviceFailure, OutOfMemory
+from ..kernel.faults import Faults
 from .errors import translated
 from .staging import Staging
 
@@ -28,6 +30,8 @@ _DEVICE_TO_HOST: Final = 2
 _WITHOUT_TIMING: Final = 2
 _PORTABLE: Final = 1
 """Pinned for every device."""
+_MAPPED: Final = 2
+"""Pinned where kernels can write to it."""
 _MOST_PINNED: Final = 8
 """The share of the host's memory that may be pinned: one eighth, for all GPUs together."""
 _ALIGNMENT: Final = 256
@@ -86,6 +90,10 @@ class Memory:
         self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
         self._thread = _Thread()
+        self.faults = Faults()
+        self._fault_table: Data | None = None
+        self._faults_seen: Any = None
+        self._lock = Lock()
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data. It is copied before this returns, or read from where it is until it is."""
@@ -116,6 +124,7 @@ class Memory:
                 flat = np.asarray(_Exposed(block))[:nbytes]
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 runtime.streamSynchronize(self._stream)
+        self.check_faults()
         return flat.view(data.dtype.numpy).reshape(data.shape)
 
     def from_peer(self, peer: Memory, data: Data) -> Data:
@@ -166,6 +175,29 @@ class Memory:
     def reserved(self, nbytes: int) -> int:
         """The address of memory that is never given back, and no tensor's."""
         return self._allocate(nbytes, _ALIGNMENT)
+
+    def fault_table(self) -> Data:
+        """Where kernels note indices out of range: pinned memory of the host, which costs nothing to look at."""
+        with self._lock:
+            if self._fault_table is None:
+                table = Data(Faults.shape, int64, None)
+                with translated(f"[{self.name}] pinning {table.nbytes} bytes"):
+                    self._runtime.setDevice(self._number)
+                    table.pointer = int(self._runtime.hostAlloc(table.nbytes, _PORTABLE | _MAPPED))
+                numbers = (c_int64 * prod(Faults.shape)).from_address(table.pointer)
+                self._faults_seen = np.frombuffer(numbers, np.int64).reshape(Faults.shape)
+                self._faults_seen[...] = 0
+                self._fault_table = table
+            return self._fault_table
+
+    def check_faults(self) -> None:
+        """Raise the user's mistake, if a kernel that is done has found an index out of range."""
+        if self._faults_seen is None:
+            return
+        mistake = self.faults.mistake(self._faults_seen[: self.faults.used])
+        if mistake is not None:
+            self._faults_seen[...] = 0
+            raise mistake
 
     @contextmanager
     def noting(self) -> Iterator[set[int]]:

@@ -35,23 +35,29 @@ from ..._tensor.dtype import (
     int32,
     int64,
     uint8,
+    uint32,
 )
 from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
 from ..._tune.autotune import disagreement
+from ...codegen.c.programs import family as program_family
+from ...codegen.c.programs import indexes
 from ...errors import DeviceFailure
 from ...ops import elementwise as e
 from ...ops.activation import relu
 from ...ops.attention import scaled_dot_product_attention
 from ...ops.conv import conv
+from ...ops.index import scatter_add, take
 from ...ops.normal import layer_norm, softmax
+from ...ops.philox import random_words
 from ...ops.pool import max_pool
 from ...ops.products import matmul
 from ...ops.reduce import all as every
+from ...ops.reduce import cumulative_sum, mean, prod
 from ...ops.reduce import max as largest
-from ...ops.reduce import mean, prod
 from ...ops.reduce import sum as total
-from ...ops.shape import concat, flip, permute_dims
+from ...ops.shape import concat, flip, permute_dims, tril
+from ...ops.sort import argmax, argmin, searchsorted
 from ...ops.types import astype
 from .sequences import parts_of
 
@@ -94,7 +100,7 @@ def _kind(part: Region) -> str:
         return "windows"
     if any(multiplies(call) for call in part.calls):
         return "products"
-    return "composites" if is_composite(part) else "movement"
+    return "composites" if is_composite(part) else program_family(part.calls[-1]) or "movement"
 
 
 def _dtypes(part: Region) -> set[DType]:
@@ -144,9 +150,14 @@ def difference_of(
 
 
 def inputs_for(region: Region) -> list[Any]:
-    """Arrays of numbers without a pattern, for a region's inputs."""
+    """Arrays of numbers without a pattern, for a region's inputs. Integers are small enough to be indices in it."""
     specs = [region.graph.calls[entry].spec for entry in region.inputs]
-    return [_array(s.shape, s.dtype, n) for n, s in enumerate(specs)]
+    made = [_array(s.shape, s.dtype, n) for n, s in enumerate(specs)]
+    lengths = [call.inputs[0].shape[a] for call in region.calls if indexes(call) for a in call.attrs["axes"]]
+    if not lengths:
+        return made
+    least = max(1, min(lengths))
+    return [a % least if s.dtype.is_integer else a for a, s in zip(made, specs, strict=True)]
 
 
 def region_of(specimen: Specimen, device: Device) -> tuple[Region, list[Any]]:
@@ -180,6 +191,11 @@ def _specimens() -> Iterator[Specimen]:
         yield from _reductions(dtype)
     for dtype in (float32, uint8, float16, float64, complex128):  # of each width
         yield from _movements(dtype)
+    for dtype in (float32, float64, float16, int32):
+        yield from _indexings(dtype)
+        yield from _searches(dtype)
+        yield from _scans(dtype)
+    yield Specimen(_family("random words", uint32), lambda s: random_words(s, shape=_ODD), (_array((4,), uint32, 15),))
 
 
 def _loop_of(dtype: DType) -> Callable[..., Tensor]:
@@ -210,6 +226,43 @@ def _movements(dtype: DType) -> Iterator[Specimen]:
     yield Specimen(family, lambda x: permute_dims(x, (2, 0, 1)), (x,))
     if dtype is float32:
         yield Specimen(family, lambda x: concat([flip(x, axis=1), x[:, ::2]], axis=1), (x,))
+        yield Specimen(family, lambda x: tril(x, k=3), (x,))
+
+
+def _indexings(dtype: DType) -> Iterator[Specimen]:
+    """Rows by indices that repeat: read, replaced and added to."""
+    family, x, value = _family("indexing", dtype), _array((37, 20), dtype, 16), _array((65, 20), dtype, 17)
+    rows = np.random.default_rng(18).integers(-37, 37, 65)
+    columns = rows % 20
+    yield Specimen(family, lambda x, i: take(x, i, axis=0), (x, rows))
+    yield Specimen(family, lambda x, v, i: scatter_add(x, v, i, axes=(0,), at=0), (x, value, rows))
+    if dtype is float32:
+        yield Specimen(family, lambda x, i, j: x[i, j], (x, rows, columns))
+        yield Specimen(family, _replaced, (x, value, rows))
+
+
+def _replaced(x: Tensor, value: Tensor, rows: Tensor) -> Tensor:
+    made = x + 0
+    made[rows] = value
+    return made
+
+
+def _searches(dtype: DType) -> Iterator[Specimen]:
+    """In rows, across them, and in all: long ones have two stages."""
+    family, x = _family("searches", dtype), _array(_ODD, dtype, 19)
+    yield Specimen(family, lambda x: argmax(x, axis=2), (x,))
+    if dtype is float32:
+        yield Specimen(family, lambda x: argmin(x, axis=1), (x,))
+        yield Specimen(family, argmax, (_array((20011,), dtype, 20),))
+        yield Specimen(family, searchsorted, (np.sort(_array((65,), dtype, 21)), x))
+
+
+def _scans(dtype: DType) -> Iterator[Specimen]:
+    """Along rows and across them; in tiles whose totals are scanned, too."""
+    family, x = _family("scans", dtype), _array((3, 4001), dtype, 22)
+    yield Specimen(family, lambda x: cumulative_sum(x, axis=1, dtype=dtype), (x,))
+    if dtype is float32:
+        yield Specimen(family, lambda x: cumulative_sum(x, axis=1, include_initial=True), (_array(_ODD, dtype, 23),))
 
 
 def _reductions(dtype: DType) -> Iterator[Specimen]:

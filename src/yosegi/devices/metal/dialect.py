@@ -96,6 +96,8 @@ MSL: Final = Dialect(
     store_packet="*(device {name}*)({pointer} + {at}) = {value}",
     half_bits={float16: "half_bits({x})"},
     from_half_bits="from_half_bits({x})",
+    atomic_max="atomic_fetch_max_explicit((device atomic_int*)({pointer} + {at}), {value}, memory_order_relaxed)",
+    atomic_add="atomic_fetch_add_explicit((device atomic_int*)({pointer} + {at}), {value}, memory_order_relaxed)",
     unrolled="#pragma unroll({n})",
     unrolled_whole="#pragma unroll",
     functions={

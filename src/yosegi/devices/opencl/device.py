@@ -27,7 +27,7 @@ from .products import Machine
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,
-    OpKind.CONVOLUTION,
+    OpKind.CONVOLUTION, OpKind.SOURCE, OpKind.RANDOM, OpKind.ORDER,
 })  # fmt: skip
 
 _PROBE: Final = "yosegi.devices.opencl.probe"
@@ -134,8 +134,9 @@ class OpenCL:
         """Nothing comes directly: each device has a context of its own."""
 
     def synchronize(self) -> None:
-        """Wait until the queue is empty."""
+        """Wait until the queue is empty. Raises the user's mistake, if an index was out of range."""
         self._memory.wait()
+        self._memory.check_faults()
 
     def statistics(self) -> dict[str, int | None]:
         """What its pool holds."""

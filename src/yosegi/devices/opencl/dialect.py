@@ -88,6 +88,8 @@ OPENCL: Final = Dialect(
     store_packet="*(__global {name}*)({pointer} + {at}) = {value}",
     half_bits={float16: "half_bits({x})"},
     from_half_bits="from_half_bits({x})",
+    atomic_max="atomic_max({pointer} + {at}, {value})",
+    atomic_add="atomic_add({pointer} + {at}, {value})",
     unrolled="#pragma unroll {n}",
     unrolled_whole="#pragma unroll",
     # The vector forms of SLEEF, which PoCL compiles in: one large argument spoils the other lanes' results, and the

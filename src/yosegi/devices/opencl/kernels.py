@@ -14,7 +14,10 @@ from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
 from ...codegen.c.moves import moves
+from ...codegen.c.programs import has_program, is_computed_once, program
+from ...codegen.c.programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
+from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.sequences import parts_of, sequence
@@ -37,8 +40,11 @@ def _refusal(region: Region, fused: Fused) -> str | None:
         return None
     if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.refusal(region)
-    name = region.calls[-1].op.name
-    return None if name in _FREE or moves(region.calls[-1]) is not None else f"no OpenCL kernel for {name}"
+    call = region.calls[-1]
+    if has_program(call):
+        return program_refusal(call)
+    is_free = call.op.name in _FREE or is_computed_once(call)
+    return None if is_free or moves(call) is not None else f"no OpenCL kernel for {call.op.name}"
 
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
@@ -51,7 +57,7 @@ def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
         return _reduction(region, queue)
-    return _movement(region, queue)
+    return _program(region, queue) if has_program(region.calls[-1]) else _movement(region, queue)
 
 
 def _loop(region: Region, queue: Queue) -> Kernel:
@@ -113,7 +119,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     memory, entry = queue.memory, region.nodes[-1]
     call, args = region.graph.calls[entry], region.graph.args[entry]
     spec = call.spec
-    if is_constant(region.graph, entry):
+    if is_constant(region.graph, entry) or is_computed_once(call):
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
         return lambda: (value,)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
@@ -133,5 +139,29 @@ def _movement(region: Region, queue: Queue) -> Kernel:
         for source, launch in steps:
             launch([given[source]], [made])
         return (made,)
+
+    return kernel
+
+
+def _program(region: Region, queue: Queue) -> Kernel:
+    """An op with kernels of its own: its launches, in order."""
+    memory, entry = queue.memory, region.nodes[-1]
+    call, args = region.graph.calls[entry], region.graph.args[entry]
+    spec = call.spec
+    if not spec.size:
+        return lambda *data: (memory.new(spec.shape, spec.dtype),)
+    sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
+               for a in args if is_constant(region.graph, a)}  # fmt: skip
+    made = program(call, Setting(OPENCL, queue.target, memory.faults.site, ordered=True))
+    steps = [(Launch(queue, s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
+    rooms = ((spec.shape, spec.dtype), *made.scratch)
+
+    def kernel(*data: Data) -> tuple[Data, ...]:
+        given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}
+        arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
+        for launch, reads, writes in steps:
+            written = [memory.fault_table() if slot == FAULTS else arrays[slot] for slot in writes]
+            launch([arrays[slot] for slot in reads], written)
+        return (arrays[len(args)],)
 
     return kernel

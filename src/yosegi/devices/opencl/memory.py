@@ -19,9 +19,10 @@ import numpy as np
 
 from ..._run.forks import in_forked_child
 from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
-from ..._tensor.dtype import DType, as_dtype
+from ..._tensor.dtype import DType, as_dtype, int64
 from ..._tensor.node import Shape
 from ...errors import DeviceLost, OutOfMemory
+from ..kernel.faults import Faults
 from .errors import translated
 
 _PAGE: Final = 4096
@@ -104,6 +105,10 @@ class Memory:
         self._lock = Lock()
         self._handing = RLock()
         self._is_forked = False
+        self.faults = Faults()
+        self._fault_table: Data | None = None
+        self._is_suspect = False
+        """Whether a kernel that may note a fault was launched since the table was looked at."""
         weakref.finalize(self, _finish, cl, queue, os.getpid())
         in_forked_child(self._after_fork)
 
@@ -155,6 +160,7 @@ class Memory:
                 flat = np.empty(data.nbytes, np.uint8)
                 cl.enqueue_copy(self._queue, flat, data.buffer, is_blocking=True)
                 self.let_go()
+                self.check_faults()
                 return flat.view(data.dtype.numpy).reshape(data.shape)
             # By the standard the host may only look at the memory while it is mapped, or after it has been.
             mapped, _ = cl.enqueue_map_buffer(
@@ -162,6 +168,7 @@ class Memory:
             )
             mapped.base.release(self._queue)
         self.let_go()
+        self.check_faults()
         assert data.block is not None
         flat = np.asarray(_Exposed(data.block))[: data.nbytes]
         data.host = flat.view(data.dtype.numpy).reshape(data.shape)
@@ -176,6 +183,33 @@ class Memory:
             raise OutOfMemory(f"[{self.name}] asked for {nbytes} bytes; its largest buffer has {self.largest}")
         block = self.pool.take(nbytes)
         return Data(shape, dtype, block.memory.buffer if self.shared else block.memory, block)
+
+    def fault_table(self) -> Data:
+        """Where a kernel, which is launched next, notes indices out of range."""
+        with self._lock:
+            if self._fault_table is None:
+                cl, zeros = self._cl, np.zeros(Faults.shape, np.int64)
+                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+                with translated(cl, f"[{self.name}] asking for {zeros.nbytes} bytes"):
+                    buffer = cl.Buffer(self._context, flags, hostbuf=zeros)
+                self._fault_table = Data(Faults.shape, int64, buffer)
+            self._is_suspect = True
+            return self._fault_table
+
+    def check_faults(self) -> None:
+        """Raise the user's mistake, if a kernel that is done has found an index out of range."""
+        if not self._is_suspect or self._fault_table is None:
+            return
+        self._is_suspect = False
+        cl, buffer = self._cl, self._fault_table.buffer
+        table = np.zeros((self.faults.used, 2), np.int64)
+        with translated(cl, f"[{self.name}] looking for faults"):
+            cl.enqueue_copy(self._queue, table, buffer, is_blocking=True)
+            mistake = self.faults.mistake(table)
+            if mistake is not None:
+                cl.enqueue_fill_buffer(self._queue, buffer, np.uint8(0), 0, table.nbytes)
+        if mistake is not None:
+            raise mistake
 
     def keep(self, event: Any, things: Sequence[Any]) -> None:
         """Hold on to memory of the host until an event: the queue still reads it."""
