@@ -482,3 +482,57 @@ def test_a_replay_survives_the_loss_of_its_device():
             x = f(x)
             a = a * 2 + 1
         np.testing.assert_array_equal(x.numpy(), a)
+
+
+def step_of(params, x):
+    """A training step of several results, in a tree."""
+    loss, slopes = ys.value_and_grad(lambda p: ys.sum((x * p["w"] + p["b"]) ** 2))(params)
+    return {name: params[name] - 0.01 * slopes[name] for name in params}, loss
+
+
+def test_a_loop_does_not_keep_the_results_of_its_last_runs_on_the_device():
+    device = FakeDevice()
+    f = ys.jit(step_of)
+    size = 1000
+    with installed(device) as name, ys.options(device=name):
+        params = {"w": ys.ones((size,)), "b": ys.zeros((size,))}
+        x = ys.asarray(np.arange(float(size)) / size)
+        for _ in range(20):
+            params, _ = f(params, x)
+        # The parameters and the input are there, the last ones' parameters may be.
+        assert device.live < 6 * 8 * size
+        one = ys.jit(lambda x: x + 1)
+        for _ in range(20):
+            x = one(x)
+        assert device.live < 8 * 8 * size
+
+
+@pytest.mark.parametrize("dies_after", [1, 5, 11, 40])
+def test_a_loop_of_replays_survives_the_loss_of_its_device(dies_after):
+    def trained(name):
+        f, g, h = ys.jit(step_of), ys.jit(lambda a: a * 0.5), ys.jit(lambda a, b: a + b)
+        with ys.options(device=name):
+            params, x = {"w": ys.ones((7,)), "b": ys.zeros((7,))}, ys.asarray(np.arange(7.0) / 7)
+            losses = []
+            for _ in range(45):
+                params, loss = f(params, x)
+                losses.append(loss)
+                x = h(g(x), g(x))  # twice of the same: its history must not double with every run
+            return [float(loss) for loss in losses], params["w"].numpy(), x.numpy()
+
+    expected = trained("cpu")
+    with installed(DiesAfter(dies_after)) as name:
+        survived = trained(name)
+    np.testing.assert_allclose(survived[0], expected[0])
+    np.testing.assert_allclose(survived[1], expected[1])
+    np.testing.assert_allclose(survived[2], expected[2])
+
+
+def test_a_value_that_came_to_the_host_lets_go_of_its_history():
+    device = FakeDevice()
+    f = ys.jit(step_of)
+    with installed(device) as name, ys.options(device=name):
+        _, loss = f({"w": ys.ones((5,)), "b": ys.zeros((5,))}, ys.ones((5,)))
+        assert loss._node.inputs
+        float(loss)
+        assert not loss._node.inputs

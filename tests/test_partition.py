@@ -1,5 +1,7 @@
 """Which pieces of a graph a device that compiles subgraphs gets when it was named: few, and worth a call."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,14 @@ def test_work(make, task, amount):
     graph = graph_of(capture([node])[0])
     (work,) = works_of(graph, fuse(graph))
     assert (work.task, work.operations) == (task, amount)
+
+
+@pytest.mark.parametrize(("unit", "steps"), [(256, 4), (None, 1), (100, 10)])
+def test_a_device_says_how_many_ops_are_a_unit(unit, steps):
+    fake = ModelCompiler()
+    fake.limits = replace(fake.limits, unit=unit)
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(RNG.normal(size=(8, 8)))
+        for _ in range(500):
+            x = ys.sum(x, axis=0, keepdims=True) + x.T  # no loop is as long as a unit
+        assert len(ys.plan(x).steps) == pytest.approx(1500 / unit if unit else 1, rel=0.5)

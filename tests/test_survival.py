@@ -456,3 +456,19 @@ def test_a_device_that_dies_when_the_history_of_a_jitted_loop_is_cut(dies_after)
         for _ in range(45):
             x = step(x)
         np.testing.assert_allclose(x.numpy(), X + 45, rtol=1e-6)
+
+
+def test_a_kernel_that_ran_out_of_memory_is_not_compiled_again():
+    fake = OutOfMemoryAt(1 << 20)
+    f = ys.jit(lambda x: x * 2 + 1)
+    with installed(fake) as name, ys.options(device=name):
+        x = ys.asarray(X)
+        f(x)
+        held = ys.ones((1 << 16,)).to_device(name) * 2
+        ys.eval(held)
+        fake.nbytes = 0
+        np.testing.assert_array_equal(f(x + 0).numpy(), X * 2 + 1)
+        fake.nbytes = 1 << 20
+        f(x)
+    assert fake.trimmed
+    assert fake.compiled.count("multiply+add") == 1

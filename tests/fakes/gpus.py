@@ -142,6 +142,8 @@ class Runtime:
     def hostAlloc(self, nbytes: int, flags: int) -> int:
         return self._block(nbytes, -1)
 
+    def freeHost(self, pointer: int) -> None: ...
+
     def memcpyAsync(self, into: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         if kind == 1:  # what a small array of the host holds is copied aside
             aside = self._block(nbytes, -1)
@@ -181,6 +183,11 @@ def fake_cupy(gpus: int) -> Any:
 
         def begin_capture(self) -> None:
             assert runtime.gpu_of(self.ptr) == runtime.getDevice()
+
+        def record(self) -> None: ...
+
+        def wait_event(self, event: None) -> None:
+            """A graph of kernels that do nothing may run in any order."""
 
         def end_capture(self) -> Any:
             return SimpleNamespace(launch=lambda stream: runtime.put("graph", stream.ptr, lambda: None))

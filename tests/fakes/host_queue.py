@@ -33,6 +33,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self._blocks: dict[int, Any] = {}
+        self.copies: list[int] = []
         self.memGetInfo = lambda: (1 << 30, 1 << 30)
         self.getDeviceCount = lambda: 1
         self.setDevice = lambda number: None
@@ -52,6 +53,7 @@ class Runtime:
         del self._blocks[pointer]
 
     def memcpyAsync(self, into: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+        self.copies.append(nbytes)
         memmove(into, source, nbytes)
 
     def streamSynchronize(self, stream: int) -> None:
@@ -167,8 +169,10 @@ class Graph:
     def __init__(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn]) -> None:
         self._launches = launches
         self._turns = turns
+        self.runs = 0
 
     def launch(self, stream: Any) -> None:
+        self.runs += 1
         done: set[int] = set()
         while len(done) < len(self._launches):
             waiting = [n for n in range(len(self._launches)) if n not in done]
@@ -189,10 +193,20 @@ class HostQueue(Queue):
         programs: Any = None
         super().__init__(cupy, Stream(), programs, Memory(runtime, 1, 0, "cuda:0"), 0, target)
         self.graphs: list[Sequence[Turn]] = []
+        self.made: list[Graph] = []
+        self.refuses = False
 
     def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Graph:
+        if self.refuses:
+            raise RuntimeError("no")
         self.graphs.append(turns)
-        return Graph(launches, turns)
+        self.made.append(Graph(launches, turns))
+        return self.made[-1]
+
+    @property
+    def replays(self) -> int:
+        """How many runs were graphs."""
+        return sum(graph.runs for graph in self.made)
 
 
 class Function:

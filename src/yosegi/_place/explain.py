@@ -26,7 +26,7 @@ class Explanation:
         for i, step in enumerate(self._told["steps"]):
             lines.append(f"step {i} on {_where(step)}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
-            lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step))]
+            lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step), *_launched(step))]
         lines += self._totals()
         return "\n".join(lines) or "nothing to compute: the values are there"
 
@@ -52,7 +52,7 @@ class Explanation:
         for i, step in enumerate(self._told["steps"]):
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             not_on = [line.removeprefix("not on ") for line in _rejected(step)]
-            lists = ("; ".join(lines) for lines in (_times(step), not_on, _actual(step)))
+            lists = ("; ".join(lines) for lines in (_times(step), not_on, [*_actual(step), *_launched(step)]))
             cells = (str(i), _where(step), _shown(step["ops"], step["composites"]), flow, *lists)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         head = "".join(f"<th>{h}</th>" for h in heads)
@@ -113,3 +113,7 @@ def _actual(step: dict[str, Any]) -> list[str]:
     ]
     moved = f", {actual['bytes_moved']:,} bytes moved" if actual["bytes_moved"] else ""
     return [*lines, f"ran on {actual['device']} in {actual['milliseconds']:.3f} ms{moved}"]
+
+
+def _launched(step: dict[str, Any]) -> list[str]:
+    return [step["launched"]] if step["launched"] else []

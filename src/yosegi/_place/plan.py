@@ -14,7 +14,7 @@ import numpy as np
 from .._graph.float64 import widened
 from .._graph.graph import Graph
 from .._run.background import Job
-from .._run.device import Device, Kernel, device_named, host_device
+from .._run.device import Device, Kernel, Launched, device_named, host_device
 from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
@@ -121,6 +121,12 @@ class Step:
         """How far off a candidate's result was when it was last looked at."""
         kernel = self.kernels.get(candidate)
         return kernel.error if isinstance(kernel, Certified) else None
+
+    @property
+    def launched(self) -> str:
+        """How its kernel is launched, where the device reports it."""
+        kernel = self.kernels.get(self.candidate)
+        return kernel.launched if isinstance(kernel, Launched) else ""
 
     def region_on(self, candidate: Candidate) -> Region:
         """The region in a candidate's precision."""
@@ -428,6 +434,7 @@ def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
         "candidates": [_told_of(step, c) for c in sorted(step.candidates, key=lambda c: c != step.candidate)],
         "refused": [{"device": d, "reason": r} for d, r in step.refusals],
         "actual": None if step.last is None else step.last.to_json(),
+        "launched": step.launched,
     }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from logging import getLogger
 from threading import Event, RLock, Thread
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from .._place.speed import Speed
 from .._schedule.fuse import Region
@@ -37,6 +37,16 @@ Kernel = Callable[..., tuple[Any, ...]]
 
 It may return before the work is done; `Device.to_host` and `Device.synchronize` wait for it.
 """
+
+
+@runtime_checkable
+class Launched(Protocol):
+    """A kernel that reports how it is launched."""
+
+    @property
+    def launched(self) -> str:
+        """How it is launched, such as "one launch of 12 kernels"; empty as long as that is not known."""
+
 
 Link = Callable[[Any], Any]
 """Takes the data of another device, and gives the same in a device's own space.
@@ -61,6 +71,10 @@ class Limits:
     precisions: Set[Precision] = frozenset()
     """The precisions below the inputs' own in which it computes products faster. A device may determine them when the
     attribute is first read."""
+    unit: int | None = 256
+    """The ops that are compiled as one unit, `None` for any number, if the device coalesces. A bound keeps the time of
+    a compiler linear that slows down with the size of its program, and lets the equal stretches of a long chain share
+    compiled code. A device that compiles each kernel by itself has no use for it: a unit is one call."""
 
 
 class Device(Protocol):

@@ -202,20 +202,23 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
 
 
 def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
-    """Give the nodes their values. Their inputs are released, unless they may be needed to compute them again."""
+    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
+    depth = 0
     for node, buffer in zip(nodes, buffers, strict=True):
-        settle_one(node, buffer, leaves)
+        if buffer.space is not HOST:
+            depth = depth or 1 + _depth(leaves)
+            if not _is_saved(node, buffer, depth):
+                if node.buffer is None:
+                    node.buffer = buffer
+                if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
+                    to_host(buffer)  # another thread was faster, and has let go of the history
+                continue
+        node.buffer = buffer
+        _let_go(node)
 
 
-def settle_one(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> None:
-    """Give one node its value. Its inputs are released, unless they may be needed to compute it again."""
-    if buffer.space is not HOST and not _is_saved(node, buffer, leaves):
-        if node.buffer is None:
-            node.buffer = buffer
-        if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
-            to_host(buffer)  # another thread was faster, and has let go of the history
-        return
-    node.buffer = buffer
+def _let_go(node: Node) -> None:
+    """Let go of the history of a value that the host has; while a gradient is recorded, when that is done."""
     keep = held()
     if keep is None:
         node.inputs = ()
@@ -223,18 +226,23 @@ def settle_one(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> None:
         keep.append(node)
 
 
-def _is_saved(node: Node, buffer: Buffer, leaves: Sequence[Node]) -> bool:
-    """Whether a value that a device made is on the host too: it is brought there when its history grows too long.
-
-    Until then the history is kept: the device may be lost, or may yet say that the work has failed.
-    """
+def _depth(leaves: Sequence[Node]) -> int:
+    """How many evaluations it takes to make the values of all leaves again."""
     depth = 0
     for leaf in leaves:
         read = leaf.buffer  # once: another thread may find it lost
         if read is not None and read.depth > depth:
             depth = read.depth
-    if depth + 1 < _history_limit(buffer.space, node.spec.nbytes):
-        buffer.depth = depth + 1
+    return depth
+
+
+def _is_saved(node: Node, buffer: Buffer, depth: int) -> bool:
+    """Whether a value that a device made is on the host too: it is brought there when its history grows too long.
+
+    Until then the history is kept: the device may be lost, or may yet say that the work has failed.
+    """
+    if depth < _history_limit(buffer.space, node.spec.nbytes):
+        buffer.depth = depth
         return False
     to_host(buffer)
     return True
@@ -272,9 +280,13 @@ def fetch(node: Node) -> Any:
         if buffer is None:
             continue
         try:
-            return to_host(buffer)
+            array = to_host(buffer)
         except ValuesLost as gone:
             _forget((node,), gone.space)
+            continue
+        if node.inputs and node.buffer is buffer:
+            _let_go(node)
+        return array
 
 
 def check_results(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:

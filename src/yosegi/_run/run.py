@@ -174,9 +174,11 @@ def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[An
     """The step's inputs in a memory, and the bytes copied for that."""
     data, total = [], 0
     for entry, buffer in zip(step.region.inputs, inputs, strict=True):
-        there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
+        there = buffer.on(space)
+        if there is None:
+            there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
+            total += moved
         data.append(there)
-        total += moved
     return data, total
 
 
@@ -204,7 +206,8 @@ def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
         log.warning("%s on %s: %s", str(step.region), str(candidate), str(failure))
         return
     health.note(device.name, step.region_on(candidate), failure)
-    step.kernels.pop(candidate, None)
+    if not isinstance(failure, OutOfMemory):  # which says nothing against the kernel
+        step.kernels.pop(candidate, None)
     if isinstance(failure, DeviceLost):
         _forget_device(device, failure)
     # As text: a handler that keeps its records must not keep the failed step's data alive through the exception.

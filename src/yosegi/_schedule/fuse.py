@@ -174,7 +174,7 @@ def _sorted(needs: Sequence[set[int]]) -> list[int]:
         waiting = [region]
         while waiting:
             here = waiting[-1]
-            missing = () if here in order else sorted(needs[here] - order.keys(), reverse=True)
+            missing = [] if here in order else sorted([n for n in needs[here] if n not in order], reverse=True)
             if missing:
                 waiting += missing
             else:

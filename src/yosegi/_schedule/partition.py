@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Final
 
 from .._graph.graph import Graph
 from .._place.candidates import Candidate, Refusals
 from .._place.work import Work
 from .._tensor.precision import Precision
 from .fuse import Region, join
-
-_UNIT_LIMIT: Final = 256  # ops a unit; keeps compile time linear, and lets long chains share compiled code
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +100,15 @@ def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
 
 
 def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
-    """Neighbours on one device that wants them as one, up to a number of ops, with products in one precision."""
+    """Neighbours on one device that wants them as one, up to its number of ops, with products in one precision."""
     group: list[Choice] = []
     size = 0
     precision: Precision | None = None
     for choice in choices:
-        ops = len(choice.region.nodes)
+        ops, most = len(choice.region.nodes), choice.candidate.device.limits.unit
         if (
             group
-            and size + ops <= _UNIT_LIMIT
+            and (most is None or size + ops <= most)
             and choice.candidate.device is group[0].candidate.device
             and choice.candidate.device.coalesces
             and not (choice.is_alone or group[0].is_alone)

@@ -16,18 +16,19 @@ from .._graph.graph import Graph, capture, graph_of
 from .._graph.reference import bind
 from .._place.plan import Plan
 from .._run.device import Device, Generation, chain_named
-from .._run.evaluate import plan_of, settle, settle_one
+from .._run.evaluate import plan_of, settle
 from .._run.evaluate import replay as run_again
 from .._run.health import health
 from .._run.memory import HOST, Buffer
 from .._tensor.dtype import DType, as_dtype, number_type
 from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
-from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick_call
+from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
 from .._tensor.tree import Structure, flatten, unflatten
 from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
 from ..ops.creation import asarray
+from .grad import variable
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
 from .tracing import Feed, held, is_recording, is_tracing, tracing
@@ -78,6 +79,8 @@ class _Replay:
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
     history: Call | None
     """The whole replay as one call, to make values again that a device has lost; `None` without outputs."""
+    picks: tuple[Call, ...]
+    """How each output comes out of that call."""
     is_plain: bool
     """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
     graph: Graph
@@ -110,16 +113,13 @@ class _Replay:
         """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
         if all(b.space is HOST for b in buffers):
             return [Node(call, ()) for call in self.calls]
-        return self.remade(tuple(inputs))
+        return self.remade(inputs)
 
-    def remade(self, inputs: tuple[Node, ...]) -> list[Node]:
+    def remade(self, inputs: Iterable[Node]) -> list[Node]:
         """Nodes for the outputs that know how they were made."""
         assert self.history is not None
-        source = Node(self.history, inputs)
-        outputs = self.history.outputs
-        if len(outputs) == 1:
-            return [source]
-        return [Node(pick_call(outputs, i), (source,)) for i in range(len(outputs))]
+        source = (Node(self.history, tuple([_remembered(node) for node in inputs])),)
+        return [Node(call, source) for call in self.picks]
 
     def on_device(self, space: str, data: Sequence[Any], leaves: tuple[Node, ...]) -> Any | None:
         """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
@@ -137,10 +137,6 @@ class _Replay:
             return None
         try:
             made = kernel(*data)
-            if self.form is Tensor:
-                node = Node(self.history, leaves)  # type: ignore[arg-type]  # there is an output, so there is one
-                settle_one(node, Buffer(made[0], space), leaves)
-                return Tensor(node)
             nodes = self.remade(leaves)
             settle(nodes, [Buffer(m, space) for m in made], leaves)
         except (DeviceFailure, ValuesLost):
@@ -301,9 +297,30 @@ class Jitted(Generic[P, R]):
         specs = tuple(n.spec for n in (*given, *fed))
         outputs = tuple(c.spec for c in calls)
         history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
+        picks = tuple(pick_call(outputs, i) for i in range(len(outputs))) if len(outputs) > 1 else ()
+        if len(outputs) == 1:
+            picks = (variable.call(outputs, {}),)
         feeds = tuple(make for _, make in trace.feeds)
         is_plain = form is not None and not feeds
-        return _Replay(plan, feeds, calls, results, shape, form, history, is_plain, graph, chain, generation)
+        return _Replay(plan, feeds, calls, results, shape, form, history, picks, is_plain, graph, chain, generation)
+
+
+def _remembered(node: Node) -> Node:
+    """An input as a part of the history of what was made of it.
+
+    A history says how values are made, and holds those of the host. What a device has is lost with the device: if a
+    history held it, a loop would keep the results of all its last runs in the device's memory.
+    """
+    call, inputs = node.call, node.inputs  # before buffer: see Node
+    buffer = node.buffer
+    if buffer is None or (buffer.space is HOST and len(buffer.spaces()) == 1):
+        return node
+    array = buffer.on(HOST)
+    if array is not None:
+        return Node(call, (), Buffer(array))
+    if call.op is pick and inputs:
+        return Node(call, inputs)
+    return inputs[0] if call.op is variable and inputs else node
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:

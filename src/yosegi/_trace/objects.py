@@ -110,6 +110,9 @@ class _Reader:
 
     def read(self, value: Any, inside: bool) -> Structure:
         kind = type(value)
+        if kind is Tensor:  # most leaves are, and every call reads them all
+            self.leaves.append(value)
+            return ...
         if kind is dict:
             return dict, tuple(value), tuple([self.read(v, inside) for v in value.values()])
         if kind is list or kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):

@@ -59,7 +59,7 @@ class CUDADevice:
         )
         self.identity = f"{self.description}\ndriver {cuda.runtime.driverGetVersion()}"
         fast = _FAST if int(capability) >= _TENSOR_CORES else frozenset()
-        self.limits = Limits(frozenset(ALL), _KINDS, natives=PATTERNS, precisions=fast)
+        self.limits = Limits(frozenset(ALL), _KINDS, natives=PATTERNS, precisions=fast, unit=None)
         stream = cuda.Stream(non_blocking=True)
         self._memory = Memory(cuda.runtime, stream.ptr, number, self.name)
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
@@ -129,7 +129,9 @@ class CUDADevice:
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:
-        """Give back what the pools keep."""
+        """Give back what the pools keep, and what recordings work in."""
+        with self.queue.lock:
+            self.queue.scratch.release()
         return self._memory.trim()
 
     def __str__(self) -> str:

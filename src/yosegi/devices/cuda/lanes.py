@@ -50,14 +50,18 @@ def _needed(launches: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[lis
     """For each launch those that have to be done before; of a chain of them, the last."""
     writer: dict[int, int] = {}
     readers: dict[int, set[int]] = {}
-    before: list[set[int]] = []
+    before: list[int] = []
+    """For each launch all those before it, as bits: sets of thousands would take seconds."""
     made = []
     for number, (reads, writes) in enumerate(launches):
         direct = {writer[p] for p in (*reads, *writes) if p in writer}
         direct.update(*[readers.get(p, ()) for p in writes])
-        implied = set[int]().union(*[before[n] for n in direct])
-        made.append(sorted(direct - implied))
-        before.append(direct | implied)
+        implied = done = 0
+        for n in direct:
+            implied |= before[n]
+            done |= 1 << n
+        made.append(sorted(n for n in direct if not implied >> n & 1))
+        before.append(implied | done)
         for place in reads:
             readers.setdefault(place, set()).add(number)
         for place in writes:

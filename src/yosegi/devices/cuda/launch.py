@@ -14,7 +14,8 @@ from ...codegen.c.kernels import Kernel as Generated
 from .cache import Programs
 from .errors import translated
 from .lanes import Turn
-from .memory import Data, Memory
+from .memory import Data, Memory, Taken
+from .scratch import Scratch
 
 WORKSPACE: Final = 32 << 20
 """Bytes that a library's kernel may use on the way; given here, because none may be allocated while a stream is
@@ -42,6 +43,7 @@ class Queue:
         self.target = target
         self.lock = RLock()
         """Held while launches are put into the stream that belong together."""
+        self.scratch = Scratch(memory)
         self._thread = _Thread()
         self._workspaces: dict[int, int] = {}
         self._asides: list[Any] = []
@@ -57,13 +59,15 @@ class Queue:
         return self._workspaces[lane]
 
     @contextmanager
-    def recording(self) -> Iterator[Tape]:
-        """What this thread launches; a recording that is made meanwhile has its own."""
-        outer, self._thread.tape = self._thread.tape, Tape()
-        try:
-            yield self._thread.tape
-        finally:
-            self._thread.tape = outer
+    def recording(self, *, holds: bool = False) -> Iterator[Tape]:
+        """What this thread launches; a recording that is made meanwhile has its own. With `holds` all data stays where
+        it is as long as the tape does."""
+        with self.memory.noting() as taken:
+            outer, self._thread.tape = self._thread.tape, Tape(taken, holds)
+            try:
+                yield self._thread.tape
+            finally:
+                self._thread.tape = outer
 
     def undecided(self) -> None:
         """What this thread launches is not what it will launch the next time: a recording of it is of no use."""
@@ -115,7 +119,7 @@ class Queue:
         """Tell a recording, if this thread makes one. The last `written` of the data are what the launch writes."""
         tape = self._thread.tape
         if tape is not None:
-            tape.launches.append(Noted(launch, data[:-written], data[-written:]))
+            tape.note(launch, data, written)
 
 
 class Launchable(Protocol):
@@ -127,20 +131,48 @@ class Launchable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A launch, with the data that it was on."""
+    """A launch, the addresses that it was on, and the values there: those that it reads, those that it writes."""
 
     launch: Launchable
-    reads: tuple[Data, ...]
-    writes: tuple[Data, ...]
+    pointers: list[int]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Tape:
-    """What a thread launches."""
+    """What a thread launches.
 
+    Values are numbers: those of `taken`, and below zero those that were there before, of which the first is -1. A tape
+    holds only the latter, so that a run that is recorded takes no more memory than any other.
+    """
+
+    taken: Taken
+    holds: bool = False
     launches: list[Noted] = field(default_factory=list)
+    outside: list[Data] = field(default_factory=list)
+    """The values that were there before."""
     is_final: bool = True
     """Whether it would launch the same the next time."""
+    _numbers: dict[int, int] = field(default_factory=dict)
+    _held: list[Data] = field(default_factory=list)
+
+    def note(self, launch: Launchable, data: tuple[Data, ...], written: int) -> None:
+        """Add a launch, of which the last `written` of the data are the results."""
+        values = tuple([self.value(d) for d in data])
+        self.launches.append(Noted(launch, [d.pointer for d in data], values[:-written], values[-written:]))
+        if self.holds:
+            self._held.extend(data)
+
+    def value(self, data: Data) -> int:
+        """The number of the value that some data is."""
+        taken = self.taken.number(data.pointer)
+        if taken is not None:
+            return taken
+        if data.pointer not in self._numbers:
+            self.outside.append(data)
+            self._numbers[data.pointer] = -len(self.outside)
+        return self._numbers[data.pointer]
 
 
 class _Thread(local):

@@ -100,10 +100,10 @@ class Machine:
         """What a call takes on the device, of so many that are captured into one graph, as those of plans are."""
         queue = self._queue
         with queue.lock, translated(f"[{queue.name}] timing a kernel"):
-            with queue.recording() as tape:
+            with queue.recording(holds=True) as tape:
                 kernel(*data)
 
-            launches = [partial(n.launch.at, [d.pointer for d in (*n.reads, *n.writes)]) for n in tape.launches]
+            launches = [partial(n.launch.at, n.pointers) for n in tape.launches]
             graph = queue.captured(launches * calls)
             first, last = queue.cupy.cuda.Event(), queue.cupy.cuda.Event()
             graph.launch(queue.stream)  # which brings it to the device

@@ -26,7 +26,7 @@ from ..kernel.faults import Faults
 from .errors import translated
 from .staging import Staging
 
-_DEVICE_TO_HOST: Final = 2
+_DEVICE_TO_HOST, _ON_DEVICE = 2, 3
 _WITHOUT_TIMING: Final = 2
 _PORTABLE: Final = 1
 """Pinned for every device."""
@@ -34,7 +34,8 @@ _MAPPED: Final = 2
 """Pinned where kernels can write to it."""
 _MOST_PINNED: Final = 8
 """The share of the host's memory that may be pinned: one eighth, for all GPUs together."""
-_ALIGNMENT: Final = 256
+ALIGNMENT: Final = 256
+"""Of everything that lies in a device's memory."""
 
 
 class _Exposed:
@@ -49,15 +50,18 @@ class _Exposed:
 
 
 class Data:
-    """Elements in the device's memory, contiguous, at `pointer`. Without elements there is no memory."""
+    """Elements in the device's memory, contiguous, at `pointer`. Without elements there is no memory.
+
+    Several may lie in one block, each at an offset of its own: the block is in use until the last of them is gone.
+    """
 
     __slots__ = ("block", "dtype", "pointer", "shape")
 
-    def __init__(self, shape: Shape, dtype: DType, block: Block | None) -> None:
+    def __init__(self, shape: Shape, dtype: DType, block: Block | None, offset: int = 0) -> None:
         self.shape = shape
         self.dtype = dtype
         self.block = block
-        self.pointer: int = 0 if block is None else block.memory
+        self.pointer: int = 0 if block is None else block.memory + offset
 
     @property
     def nbytes(self) -> int:
@@ -66,13 +70,36 @@ class Data:
 
     def reshaped(self, shape: Shape) -> Data:
         """The same memory under another shape."""
-        return Data(shape, self.dtype, self.block)
+        return Data(shape, self.dtype, self.block, 0 if self.block is None else self.pointer - self.block.memory)
+
+
+class Taken:
+    """The memory that `Memory.new` gave to a thread, as numbered values. An address may have several, one after the
+    other: what nobody holds any more is handed out again."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        """The bytes of each value."""
+        self._at: dict[int, int] = {}
+
+    def add(self, data: Data) -> None:
+        """Number a new value."""
+        self._at[data.pointer] = len(self.sizes)
+        self.sizes.append(data.nbytes)
+
+    def forget(self, data: Data) -> None:
+        """Note that something else is at an address now."""
+        self._at.pop(data.pointer, None)
+
+    def number(self, pointer: int) -> int | None:
+        """The value that is at an address now; `None` for one that was not taken meanwhile."""
+        return self._at.get(pointer)
 
 
 class _Thread(local):
     """What belongs to one thread."""
 
-    noted: set[int] | None = None
+    taken: Taken | None = None
 
 
 class Memory:
@@ -103,8 +130,10 @@ class Memory:
             return Data(whole.shape, dtype, None)
         with translated(f"[{self.name}] taking {whole.nbytes} bytes from the host"):
             self._runtime.setDevice(self._number)
-            data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, _ALIGNMENT))
+            data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, ALIGNMENT))
             self._staging.upload(whole.reshape(-1).view(np.uint8), data.pointer)
+        if self._thread.taken is not None:
+            self._thread.taken.forget(data)
         return data
 
     def to_host(self, data: Data) -> Any:
@@ -139,7 +168,7 @@ class Memory:
         if not nbytes:
             return Data(data.shape, data.dtype, None)
         with translated(f"[{self.name}] taking {nbytes} bytes from {peer.name}"):
-            made = Data(data.shape, data.dtype, self.pool.take(nbytes, _ALIGNMENT))
+            made = Data(data.shape, data.dtype, self.pool.take(nbytes, ALIGNMENT))
             peer._goes_before(self)
             runtime.memcpyPeerAsync(made.pointer, self._number, data.pointer, peer._number, nbytes, self._stream)
             self._goes_before(peer)
@@ -163,18 +192,18 @@ class Memory:
         """Room for elements that a kernel will write, all of them."""
         key = self.key(shape, dtype)
         made = Data(shape, dtype, self.pool.take_of(key) if key is not None else None)
-        if self._thread.noted is not None:
-            self._thread.noted.add(made.pointer)
+        if self._thread.taken is not None and made.block is not None:
+            self._thread.taken.add(made)
         return made
 
     def key(self, shape: Shape, dtype: DType) -> BlockKey | None:
         """What to ask the pool for, for elements; `None` if there are none."""
         nbytes = prod(shape) * dtype.itemsize
-        return block_key(nbytes, _ALIGNMENT) if nbytes else None
+        return block_key(nbytes, ALIGNMENT) if nbytes else None
 
     def reserved(self, nbytes: int) -> int:
         """The address of memory that is never given back, and no tensor's."""
-        return self._allocate(nbytes, _ALIGNMENT)
+        return self._allocate(nbytes, ALIGNMENT)
 
     def fault_table(self) -> Data:
         """Where kernels note indices out of range: pinned memory of the host, which costs nothing to look at."""
@@ -200,13 +229,18 @@ class Memory:
             raise mistake
 
     @contextmanager
-    def noting(self) -> Iterator[set[int]]:
-        """Where everything lies that `new` gives to this thread meanwhile."""
-        self._thread.noted = noted = set[int]()
+    def noting(self) -> Iterator[Taken]:
+        """Everything that `new` gives to this thread meanwhile; notes that are made inside have their own."""
+        outer, self._thread.taken = self._thread.taken, Taken()
         try:
-            yield noted
+            yield self._thread.taken
         finally:
-            self._thread.noted = None
+            self._thread.taken = outer
+
+    def copy(self, into: int, source: int, nbytes: int) -> None:
+        """Put a copy from one address to another into the stream. With CuPy's own errors, on the device that is
+        current."""
+        self._runtime.memcpyAsync(into, source, nbytes, _ON_DEVICE, self._stream)
 
     def wait(self) -> None:
         """Until all work is done."""
