@@ -118,7 +118,6 @@ def orders() -> Iterator[Case]:
     nothing = np.zeros((0, 3), np.float32)
     yield "sort of nothing", ys.sort, (nothing,)
     yield "argsort of nothing", partial(ys.argsort, axis=0), (nothing,)
-    yield "searchsorted in nothing", ys.searchsorted, (nothing.reshape(-1), np.ones(3, np.float32))
 
 
 def transforms() -> Iterator[Case]:
