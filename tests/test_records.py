@@ -30,7 +30,7 @@ from yosegi._schedule.fuse import fuse
 from yosegi._tune.autotune import Trial, Verdict
 from yosegi._tune.measurements import path_of
 from yosegi._tune.records import TuningRecords
-from yosegi._tune.store import verdict
+from yosegi._tune.store import cache_folder, verdict
 
 EDITS = 400
 
@@ -137,7 +137,7 @@ def listing(content: bytes | None) -> Any:
             decode.text(item, f"{place}[{n}]")
 
     fresh = Outcome(["fresh"])
-    path = Path(ys.store.cache_folder()) / "drivers"
+    path = Path(cache_folder()) / "drivers"
     if content is None:
         remembered("list", "version 1", lambda: Outcome(["a", "b"]), check)
         (file,) = path.glob("list-*.json")
@@ -152,7 +152,7 @@ def listing(content: bytes | None) -> Any:
 
 def trial(content: bytes | None) -> Any:
     """What came of a trial of something that is installed."""
-    folder = Path(ys.store.cache_folder())
+    folder = Path(cache_folder())
     if content is None:
         verdict("thing", "version 1", lambda: "it died")
         (file,) = folder.glob("thing-*.json")

@@ -202,7 +202,7 @@ def test_what_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize(("said", "answer"), [("f16", "f16"), ("", "f32"), ("f8", "ArgumentError")])
 def test_the_environment(said: str, answer: str) -> None:
-    code = "from yosegi.options import current; print(current().precision)"
+    code = "from yosegi._tensor.options import current; print(current().precision)"
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     settings.pop("YOSEGI_PRECISION", None)
     if said:

@@ -138,7 +138,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     spec = call.spec
     if is_constant(region.graph, entry) or is_computed_once(call):
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
-        return lambda: (value,)
+        return lambda *data: (value,)
     copies = moves(call)
     is_reshape = is_view(call.op.role, Placing.RESHAPED)
     if copies is None and not is_reshape:

@@ -121,7 +121,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     spec = call.spec
     if is_constant(region.graph, entry) or is_computed_once(call):
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
-        return lambda: (value,)
+        return lambda *data: (value,)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
     copies = moves(call)
