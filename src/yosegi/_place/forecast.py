@@ -59,7 +59,7 @@ def comes_from_host(graph: Graph) -> bool:
 
 
 def forecast_of(graph: Graph, units: Iterable[Compiled], reused: Set[int] = frozenset()) -> Forecast:
-    """What these units take one after the other. `steady` inputs are the same in every run: they have been moved."""
+    """What these units take one after the other. `reused` inputs are the same in every run: they have been moved."""
     compute = conversion = transfer = 0.0
     is_measured = True
     homes = {i: [space_of(graph, i)] for i in graph.inputs}

@@ -46,7 +46,7 @@ def place(
 
     Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
     subgraphs; under a fixed policy all devices do, without exception. `policy` says which precisions are admitted,
-    `repeats` that they will run many times, `steady` at which positions the inputs are the same in every run.
+    `repeats` that they will run many times, `reused` at which positions the inputs are the same in every run.
     """
     placing = _Placing(graph, chain, policy, repeats, reused)
     if policy.is_fixed:

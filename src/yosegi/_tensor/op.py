@@ -295,7 +295,7 @@ def op(
     - `infer(*specs, **attrs)` gives the output's spec, or those of several outputs, or a `Normal`; it raises on misuse.
     - `vjp(g, out, *inputs, **attrs)` gives one cotangent per input, `None` where none flows. The gradient pass sums
       out broadcast dimensions and casts to the input's dtype by itself. For complex inputs it gives `g * conj(f')`.
-    - `scalar(k, *inputs)` is the operation on one element, in the primitives of `codegen.builder.Builder`.
+    - `scalar(k, *inputs)` is the operation on one element, in the primitives of `codegen.scalar.builder.Builder`.
     - `ufunc` is the whole reference body, for the ops that NumPy has as one; the function then only gives signature
       and documentation. `real_ufunc` is the body for real inputs only; the function is that for complex ones.
     - `promotes_from` is the index of the first of the inputs that are brought to a common dtype.

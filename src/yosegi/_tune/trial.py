@@ -64,7 +64,7 @@ def tried(
 ) -> Trial | None:
     """A plan, which takes `best` seconds and has made `outputs`, beside a candidate; `None` if results do not agree.
 
-    The inputs at the positions `steady` are moved once, all others in every run. Raises what the candidate's
+    The inputs at the positions `reused` are moved once, all others in every run. Raises what the candidate's
     devices do.
     """
     lasting = {n: _copy(inputs[n]) for n in reused}

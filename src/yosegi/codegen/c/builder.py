@@ -23,7 +23,7 @@ _SIGNED: Final = {8: int8, 16: int16, 32: int32, 64: int64}
 
 
 class CBuilder(Primitives):
-    """`codegen.builder.Builder` for one dialect and one width of vectors."""
+    """`codegen.scalar.builder.Builder` for one dialect and one width of vectors."""
 
     def __init__(self, dialect: Dialect, width: int = 1, lines: list[str] | None = None) -> None:
         self.dialect = dialect

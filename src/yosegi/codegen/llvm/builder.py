@@ -36,7 +36,7 @@ _INTRINSICS: Final = {"fabs", "sqrt", "floor", "ceil", "trunc", "rint", "copysig
 
 
 class LlvmBuilder(Primitives):
-    """`codegen.builder.Builder` that writes to a function, on values of `width` lanes."""
+    """`codegen.scalar.builder.Builder` that writes to a function, on values of `width` lanes."""
 
     def __init__(self, code: ir.Function, width: int) -> None:
         self.code = code

@@ -27,7 +27,7 @@ def _function(name: str) -> Callable[[Primitives, Value], Value]:
 
 
 class Primitives(ABC):
-    """`codegen.builder.Builder`, but for what a language says itself. Its own methods take real operands."""
+    """`codegen.scalar.builder.Builder`, but for what a language says itself. Its own methods take real operands."""
 
     width: int
     """The lanes of a value."""

@@ -1,10 +1,9 @@
-"""Products and composites on a kernel device, with neighbours that they have taken (`clusters`) or without: in several
-ways, of which the fastest that is right is kept.
+"""Products and composites on a kernel device, alone or with the neighbours that `clusters` gave them.
 
-A region is cut into few kernels (`codegen.pieces`), with each way to compute its product; or it is computed in parts,
-each a kernel of its own, its products perhaps by a library. It begins in the way that is expected to be best. Once it
-is known to repeat, the ways are measured on its own data, checked against the reference, and the winner is remembered
-for sizes of its class.
+Such a region has several variants. It is cut into few kernels (`codegen.c.pieces`), with each implementation of its
+product; or each part is a kernel of its own, with products by a library where there is one. The first runs use the
+variant that is expected to be fastest. When the region repeats, all variants run on its own data and are checked
+against the reference. The winner is the tuning record for regions of that size class.
 """
 
 from __future__ import annotations
