@@ -14,14 +14,14 @@ import pytest
 import yosegi as ys
 from yosegi._tensor.dtype import (
     ALL,
-    DEFAULT_COMPLEX,
-    DEFAULT_FLOAT,
     DEFAULT_INT,
     KINDS,
     PROMOTION,
     DType,
     as_dtype,
     complex_of,
+    default_complex,
+    default_float,
     promote,
     real_of,
     with_scalar,
@@ -192,7 +192,7 @@ def test_kinds() -> None:
     for dtype in ALL:
         half = {"is_half"} if dtype in (ys.float16, ys.bfloat16) else set()
         assert {f for f in flags if getattr(dtype, f)} == expected[dtype.kind] | half
-    assert (ys.int64, ys.float64, ys.complex128) == (DEFAULT_INT, DEFAULT_FLOAT, DEFAULT_COMPLEX)
+    assert (ys.int64, ys.float64, ys.complex128) == (DEFAULT_INT, default_float(), default_complex())
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@
 """
 
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import devices as _folder  # loaded first: importing it later would put the folder in the function's place
 from . import errors, nn
 from ._place.plan import Plan
 from ._run.device import devices
 from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
+from ._tensor import protocols as _protocols
 from ._tensor.dtype import (
     bfloat16,
     complex64,
@@ -17,25 +19,106 @@ from ._tensor.dtype import (
     float16,
     float32,
     float64,
+    get_default_dtype,
     int8,
     int16,
     int32,
     int64,
+    set_default_dtype,
     uint8,
     uint16,
     uint32,
     uint64,
 )
 from ._tensor.dtype import bool_ as bool
+from ._tensor.files import load, save
 from ._tensor.info import API_VERSION as __array_api_version__
 from ._tensor.info import __array_namespace_info__
 from ._tensor.options import deterministic, options
+from ._tensor.spellings import missing as _missing
 from ._tensor.tensor import Tensor
-from ._tensor.tree import tree_map
+from ._tensor.tree import (
+    register_tree,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_map_with_path,
+    tree_reduce,
+    tree_structure,
+    tree_unflatten,
+)
 from ._trace.grad import grad, value_and_grad, vjp
 from ._trace.jit import jit
 from ._tune.calibration import calibrate
 from .ops import fft, linalg, random
+from .ops.aliases import (
+    absolute,
+    amax,
+    amin,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    around,
+    asanyarray,
+    ascontiguousarray,
+    asfortranarray,
+    bitwise_not,
+    concatenate,
+    conjugate,
+    degrees,
+    fix,
+    invert,
+    left_shift,
+    mod,
+    power,
+    radians,
+    right_shift,
+    rint,
+    true_divide,
+)
+from .ops.choosing import (
+    argpartition,
+    argwhere,
+    choose,
+    compress,
+    extract,
+    flatnonzero,
+    lexsort,
+    partition,
+    piecewise,
+    put_along_axis,
+    ravel_multi_index,
+    select,
+    sort_complex,
+    topk,
+    trim_zeros,
+    unravel_index,
+)
+from .ops.comparing import (
+    allclose,
+    array_equal,
+    array_equiv,
+    common_type,
+    isclose,
+    iscomplexobj,
+    isrealobj,
+    isscalar,
+    issubdtype,
+    iterable,
+    promote_types,
+)
+from .ops.counts import (
+    bincount,
+    digitize,
+    histogram,
+    histogram2d,
+    histogram_bin_edges,
+    histogramdd,
+)
 from .ops.creation import (
     arange,
     asarray,
@@ -125,7 +208,122 @@ from .ops.elementwise import (
     where,
 )
 from .ops.index import take, take_along_axis
+from .ops.joins import (
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block,
+    column_stack,
+    delete,
+    dsplit,
+    dstack,
+    hsplit,
+    hstack,
+    indices,
+    insert,
+    resize,
+    split,
+    vsplit,
+    vstack,
+)
+from .ops.layout import (
+    array,
+    copy,
+    diag,
+    diag_indices,
+    diag_indices_from,
+    diagflat,
+    diagonal,
+    fliplr,
+    flipud,
+    ix_,
+    ndim,
+    pad,
+    ravel,
+    rollaxis,
+    rot90,
+    shape,
+    size,
+    swapaxes,
+    trace,
+    transpose,
+    tri,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+)
 from .ops.linalg import matmul, matrix_transpose, tensordot, vecdot
+from .ops.nans import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmedian,
+    nanmin,
+    nanpercentile,
+    nanprod,
+    nanquantile,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from .ops.numeric import (
+    angle,
+    bitwise_count,
+    cbrt,
+    deg2rad,
+    divmod,
+    exp2,
+    fabs,
+    float_power,
+    fmax,
+    fmin,
+    fmod,
+    frexp,
+    gcd,
+    heaviside,
+    iscomplex,
+    isneginf,
+    isposinf,
+    isreal,
+    lcm,
+    ldexp,
+    logaddexp2,
+    modf,
+    nan_to_num,
+    rad2deg,
+    sinc,
+    spacing,
+)
+from .ops.polynomials import (
+    poly,
+    polyadd,
+    polyder,
+    polydiv,
+    polyfit,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+    roots,
+    vander,
+)
+from .ops.ranges import (
+    cumprod,
+    cumsum,
+    frombuffer,
+    fromfunction,
+    fromiter,
+    geomspace,
+    identity,
+    logspace,
+    mask_indices,
+)
 from .ops.reduce import (
     all,
     any,
@@ -139,6 +337,15 @@ from .ops.reduce import (
     std,
     sum,
     var,
+)
+from .ops.sets import (
+    intersect1d,
+    packbits,
+    setdiff1d,
+    setxor1d,
+    union1d,
+    unique,
+    unpackbits,
 )
 from .ops.shape import (
     broadcast_arrays,
@@ -159,6 +366,21 @@ from .ops.shape import (
     triu,
     unstack,
 )
+from .ops.signal import (
+    bartlett,
+    blackman,
+    convolve,
+    correlate,
+    ediff1d,
+    gradient,
+    hamming,
+    hanning,
+    i0,
+    interp,
+    kaiser,
+    trapezoid,
+    unwrap,
+)
 from .ops.sort import (
     argmax,
     argmin,
@@ -173,7 +395,32 @@ from .ops.sort import (
     unique_inverse,
     unique_values,
 )
+from .ops.statistics import (
+    average,
+    corrcoef,
+    cov,
+    median,
+    percentile,
+    ptp,
+    quantile,
+)
 from .ops.types import astype, can_cast, finfo, iinfo, isdtype, result_type
+from .ops.updates import At as _At
+from .ops.vectors import (
+    cross,
+    dot,
+    inner,
+    kron,
+    matvec,
+    outer,
+    vdot,
+    vecmat,
+)
 
 __version__ = "0.1.0"
 newaxis = None
+
+if not _TYPE_CHECKING:  # a type checker would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        raise AttributeError(_missing(name), name=name)

@@ -31,6 +31,10 @@ class ShapeError(UserError, ValueError):
     """Shapes that do not match each other or the operation."""
 
 
+class NoDimensionsError(ShapeError, TypeError):
+    """A 0-d tensor where its length or its elements are asked for, which Python tells as a `TypeError`."""
+
+
 class AxisError(UserError, ValueError, IndexError):
     """An axis outside the tensor's dimensions, or named twice."""
 

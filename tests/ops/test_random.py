@@ -338,12 +338,12 @@ def test_seeds_differ_in_all_their_bits() -> None:
     [
         ("uniform", "expected a tensor or a number, got str", (), {"low": "a"}),
         ("uniform", "expected high of a real dtype, got complex128", (), {"high": 1j}),
-        ("random", r"expected lengths of at least 0, got \(-1,\)", (-1,), {}),
+        ("random", r"expected lengths of at least 0, got \(-1,\)", ((-1,),), {}),
         ("random", "expected a real floating dtype, got int32", (), {"dtype": "int32"}),
-        ("normal", r"expected lengths of at least 0, got \(-1,\)", (-1,), {}),
-        ("normal", "expected a length as an integer, got 1.5", (1.5,), {}),
+        ("normal", r"expected lengths of at least 0, got \(-1,\)", ((-1,),), {}),
+        ("normal", "expected a length as an integer, got 1.5", ((1.5,),), {}),
         ("normal", "expected a dtype among", (), {"dtype": "number"}),
-        ("normal", "expected shapes that broadcast together", (3,), {"std": np.ones(2)}),
+        ("normal", "expected shapes that broadcast together", ((3,),), {"std": np.ones(2)}),
         ("exponential", "expected a tensor or a number, got str", (), {"scale": "a"}),
         ("integers", "expected a bound as an integer, got 1.5", (1.5,), {}),
         ("integers", "expected a bound as an integer, got 'a'", (0, "a"), {}),
@@ -382,5 +382,7 @@ def test_numpy_arrays_are_taken_for_tensors() -> None:
 
 
 def test_signatures_are_those_written() -> None:
-    assert list(inspect.signature(ys.random.normal).parameters) == ["shape", "mean", "std", "dtype"]
-    assert list(inspect.signature(ys.random.Generator.choice).parameters)[:3] == ["self", "a", "shape"]
+    assert list(inspect.signature(ys.random.normal).parameters) == [
+        "first", "scale", "size", "loc", "shape", "mean", "std", "dtype",
+    ]  # fmt: skip
+    assert list(inspect.signature(ys.random.Generator.choice).parameters)[:3] == ["self", "a", "size"]

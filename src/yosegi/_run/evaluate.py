@@ -22,7 +22,7 @@ from .._tensor.op import leaf_call, pick
 from .._tensor.options import Options, current
 from .._tensor.precision import Policy
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
-from .._tensor.tree import flatten
+from .._tensor.tree import flatten, paths
 from .._trace.grad import variable
 from .._trace.tracing import held, is_tracing
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
@@ -357,9 +357,12 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
         return [t._node for t in tensors]
     except AttributeError:  # not tensors alone
         leaves, _ = flatten(tensors)
-    for leaf in leaves:
+    for n, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
-            raise ArgumentError(f"[{op}] expected tensors, got {type(leaf).__name__}; make it one with asarray")
+            where = [path for i, t in enumerate(tensors) for path in paths(t, f"argument {i}")][n]
+            raise ArgumentError(
+                f"[{op}] expected tensors, got {type(leaf).__name__} at {where}; make it one with asarray"
+            )
     return [t._node for t in leaves]
 
 

@@ -8,6 +8,7 @@ type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -104,8 +105,6 @@ ALL: Final = (
     float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 DEFAULT_INT: Final = int64
-DEFAULT_FLOAT: Final = float64
-DEFAULT_COMPLEX: Final = complex128
 
 _BY_NAME: Final = {d.name: d for d in ALL}
 _BY_NUMPY: Final = {d.numpy: d for d in ALL}
@@ -115,6 +114,13 @@ _SIGNED: Final = {d.bits: d for d in (int8, int16, int32, int64)}
 _COMPLEX_OF: Final = {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}
 _REAL_OF: Final = {complex64: float32, complex128: float64}
 _DIGITS: Final = {float16: 11, bfloat16: 8, float32: 24, float64: 53}
+
+
+class _Default:
+    """The dtype of Python floats, and of functions of real numbers that are given integers."""
+
+    real = float64
+    listeners: Final[list[Callable[[], None]]] = []
 
 
 def _join(a: DType, b: DType) -> DType | None:
@@ -132,10 +138,11 @@ def _join(a: DType, b: DType) -> DType | None:
 
 
 def _holding(integer: DType, inexact: DType) -> DType:
-    """The floating dtype, `inexact` or wider, that has a digit for each of the integer's; the widest if none has."""
+    """The floating dtype, `inexact` or wider, that has a digit for each of the integer's, or as many as the default
+    float has."""
     digits = integer.bits - (integer.kind == "signed integer")
     for real in (real_of(inexact), float32, float64):
-        if _DIGITS[real] >= min(digits, _DIGITS[float64]):
+        if _DIGITS[real] >= min(digits, _DIGITS[_Default.real]):
             return real if inexact.is_float else _COMPLEX_OF[real]
     raise AssertionError("float64 has the most digits")
 
@@ -145,7 +152,14 @@ def real_of(dtype: DType) -> DType:
     return _REAL_OF.get(dtype, dtype)
 
 
-PROMOTION: Final[dict[tuple[DType, DType], DType | None]] = {(a, b): _join(a, b) for a in ALL for b in ALL}
+PROMOTION: Final[dict[tuple[DType, DType], DType | None]] = {}
+
+
+def _promote_all() -> None:
+    PROMOTION.update({(a, b): _join(a, b) for a in ALL for b in ALL})
+
+
+_promote_all()
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -166,9 +180,65 @@ def number_type(value: Any) -> type | None:
     return next((t for t in _BY_PYTHON if isinstance(value, t)), None)
 
 
+def default_float() -> DType:
+    """The floating dtype that numbers without one become."""
+    return _Default.real
+
+
+def default_complex() -> DType:
+    """The complex dtype that numbers without one become."""
+    return _COMPLEX_OF[_Default.real]
+
+
+def default_of(python_type: type) -> DType:
+    """The dtype of a Python number that meets no tensor."""
+    if python_type is float:
+        return _Default.real
+    return default_complex() if python_type is complex else _BY_PYTHON[python_type]
+
+
+def on_new_default(forget: Callable[[], None]) -> None:
+    """Have a function called when the default changes: what was inferred under the old one is wrong then."""
+    _Default.listeners.append(forget)
+
+
+def set_default_dtype(dtype: Any, /) -> None:
+    """Set the floating dtype that numbers without one become, for the whole process: float64 or float32.
+
+    It is that of Python floats and complex numbers in `asarray`, of `zeros`, `ones`, `linspace` and random numbers
+    without a dtype, and of `exp`, `/` or `mean` of integers. Integers that meet a float32 become float32 under it, not
+    float64. Tensors that exist, and NumPy arrays, keep their dtype.
+
+    - `dtype`: `float64`, which is the default, or `float32`.
+
+    >>> import yosegi as ys
+    >>> ys.set_default_dtype(ys.float32)
+    >>> ys.zeros((2,)).dtype, (ys.asarray([1, 2]) / 2).dtype
+    (yosegi.float32, yosegi.float32)
+    >>> ys.set_default_dtype(ys.float64)
+    """
+    wanted = as_dtype(dtype)
+    if wanted not in (float32, float64):
+        raise DTypeError(f"[set_default_dtype] expected float32 or float64, got {wanted.name}")
+    _Default.real = wanted
+    _promote_all()
+    for forget in _Default.listeners:
+        forget()
+
+
+def get_default_dtype() -> DType:
+    """The floating dtype that numbers without one become.
+
+    >>> import yosegi as ys
+    >>> ys.get_default_dtype()
+    yosegi.float64
+    """
+    return _Default.real
+
+
 def with_scalar(dtype: DType, scalar_type: type) -> DType:
     """The dtype of a tensor of `dtype` met by a Python scalar: the tensor's, unless the scalar's kind is higher."""
-    scalar = _BY_PYTHON[scalar_type]
+    scalar = default_of(scalar_type)
     if _RANK[scalar.kind] <= _RANK[dtype.kind]:
         return dtype
     if scalar.is_complex and dtype.is_float:
@@ -178,7 +248,7 @@ def with_scalar(dtype: DType, scalar_type: type) -> DType:
 
 def complex_of(dtype: DType) -> DType:
     """The complex dtype whose parts hold `dtype`."""
-    return dtype if dtype.is_complex else _COMPLEX_OF.get(dtype, complex128)
+    return dtype if dtype.is_complex else _COMPLEX_OF.get(dtype, default_complex())
 
 
 def as_dtype(obj: Any) -> DType:

@@ -34,8 +34,8 @@ class Info:
         if device is not None:
             device_named(device)
         return {
-            "real floating": dt.DEFAULT_FLOAT,
-            "complex floating": dt.DEFAULT_COMPLEX,
+            "real floating": dt.default_float(),
+            "complex floating": dt.default_complex(),
             "integral": dt.DEFAULT_INT,
             "indexing": dt.DEFAULT_INT,
         }

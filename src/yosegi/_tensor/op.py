@@ -28,9 +28,21 @@ import numpy as np
 from .._run.memory import Buffer
 from ..errors import ArgumentError, DTypeError, UserError
 from . import interchange
-from .dtype import DEFAULT_FLOAT, DType, as_dtype, float16, number_type, promote, rank, with_scalar
+from .dtype import (
+    DType,
+    as_dtype,
+    default_float,
+    default_of,
+    float16,
+    number_type,
+    on_new_default,
+    promote,
+    rank,
+    with_scalar,
+)
 from .node import Call, Node, Spec, spec
 from .role import Role
+from .spellings import advice
 from .tensor import HOOKS, OPERATORS, Tensor
 
 Arr: TypeAlias = Any
@@ -246,6 +258,9 @@ class Op(Generic[P]):
         return tensors, attrs
 
     def _complain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        text = advice(self.name, self._keywords, kwargs)
+        if text is not None:
+            raise TypeError(text)
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
@@ -272,6 +287,14 @@ class Op(Generic[P]):
 
 REGISTRY: Final[dict[str, Op[Any]]] = {}
 """Every op by name: what the tests, the devices' tables and the docs are generated from."""
+
+
+def _forget() -> None:
+    for each in REGISTRY.values():
+        each._bound.clear()
+
+
+on_new_default(_forget)
 
 
 def op(
@@ -486,7 +509,7 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
             if not isinstance(value, Node):
                 kind = number_type(value)
                 assert kind is not None
-                dtype = as_dtype(kind) if common is None or i < first else with_scalar(common, kind)
+                dtype = default_of(kind) if common is None or i < first else with_scalar(common, kind)
                 nodes[i] = literal(value, dtype)
                 if weak and i >= first:  # a number that meets numbers of a trace is one of them
                     nodes[i] = Node(leaf_call(spec((), dtype, weak=True)), (), Buffer(np.asarray(value, dtype.numpy)))
@@ -502,7 +525,7 @@ def common_dtype(specs: Iterable[Spec], inexact: bool = False) -> DType | None:
             common = s.dtype
         else:
             common = with_scalar(common, _PYTHON_TYPE[s.dtype.kind]) if s.weak else promote(common, s.dtype)
-    return DEFAULT_FLOAT if inexact and common is not None and not common.is_inexact else common
+    return default_float() if inexact and common is not None and not common.is_inexact else common
 
 
 def promotion_casts(specs: tuple[Spec, ...], first: int, inexact: bool) -> tuple[DType | None, ...]:

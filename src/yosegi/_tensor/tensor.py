@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, NoDimensionsError, ShapeError
 from . import interchange
 from .dtype import DType
 from .interchange import Array as Array
@@ -36,6 +36,8 @@ class Hooks:
     device_of: Callable[[Tensor], Any] = field(init=False)
     namespace: Callable[[str | None], ModuleType] = field(init=False)
     from_plain: Callable[[Array, str], Tensor] = field(init=False)
+    ufunc: Callable[..., Any] = field(init=False)
+    function: Callable[..., Any] = field(init=False)
 
 
 HOOKS: Final = Hooks()
@@ -105,6 +107,16 @@ def _reduction(name: str) -> Callable[..., Tensor]:
     return method
 
 
+def _method(name: str) -> Callable[..., Any]:
+    """A method that is the function of that name, with the tensor as its first argument."""
+
+    def method(self: Tensor, /, *args: Any, **kwargs: Any) -> Any:
+        return OPERATORS[name](self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, f"See `ys.{name}`."
+    return method
+
+
 def _is_operand(value: Any) -> bool:
     return isinstance(value, (Tensor, bool, int, float, complex, np.ndarray, np.generic))
 
@@ -128,7 +140,6 @@ class Tensor:
     """
 
     __slots__ = ("_node",)
-    __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours
     __hash__ = None  # type: ignore[assignment]  # == compares elements
 
     def __init__(self, node: Node) -> None:
@@ -168,7 +179,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("[len] expected a tensor of at least one dimension, got a 0-d tensor; use size")
+            raise NoDimensionsError("[len] expected a tensor of at least one dimension, got a 0-d tensor; use size")
         return self.shape[0]
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
@@ -243,6 +254,14 @@ class Tensor:
             return array.astype(dtype)
         return array.copy() if copy else interchange.sealed(array)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's elementwise functions on tensors are ours: `np.sin(x)` is `ys.sin(x)`."""
+        return HOOKS.ufunc(ufunc, method, *inputs, **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions on tensors are ours: `np.median(x)` is `ys.median(x)`."""
+        return HOOKS.function(function, args, kwargs)
+
     def __dlpack__(
         self,
         /,
@@ -314,7 +333,7 @@ class Tensor:
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise ShapeError("[iter] expected a tensor of at least one dimension, got a 0-d tensor")
+            raise NoDimensionsError("[iter] expected a tensor of at least one dimension, got a 0-d tensor")
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
@@ -431,6 +450,47 @@ class Tensor:
 
     ravel = flatten
 
+    def transpose(self, *axes: Any) -> Tensor:
+        """The dimensions in reverse order, or in the order of `axes`."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return OPERATORS["transpose"](self, order or None)
+
+    def tobytes(self) -> bytes:
+        """The bytes of the elements, in row-major order."""
+        return bytes(interchange.read(self._node).tobytes())
+
+    @property
+    def real(self) -> Tensor:
+        """The real parts."""
+        return OPERATORS["real"](self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary parts."""
+        return OPERATORS["imag"](self)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def at(self) -> Any:
+        """Updates that return a new tensor: `x.at[key].set(v)`, and `add`, `multiply`, `min`, `max`.
+
+        >>> import yosegi as ys
+        >>> ys.zeros((3,)).at[[0, 0, 2]].add(1.0).tolist()
+        [2.0, 0.0, 1.0]
+        """
+        return OPERATORS["at"](self)
+
+    squeeze, swapaxes, repeat, take = _method("squeeze"), _method("swapaxes"), _method("repeat"), _method("take")
+    clip, round, conj, conjugate = _method("clip"), _method("round"), _method("conj"), _method("conj")
+    cumsum, cumprod, dot = _method("cumsum"), _method("cumprod"), _method("dot")
+    sort, argsort, nonzero = _method("sort"), _method("argsort"), _method("nonzero")
+    diagonal, trace, ptp = _method("diagonal"), _method("trace"), _method("ptp")
+    searchsorted = _method("searchsorted")
+
     @property
     def T(self) -> Tensor:
         """The transpose of a matrix."""
@@ -452,6 +512,15 @@ class Tensor:
     any, all = _reduction("any"), _reduction("all")
 
     # Operators
+
+    def __round__(self, decimals: int | None = None, /) -> Tensor:
+        return OPERATORS["round"](self, decimals or 0)
+
+    def __divmod__(self, other: Operand, /) -> Any:
+        return OPERATORS["divmod"](self, other) if _is_operand(other) else NotImplemented
+
+    def __rdivmod__(self, other: Operand, /) -> Any:
+        return OPERATORS["divmod"](other, self) if _is_operand(other) else NotImplemented
 
     __neg__ = _unary("neg")
     __pos__ = _unary("pos")

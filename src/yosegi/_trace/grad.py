@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from .._tensor.composite import rebuilt
@@ -19,8 +20,8 @@ from .._tensor.interchange import Read
 from .._tensor.node import Call, Node, Spec, in_order
 from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
 from .._tensor.tensor import Tensor
-from .._tensor.tree import flatten, unflatten
-from ..errors import ArgumentError, DTypeError, ShapeError
+from .._tensor.tree import flatten, paths, unflatten
+from ..errors import ArgumentError, DTypeError, ShapeError, UserError
 from ..ops.creation import asarray
 from ..ops.elementwise import real
 from ..ops.reduce import sum as reduce_sum
@@ -158,13 +159,20 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
 
 
 def _vjp(
-    name: str, function: Callable[..., Any], primals: Sequence[Any], *, is_loss: bool
+    name: str,
+    function: Callable[..., Any],
+    primals: Sequence[Any],
+    *,
+    is_loss: bool,
+    names: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Any, Callable[[Any], Any]]:
     """`vjp`, with errors in the name of the function that the user has called. A loss must depend on an argument."""
     leaves, structure = flatten(tuple(primals))
-    variables = [_variable_of(p) for p in leaves]
+    variables = [_variable_of(p, n, primals, names) for n, p in enumerate(leaves)]
     with recording(variables) as made:
         value = function(*unflatten(structure, [Tensor(v) for v in variables]))
+        if value is None:
+            raise _not_a_tensor(name, value, made.reads)
         results, shape = flatten(value)
         for result in results:
             if not isinstance(result, Tensor):
@@ -229,11 +237,37 @@ def _depend(nodes: Sequence[Node], variable: Node) -> bool:
     return variable in nodes or bool(record(nodes, [variable]))
 
 
-def _variable_of(value: Any) -> Node:
-    t = asarray(value)
+def _variable_of(value: Any, number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> Node:
+    try:
+        t = asarray(value)
+    except UserError as error:
+        where = _path(number, primals, names)
+        raise DTypeError(
+            f"[grad] expected tensors and numbers, got {type(value).__name__} at {where}; close over it, or take it out"
+        ) from error
     if not t.dtype.is_inexact:
-        raise DTypeError(f"[grad] expected floating arguments, got {t.dtype.name}; cast them, or close over them")
+        where = _path(number, primals, names)
+        raise DTypeError(
+            f"[grad] expected floating arguments, got {t.dtype.name} at {where}; cast it, or close over it"
+        )
     return variable(t)._node
+
+
+def _path(number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> str:
+    """Where a leaf stands, as the function writes it: `params['layers'][3].weight`."""
+    roots = list(names()) or [f"argument {n}" for n in range(len(primals))]
+    return [path for root, tree in zip(roots, primals, strict=True) for path in paths(tree, root)][number]
+
+
+def _names_of(function: Callable[..., Any], chosen: Sequence[int], count: int) -> list[str]:
+    """The names of a function's arguments, by number where they have none."""
+    try:
+        parameters = list(signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places = [n % count for n in chosen]
+    return [positional[n] if n < len(positional) else f"argument {n}" for n in places]
 
 
 def _given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -295,7 +329,8 @@ def value_and_grad(
         for n in chosen:
             if not -len(args) <= n < len(args):
                 raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
-        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen], is_loss=True)
+        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen], is_loss=True,
+                           names=lambda: _names_of(function, chosen, len(args)))  # fmt: skip
         if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
             got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(

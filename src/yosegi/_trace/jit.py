@@ -9,6 +9,7 @@ from functools import update_wrapper
 from inspect import Parameter, signature
 from types import MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from .._run.evaluate import plan_of, settle
 from .._run.evaluate import replay as run_again
 from .._run.health import health
 from .._run.memory import HOST, Buffer
-from .._tensor.dtype import DType, as_dtype, number_type
+from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
 from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
@@ -144,6 +145,18 @@ class _Replay:
         return self.rebuilt(nodes)
 
 
+_JITTED: Final[WeakSet[Jitted[Any, Any]]] = WeakSet()
+
+
+def _forget() -> None:
+    """Drop every trace: they were made under another default dtype."""
+    for jitted in list(_JITTED):
+        jitted._replays.clear()
+
+
+on_new_default(_forget)
+
+
 class Jitted(Generic[P, R]):
     """A function that is traced once per signature of its arguments and replayed from then on.
 
@@ -180,6 +193,7 @@ class Jitted(Generic[P, R]):
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
         self._is_direct = not self._static and not self._bound
+        _JITTED.add(self)
         self._replays: dict[Any, _Replay] = {}
         update_wrapper(self, function, updated=())
 

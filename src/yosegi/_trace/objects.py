@@ -121,6 +121,10 @@ class _Reader:
             return kind, None, (self.read(value.__func__, True), self.read(value.__self__, True))
         if kind is partial:
             return kind, None, tuple([self.read(v, True) for v in (value.func, value.args, value.keywords)])
+        container = tree.registered(kind)
+        if container is not None:
+            known, rest = container.flatten(value)
+            return tree.Kind(kind, rest), None, tuple([self.read(v, inside) for v in known])
         if opens(value):
             return self._object(value)
         if inside and not isinstance(value, (Tensor, np.ndarray)):
@@ -189,12 +193,10 @@ class Copies:
         if isinstance(kind, _Object):
             return self._object(kind, names, parts)
         values = [self._build(part) for part in parts]
-        if kind is dict:
-            return dict(zip(names, values, strict=True))
         if kind is partial:
             function, args, keywords = values
             return partial(function, *args, **keywords)
-        return values if kind is list else tuple(values) if kind is tuple else kind(*values)
+        return tree.rebuilt(kind, names, values)
 
     def _object(self, kind: _Object, names: Sequence[str], parts: Sequence[Structure] | None) -> Any:
         if parts is None:  # it stands somewhere else, too

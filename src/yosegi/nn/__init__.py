@@ -2,6 +2,7 @@
 
 from ..ops.activation import elu, erf, gelu, leaky_relu, relu, sigmoid, silu, softplus
 from ..ops.attention import attention_scores, scaled_dot_product_attention
+from ..ops.choosing import one_hot
 from ..ops.conv import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ..ops.linear import (
     dropout,
@@ -13,5 +14,5 @@ from ..ops.linear import (
     linear_residual_relu,
 )
 from ..ops.loss import cross_entropy, mse_loss
-from ..ops.normal import batch_norm, batch_norm_train, group_norm, layer_norm, log_softmax, rms_norm, softmax
+from ..ops.normal import batch_norm, batch_norm_train, group_norm, layer_norm, log_softmax, logsumexp, rms_norm, softmax
 from ..ops.pool import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d

@@ -9,13 +9,15 @@ import numpy as np
 
 from .._tensor import interchange
 from .._tensor.dtype import (
-    DEFAULT_COMPLEX,
-    DEFAULT_FLOAT,
     DEFAULT_INT,
     KINDS,
     DType,
     as_dtype,
     bool_,
+    default_complex,
+    default_float,
+    default_of,
+    float64,
     int_info,
     number_type,
     with_scalar,
@@ -41,7 +43,7 @@ def place(x: Tensor, device: DeviceLike) -> Tensor:
 
 
 @rules.named
-def asarray(obj: Any, /, *, dtype: DTypeLike = None, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
+def asarray(obj: Any, /, dtype: DTypeLike = None, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """A tensor from numbers, nested lists, NumPy arrays, buffers, DLPack producers or tensors.
 
     A NumPy array or buffer is copied, so that no later write to it changes a result. The memory of a `bytes` object,
@@ -75,7 +77,7 @@ def _host_array(obj: Any, dtype: DType | None, copy: bool | None) -> Array:
         array = np.asarray(obj)
     elif hasattr(obj, "__dlpack__"):
         array = interchange.from_dlpack_array(obj, copy=None)
-    elif hasattr(obj, "__array__"):
+    elif hasattr(obj, "__array__") or hasattr(obj, "__array_interface__"):
         array = np.asarray(obj)
     else:
         try:
@@ -111,7 +113,16 @@ def _from_numbers(obj: Any, dtype: DType | None) -> Array:
         raise DTypeError(f"expected numbers that fit a dtype, got {_short(obj)}") from None
     except (ValueError, TypeError):
         raise ArgumentError(f"expected numbers in lists of even lengths, got {_short(obj)}") from None
+    if dtype is None and own.is_inexact and default_float() is not float64 and not _holds_arrays(obj):
+        dtype = default_of(complex if own.is_complex else float)
     return array if dtype in (None, own) else _cast(array, dtype)
+
+
+def _holds_arrays(obj: Any) -> bool:
+    """True if a list holds NumPy's arrays or scalars, which have a dtype of their own."""
+    return isinstance(obj, (np.ndarray, np.generic)) or (
+        isinstance(obj, (list, tuple)) and any(map(_holds_arrays, obj))
+    )
 
 
 def _all_whole(obj: Any, array: Array) -> bool:
@@ -145,7 +156,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
 
 
 @rules.named
-def full(shape: Any, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of one value."""
     wanted = rules.optional_dtype(dtype)
     if isinstance(fill_value, (Tensor, np.ndarray, np.generic)):
@@ -153,7 +164,7 @@ def full(shape: Any, fill_value: Any, *, dtype: DTypeLike = None, device: Device
             raise ShapeError(f"expected one value, got shape {fill_value.shape}; use broadcast_to")
         value = asarray(fill_value, dtype=wanted)
     elif (kind := number_type(fill_value)) is not None:
-        value = _in_kind(fill_value, kind, wanted or as_dtype(kind))
+        value = _in_kind(fill_value, kind, wanted or default_of(kind))
     else:
         raise DTypeError(f"expected a number, got {type(fill_value).__name__}")
     return place(broadcast_to(value, rules.normal_shape(shape)), device)
@@ -169,43 +180,43 @@ def _in_kind(value: Any, kind: type, dtype: DType) -> Tensor:
 
 
 @rules.named
-def zeros(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def zeros(shape: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of zeros."""
-    return full(shape, 0, dtype=dtype or DEFAULT_FLOAT, device=device)
+    return full(shape, 0, dtype=dtype or default_float(), device=device)
 
 
 @rules.named
-def ones(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def ones(shape: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of ones."""
-    return full(shape, 1, dtype=dtype or DEFAULT_FLOAT, device=device)
+    return full(shape, 1, dtype=dtype or default_float(), device=device)
 
 
 @rules.named
-def empty(shape: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def empty(shape: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor whose values do not matter; they are zeros, for nothing ever shows what memory held before."""
     return zeros(shape, dtype=dtype, device=device)
 
 
 @rules.on_tensor
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def full_like(x: Tensor, /, fill_value: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of one value, shaped and typed like `x`."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device)
 
 
 @rules.on_tensor
-def zeros_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def zeros_like(x: Tensor, /, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of zeros, shaped and typed like `x`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
 @rules.on_tensor
-def ones_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def ones_like(x: Tensor, /, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor of ones, shaped and typed like `x`."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
 @rules.on_tensor
-def empty_like(x: Tensor, /, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
+def empty_like(x: Tensor, /, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
     """A tensor whose values do not matter, shaped and typed like `x`."""
     return zeros_like(x, dtype=dtype, device=device)
 
@@ -273,13 +284,13 @@ def _number(value: Any, what: str, kinds: Any) -> Any:
 
 @rules.named
 def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: DTypeLike = None, device: DeviceLike = None
+    start: float, /, stop: float | None = None, step: float = 1, dtype: DTypeLike = None, *, device: DeviceLike = None
 ) -> Tensor:
     """Evenly spaced numbers from start (0 if left out) to before stop."""
     if stop is None:
         start, stop = 0, start
     start, stop, step = (_number(v, "a finite real number", (int, float)) for v in (start, stop, step))
-    default = DEFAULT_INT if _whole(start, stop, step) else DEFAULT_FLOAT
+    default = DEFAULT_INT if _whole(start, stop, step) else default_float()
     made = count(start=start, stop=stop, step=step, dtype=rules.optional_dtype(dtype) or default)
     return place(made, device)
 
@@ -309,7 +320,7 @@ def linspace(
     start: complex,
     stop: complex,
     /,
-    num: int,
+    num: int = 50,
     *,
     dtype: DTypeLike = None,
     device: DeviceLike = None,
@@ -320,7 +331,7 @@ def linspace(
     num = rules.as_index(num, "num")
     if num < 0:
         raise ArgumentError(f"expected num of at least 0, got {num}")
-    default = DEFAULT_COMPLEX if isinstance(start, complex) or isinstance(stop, complex) else DEFAULT_FLOAT
+    default = default_complex() if isinstance(start, complex) or isinstance(stop, complex) else default_float()
     wanted = rules.optional_dtype(dtype) or default
     if default.is_complex and not wanted.is_complex:
         raise DTypeError(f"expected a complex dtype from {start} to {stop}, got {wanted.name}; take ys.real first")
@@ -340,11 +351,11 @@ def diagonal_ones(*, n_rows: int, n_cols: int, k: int, dtype: DType) -> Arr:
 
 @rules.named
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike = None, device: DeviceLike = None
+    n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: DTypeLike = None, *, device: DeviceLike = None
 ) -> Tensor:
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     rows, cols = rules.normal_shape((n_rows, n_rows if n_cols is None else n_cols))
-    wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
+    wanted = rules.optional_dtype(dtype) or default_float()
     return place(diagonal_ones(n_rows=rows, n_cols=cols, k=rules.as_index(k, "k"), dtype=wanted), device)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._tensor.dtype import DEFAULT_FLOAT, complex_of, float_info
+from .._tensor.dtype import complex_of, default_float, float_info
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
 from .._tensor.tensor import Operand, Tensor
@@ -221,7 +221,7 @@ def pinv(x: Tensor, /, *, rtol: Operand | None = None) -> Tensor:
 
 def floating(x: Tensor) -> Tensor:
     """Integers as the default float, floats as they are."""
-    return x if x.dtype.is_inexact else x.astype(DEFAULT_FLOAT)
+    return x if x.dtype.is_inexact else x.astype(default_float())
 
 
 def as_rtol(x: Tensor, rtol: Operand | None) -> Operand:

@@ -193,9 +193,28 @@ def trunc(x: Arr, /) -> Arr:
 
 
 @_op(infer=rules.numeric, vjp=flat, scalar=lambda k, x: k.rint(x))
-def round(x: Arr, /) -> Arr:
+def round_(x: Arr, /) -> Arr:
     """Element-wise nearest integer; halves go to the even one."""
     return np.rint(x) if x.dtype.kind in "fc" else x
+
+
+@rules.on_tensor
+def round(x: Tensor, /, decimals: int = 0) -> Tensor:
+    """Element-wise nearest number of so many decimals, by default the nearest integer; halves go to the even one.
+
+    - `decimals`: the digits behind the point; negative ones are before it.
+
+    >>> import yosegi as ys
+    >>> ys.round(ys.asarray([2.5, -1.25]), 1).tolist(), ys.round(ys.asarray([2.5, -1.25])).tolist()
+    ([2.5, -1.2], [2.0, -1.0])
+    """
+    places = rules.as_index(decimals, "decimals")
+    if places == 0 or (places > 0 and x.dtype.is_integer):
+        return round_(x)
+    unit = 10 ** math.fabs(places)
+    if x.dtype.is_integer:
+        return convert(round_(divide(x, unit)) * unit, dtype=x.dtype)
+    return round_(x * unit) / unit if places > 0 else round_(x / unit) * unit
 
 
 # Exponentials and logarithms

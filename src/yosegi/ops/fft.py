@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._tensor.dtype import DEFAULT_FLOAT, complex_of, number_type, real_of
+from .._tensor.dtype import complex_of, default_float, number_type, real_of
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, OpKind, from_array, op
 from .._tensor.tensor import Tensor
@@ -109,7 +109,7 @@ def _complex(x: Tensor) -> Tensor:
 def _real(x: Tensor) -> Tensor:
     if x.dtype.is_complex:
         raise DTypeError(f"expected a real dtype, got {x.dtype.name}; use fft, or take ys.real first")
-    return x if x.dtype.is_float else x.astype(DEFAULT_FLOAT)
+    return x if x.dtype.is_float else x.astype(default_float())
 
 
 def _resized(x: Tensor, axis: int, n: int) -> Tensor:
@@ -161,20 +161,20 @@ def _one(n: int | None) -> tuple[int] | None:
 
 
 @rules.on_tensor
-def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform along one axis."""
     return _complex_to_complex(x, _one(n), (axis,), norm, inverse=False)
 
 
 @rules.on_tensor
-def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ifft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse transform along one axis."""
     return _complex_to_complex(x, _one(n), (axis,), norm, inverse=True)
 
 
 @rules.on_tensor
 def fftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The transform along several axes (all by default)."""
     return _complex_to_complex(x, s, axes, norm, inverse=False)
@@ -182,27 +182,27 @@ def fftn(
 
 @rules.on_tensor
 def ifftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse transform along several axes (all by default)."""
     return _complex_to_complex(x, s, axes, norm, inverse=True)
 
 
 @rules.on_tensor
-def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def rfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The first half of the transform of real numbers along one axis."""
     return _real_to_complex(x, _one(n), (axis,), norm)
 
 
 @rules.on_tensor
-def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def irfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `rfft`: n real numbers (an even count by default)."""
     return _complex_to_real(x, _one(n), (axis,), norm)
 
 
 @rules.on_tensor
 def rfftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The transform of real numbers along several axes (all by default), the first half of it along the last."""
     return _real_to_complex(x, s, axes, norm)
@@ -210,20 +210,72 @@ def rfftn(
 
 @rules.on_tensor
 def irfftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
 ) -> Tensor:
     """The inverse of `rfftn`."""
     return _complex_to_real(x, s, axes, norm)
 
 
 @rules.on_tensor
-def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft2(
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """The transform along two axes (the last two by default).
+
+    >>> import yosegi as ys
+    >>> ys.fft.fft2(ys.ones((2, 2))).tolist()
+    [[(4+0j), 0j], [0j, 0j]]
+    """
+    return _complex_to_complex(x, s, axes, norm, inverse=False)
+
+
+@rules.on_tensor
+def ifft2(
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """The inverse transform along two axes (the last two by default).
+
+    >>> import yosegi as ys
+    >>> ys.fft.ifft2(ys.ones((2, 2))).tolist()
+    [[(1+0j), 0j], [0j, 0j]]
+    """
+    return _complex_to_complex(x, s, axes, norm, inverse=True)
+
+
+@rules.on_tensor
+def rfft2(
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """The transform of real numbers along two axes (the last two by default), the first half of it along the last.
+
+    >>> import yosegi as ys
+    >>> ys.fft.rfft2(ys.ones((2, 4))).shape
+    (2, 3)
+    """
+    return _real_to_complex(x, s, axes, norm)
+
+
+@rules.on_tensor
+def irfft2(
+    x: Tensor, /, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
+) -> Tensor:
+    """The inverse of `rfft2`.
+
+    >>> import yosegi as ys
+    >>> ys.fft.irfft2(ys.fft.rfft2(ys.ones((2, 4)))).shape
+    (2, 4)
+    """
+    return _complex_to_real(x, s, axes, norm)
+
+
+@rules.on_tensor
+def hfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The transform, which is real, of a signal with Hermitian symmetry, given by its first half."""
     return _complex_to_real(conj(x), _one(n), (axis,), _opposite(norm))
 
 
 @rules.on_tensor
-def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ihfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
     """The inverse of `hfft`."""
     return conj(_real_to_complex(x, _one(n), (axis,), _opposite(norm)))
 
@@ -254,13 +306,13 @@ def _complex_to_real(x: Tensor, s: Any, axes: Any, norm: str) -> Tensor:
 
 
 @rules.named
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def fftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each element of a transform of n samples at distance d."""
     return _frequencies(np.fft.fftfreq(_count(n), _distance(d)), dtype, device)
 
 
 @rules.named
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+def rfftfreq(n: int, /, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each element of a half transform of n samples at distance d."""
     return _frequencies(np.fft.rfftfreq(_count(n), _distance(d)), dtype, device)
 
@@ -280,20 +332,20 @@ def _distance(d: Any) -> float:
 
 
 def _frequencies(values: np.ndarray[Any, Any], dtype: Any, device: Any) -> Tensor:
-    wanted = rules.optional_dtype(dtype) or DEFAULT_FLOAT
+    wanted = rules.optional_dtype(dtype) or default_float()
     if not wanted.is_float:
         raise DTypeError(f"expected a real floating dtype, got {wanted.name}")
     return place(from_array(values.astype(wanted.numpy)), device)
 
 
 @rules.on_tensor
-def fftshift(x: Tensor, /, *, axes: Axes | None = None) -> Tensor:
+def fftshift(x: Tensor, /, axes: Axes | None = None) -> Tensor:
     """The spectrum with the zero frequency in the middle along some axes (all by default)."""
     return _shifted(x, axes, 1)
 
 
 @rules.on_tensor
-def ifftshift(x: Tensor, /, *, axes: Axes | None = None) -> Tensor:
+def ifftshift(x: Tensor, /, axes: Axes | None = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted(x, axes, -1)
 
@@ -304,6 +356,6 @@ def _shifted(x: Tensor, axes: Axes | None, sign: int) -> Tensor:
 
 
 __all__ = [
-    "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
-    "rfftfreq", "rfftn",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip

@@ -291,7 +291,7 @@ def _as_value(value: Any, dtype: DType) -> Tensor:
 
 
 @rules.on_tensor
-def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """The elements at `indices` along an axis, which only a 1-d tensor may leave out."""
     indices = _as_indices(indices)
     if axis is None and x.ndim != 1:
@@ -302,7 +302,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 @rules.on_tensor
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
     """For each place in `indices`, the element of `x` at that place, but with the index found there along `axis`.
 
     The other dimensions of `x` and `indices` broadcast.

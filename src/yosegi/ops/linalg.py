@@ -27,8 +27,9 @@ from .products import (
     widened,
 )
 from .reduce import max, min, sum
-from .shape import Axes, broadcast_to, expand_dims
+from .shape import Axes, broadcast_to, expand_dims, moveaxis
 from .solves import det, inv, slogdet, solve
+from .systems import lstsq, multi_dot, tensorinv, tensorsolve
 
 
 @rules.on_tensor
@@ -102,6 +103,49 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
 
 
 @rules.on_tensor
+def norm(x: Tensor, /, ord: float | str | None = None, axis: Axes | None = None, *, keepdims: bool = False) -> Tensor:
+    """The norm of vectors along one axis, or of matrices along two; of all elements as one vector by default.
+
+    - `ord`: the order, as in `vector_norm` and `matrix_norm`. 2 for vectors and "fro" for matrices by default.
+
+    >>> import yosegi as ys
+    >>> ys.linalg.norm(ys.asarray([3.0, 4.0])).tolist()
+    5.0
+    """
+    if axis is None and (ord is None or x.ndim < 2):
+        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else _real_order(ord))
+    axes = rules.normal_axes(axis, x.ndim)
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else _real_order(ord))
+    if len(axes) != 2:
+        raise ShapeError(f"expected one or two axes for ord={ord!r}, got shape {x.shape} and axis {axis}; name axes")
+    made = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord)
+    return expand_dims(made, tuple(sorted(axes))) if keepdims else made
+
+
+def _real_order(ord: Any) -> float:
+    if isinstance(ord, str):
+        raise ArgumentError(f"expected a number for the norm of vectors, got {ord!r}; name two axes for a matrix's")
+    return float(ord)
+
+
+@rules.on_tensor
+def cond(x: Tensor, /, p: float | str | None = None) -> Tensor:
+    """The condition number of matrices: the norm of each times the norm of its inverse.
+
+    - `p`: the order of the norm, as in `matrix_norm`; 2 by default.
+
+    >>> import yosegi as ys
+    >>> ys.linalg.cond(ys.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
+    2.0
+    """
+    if p is None or p in (2, -2):
+        values = svdvals(floating(x))
+        return values[..., 0] / values[..., -1] if p != -2 else values[..., -1] / values[..., 0]
+    return matrix_norm(x, ord=p) * matrix_norm(inv(floating(x)), ord=p)
+
+
+@rules.on_tensor
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """The product of n copies of square matrices; of their inverses for n < 0, the identity for n = 0."""
     n = rules.as_index(n, "n")
@@ -133,7 +177,7 @@ def matrix_rank(x: Tensor, /, *, rtol: Operand | None = None) -> Tensor:
 
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
+    "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip

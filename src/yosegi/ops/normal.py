@@ -13,7 +13,7 @@ from .._tensor.op import Arr, OpKind
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
 from . import rules
-from .elementwise import exp, log, reciprocal, sqrt, square
+from .elementwise import exp, isfinite, log, reciprocal, sqrt, square, where
 from .products import widened
 from .reduce import max, mean, sum
 from .shape import Axes, reshape
@@ -85,6 +85,38 @@ def log_softmax(x: Arr, /, axis: int = -1) -> Arr:
     """
     shifted = _shifted(x, axis)
     return shifted - log(sum(exp(shifted), axis=axis, keepdims=True))
+
+
+@rules.on_tensor
+def logsumexp(x: Tensor, /, axis: Axes | None = None, *, keepdims: bool = False) -> Tensor:
+    """The logarithm of the sum of e**x over some axes, without overflow.
+
+    Parameters
+    ----------
+    x
+        A real tensor.
+    axis
+        The axes to sum over, all by default.
+    keepdims
+        Whether the summed axes stay, with length 1.
+
+    Returns
+    -------
+    Tensor
+        The logarithms of the sums.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> round(float(ys.nn.logsumexp(ys.asarray([1000.0, 1000.0]))), 6)
+    1000.693147
+    """
+    x = x if x.dtype.is_inexact else x.astype(exp(x).dtype)
+    rules.expect(x.dtype, "a real floating dtype", lambda d: d.is_float)
+    top = max(x, axis=axis, keepdims=True)
+    top = where(isfinite(top), top, 0)  # an infinity less itself is no number
+    total = log(sum(exp(x - top), axis=axis, keepdims=True)) + top
+    return total if keepdims else reshape(total, rules.reduced_shape(x.shape, rules.normal_axes(axis, x.ndim), False))
 
 
 # Norms
@@ -325,5 +357,5 @@ def batch_norm_train(
 
 
 __all__ = [
-    "batch_norm", "batch_norm_train", "group_norm", "layer_norm", "log_softmax", "rms_norm", "softmax",
+    "batch_norm", "batch_norm_train", "group_norm", "layer_norm", "log_softmax", "logsumexp", "rms_norm", "softmax",
 ]  # fmt: skip

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor.dtype import (
-    DEFAULT_FLOAT,
     DEFAULT_INT,
     DType,
     as_dtype,
     bfloat16,
+    default_float,
     float16,
     float32,
     float64,
@@ -36,19 +36,29 @@ from .._tensor.tensor import Array, Tensor
 from .._trace.tracing import fed, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
 from . import rules
+from .activation import erf
 from .creation import DTypeLike, asarray
-from .elementwise import cos, log, sqrt
+from .decompositions import cholesky, floating
+from .distributions import binomial as binomial_of
+from .distributions import gamma as gamma_of
+from .distributions import inverse_erf
+from .distributions import poisson as poisson_of
+from .elementwise import cos, log, maximum, minimum, sqrt, where
 from .index import gather
 from .philox import philox
+from .products import matmul
 from .reduce import cumulative_sum
-from .shape import reshape
-from .sort import argsort, searchsorted
+from .shape import broadcast_to, moveaxis, reshape
+from .sort import argmax, argsort, searchsorted
 
 ShapeLike = int | Sequence[int]
 Real = Tensor | float
 
 _DIGITS: Final = {float16: 11, bfloat16: 8, float32: 24}
 """The bits that a number in [0, 1) can have so that it is exact in the dtype, and never rounds up to 1."""
+
+
+_HALF_ROOT: Final = 0.5**0.5
 
 
 class Generator:
@@ -89,6 +99,8 @@ class Generator:
         seeds = philox.body(self._take(), shape=rules.normal_shape((n,)), words=2).astype(np.uint64)
         return [Generator(low | high << 32) for low, high in zip(*seeds.tolist(), strict=True)]
 
+    spawn = split
+
     def _take(self) -> Array:
         """The next draw's state."""
         with self._lock:
@@ -110,54 +122,223 @@ class Generator:
         words = [w.astype(uint64) for w in self._words(shape, 2 * count)]
         return [high << 32 | low for high, low in zip(words[::2], words[1::2], strict=True)]
 
-    # Real numbers
+    # Real numbers. The arguments are NumPy's; a tuple in the first place is the shape.
 
     @rules.named
     def uniform(
-        self, shape: ShapeLike = (), *, low: Real = 0.0, high: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT
+        self,
+        first: Any = None,
+        /,
+        high: Real = 1.0,
+        size: ShapeLike | None = None,
+        *,
+        low: Real = 0.0,
+        shape: ShapeLike | None = None,
+        dtype: DTypeLike = None,
     ) -> Tensor:
         """Evenly distributed numbers from `low` to below `high`, on a grid as fine as the dtype has just below 1.
 
-        For bounds other than 0 and 1, rounding may give `high` itself.
+        Called as NumPy's, `uniform(low, high, size)`, or with the shape first. For bounds other than 0 and 1, rounding
+        may give `high` itself.
+
+        >>> import yosegi as ys
+        >>> rng = ys.random.default_rng(0)
+        >>> rng.uniform((2, 3)).shape, rng.uniform(-1.0, 1.0, size=5).shape
+        ((2, 3), (5,))
         """
+        low, lengths = _first(first, low, size, shape)
         result, low, high = _floating(dtype), _real(low, "low"), _real(high, "high")
-        if result is float64:
-            unit = _unit_double(*self._words(shape, 2))
-        else:
-            digits = _DIGITS[result]
-            unit = (self._words(shape, 1)[0] >> (32 - digits)).astype(float32) * 2.0**-digits
-        return _affine(unit, high - low, low).astype(result)
+        return _affine(self._unit(_lengths(lengths, low, high), result), high - low, low).astype(result)
+
+    def _unit(self, shape: ShapeLike, dtype: DType) -> Tensor:
+        """Evenly distributed numbers from 0 to below 1, in at least float32."""
+        if dtype is float64:
+            return _unit_double(*self._words(shape, 2))
+        digits = _DIGITS[dtype]
+        return (self._words(shape, 1)[0] >> (32 - digits)).astype(float32) * 2.0**-digits
 
     @rules.named
-    def random(self, shape: ShapeLike = (), *, dtype: DTypeLike = DEFAULT_FLOAT) -> Tensor:
+    def random(
+        self, size: ShapeLike | None = None, dtype: DTypeLike = None, *, shape: ShapeLike | None = None
+    ) -> Tensor:
         """Evenly distributed numbers from 0 to below 1."""
-        return self.uniform(shape, dtype=dtype)
+        result = _floating(dtype)
+        return self._unit(_lengths(_given(size, shape)), result).astype(result)
 
     @rules.named
     def normal(
-        self, shape: ShapeLike = (), *, mean: Real = 0.0, std: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT
+        self,
+        first: Any = None,
+        /,
+        scale: Real = 1.0,
+        size: ShapeLike | None = None,
+        *,
+        loc: Real = 0.0,
+        shape: ShapeLike | None = None,
+        mean: Real | None = None,
+        std: Real | None = None,
+        dtype: DTypeLike = None,
     ) -> Tensor:
-        """Normally distributed numbers.
+        """Normally distributed numbers of a mean `loc` and a standard deviation `scale`, also called `mean` and `std`.
+
+        Called as NumPy's, `normal(loc, scale, size)`, or with the shape first.
 
         >>> import yosegi as ys
-        >>> ys.random.default_rng(0).normal((3, 4)).shape
-        (3, 4)
+        >>> rng = ys.random.default_rng(0)
+        >>> rng.normal((3, 4)).shape, rng.normal(5.0, 2.0, size=10).shape
+        ((3, 4), (10,))
         """
-        result, mean, std = _floating(dtype), _real(mean, "mean"), _real(std, "std")
-        if result is float64:
+        loc, lengths = _first(first, loc if mean is None else mean, size, shape)
+        scale = scale if std is None else std
+        result = _floating(dtype)
+        loc, scale = _real(loc, "loc" if mean is None else "mean"), _real(scale, "scale" if std is None else "std")
+        return _affine(self._standard(_lengths(lengths, loc, scale), result), scale, loc).astype(result)
+
+    def _standard(self, shape: ShapeLike, dtype: DType) -> Tensor:
+        """Standard normal numbers, in at least float32."""
+        if dtype is float64:
             words = self._words(shape, 4)
             length, turn = _unit_double(*words[:2]) + 2.0**-53, _unit_double(*words[2:])
         else:
             first, second = self._words(shape, 2)
             length, turn = _above_zero(first), second.astype(float32) * 2.0**-32
         # Box and Muller: a point of the plane, from its squared distance and its angle.
-        return _affine(sqrt(log(length) * -2.0) * cos(turn * (2 * pi)), std, mean).astype(result)
+        return sqrt(log(length) * -2.0) * cos(turn * (2 * pi))
 
     @rules.named
-    def exponential(self, shape: ShapeLike = (), *, scale: Real = 1.0, dtype: DTypeLike = DEFAULT_FLOAT) -> Tensor:
-        """Exponentially distributed numbers; `scale` is their mean."""
+    def standard_normal(self, size: ShapeLike | None = None, dtype: DTypeLike = None) -> Tensor:
+        """Normally distributed numbers of mean 0 and standard deviation 1.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).standard_normal(3).shape
+        (3,)
+        """
+        result = _floating(dtype)
+        return self._standard(_lengths(size), result).astype(result)
+
+    @rules.named
+    def exponential(
+        self,
+        first: Any = None,
+        /,
+        size: ShapeLike | None = None,
+        *,
+        scale: Real = 1.0,
+        shape: ShapeLike | None = None,
+        dtype: DTypeLike = None,
+    ) -> Tensor:
+        """Exponentially distributed numbers; `scale` is their mean. Called as NumPy's, or with the shape first.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).exponential(2.0, size=3).shape
+        (3,)
+        """
+        scale, lengths = _first(first, scale, size, shape)
         result, scale = _floating(dtype), _real(scale, "scale")
-        return _affine(-log(self._positive(shape, result)), scale, 0.0).astype(result)
+        return _affine(-log(self._positive(_lengths(lengths, scale), result)), scale, 0.0).astype(result)
+
+    @rules.named
+    def laplace(
+        self, loc: Real = 0.0, scale: Real = 1.0, size: ShapeLike | None = None, *, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Numbers of the Laplace distribution: exponential on both sides of `loc`.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).laplace(size=(2, 2)).shape
+        (2, 2)
+        """
+        result, loc, scale = _floating(dtype), _real(loc, "loc"), _real(scale, "scale")
+        lengths = _lengths(size, loc, scale)
+        side = where(self._words(lengths, 1)[0] < 1 << 31, -1.0, 1.0).astype(_computed(result))
+        return _affine(-log(self._positive(lengths, result)) * side, scale, loc).astype(result)
+
+    @rules.named
+    def gumbel(
+        self, loc: Real = 0.0, scale: Real = 1.0, size: ShapeLike | None = None, *, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Numbers of the Gumbel distribution of maxima.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).gumbel(size=3).shape
+        (3,)
+        """
+        result, loc, scale = _floating(dtype), _real(loc, "loc"), _real(scale, "scale")
+        lengths = _lengths(size, loc, scale)
+        return _affine(-log(self._waiting(lengths, result)), scale, loc).astype(result)
+
+    def _waiting(self, shape: ShapeLike, dtype: DType) -> Tensor:
+        """Exponential numbers that are never 0."""
+        return -log(self._positive(shape, dtype) * (1 - 2.0**-30))
+
+    @rules.named
+    def truncated_normal(
+        self, low: Real, high: Real, size: ShapeLike | None = None, *, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Standard normal numbers between two bounds, none outside.
+
+        >>> import yosegi as ys
+        >>> x = ys.random.default_rng(0).truncated_normal(-1.0, 1.0, size=100)
+        >>> bool(ys.all(abs(x) <= 1))
+        True
+        """
+        result, low, high = _floating(dtype), _real(low, "low"), _real(high, "high")
+        kind = _computed(result)
+        lower, upper = (asarray(bound).astype(kind) for bound in (low, high))
+        lengths = _lengths(size, low, high)
+        below, above = erf(lower * _HALF_ROOT), erf(upper * _HALF_ROOT)
+        made = inverse_erf(below + (above - below) * self._positive(lengths, result)) * (1 / _HALF_ROOT)
+        return minimum(maximum(made, lower), upper).astype(result)
+
+    @rules.named
+    def gamma(
+        self, shape: Real, scale: Real = 1.0, size: ShapeLike | None = None, *, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Gamma-distributed numbers; `shape` times `scale` is their mean. Gradients by `scale` are exact, by `shape`
+        they hold the accepted proposals fixed.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).gamma(2.0, size=3).shape
+        (3,)
+        """
+        result, shape, scale = _floating(dtype), _real(shape, "shape"), _real(scale, "scale")
+        lengths = _lengths(size, shape, scale)
+        return _affine(self._gamma(shape, lengths, result), scale, 0.0).astype(result)
+
+    def _gamma(self, shape: Real, lengths: Shape, dtype: DType) -> Tensor:
+        wide = broadcast_to(asarray(shape).astype(_computed(dtype)), lengths)
+        return gamma_of(wide, lambda: self._standard(lengths, dtype), lambda: self._positive(lengths, dtype))
+
+    @rules.named
+    def beta(self, a: Real, b: Real, size: ShapeLike | None = None, *, dtype: DTypeLike = None) -> Tensor:
+        """Beta-distributed numbers from 0 to 1; `a / (a + b)` is their mean.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).beta(2.0, 3.0, size=3).shape
+        (3,)
+        """
+        result, a, b = _floating(dtype), _real(a, "a"), _real(b, "b")
+        lengths = _lengths(size, a, b)
+        first, second = self._gamma(a, lengths, result), self._gamma(b, lengths, result)
+        return (first / (first + second)).astype(result)
+
+    @rules.named
+    def multivariate_normal(
+        self, mean: Tensor, cov: Tensor, size: ShapeLike | None = None, *, dtype: DTypeLike = None
+    ) -> Tensor:
+        """Vectors of normally distributed numbers of a mean and a covariance, which must be positive definite.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).multivariate_normal(ys.zeros((2,)), ys.eye(2), size=5).shape
+        (5, 2)
+        """
+        result = _floating(dtype)
+        centre, spread = asarray(mean).astype(result), asarray(cov).astype(result)
+        if centre.ndim != 1 or spread.shape != centre.shape * 2:
+            raise ShapeError(
+                f"expected a vector and a matrix of as many rows and columns, got {centre.shape} and {spread.shape}"
+            )
+        standard = self._standard((*_lengths(size), centre.shape[0]), result).astype(result)
+        return centre + matmul(standard, cholesky(spread).mT)
 
     def _positive(self, shape: ShapeLike, dtype: DType) -> Tensor:
         """Evenly distributed numbers above 0, up to 1."""
@@ -172,10 +353,11 @@ class Generator:
         self,
         low: int,
         high: int | None = None,
-        shape: ShapeLike = (),
-        *,
+        size: ShapeLike | None = None,
         dtype: DTypeLike = DEFAULT_INT,
         endpoint: bool = False,
+        *,
+        shape: ShapeLike | None = None,
     ) -> Tensor:
         """Evenly distributed integers from `low` to below `high`, or from 0 to below `low`. `endpoint` adds the end.
 
@@ -191,7 +373,7 @@ class Generator:
             raise ArgumentError(f"expected low below high, got {start} and {stop}")
         if start < info.min or start + count - 1 > info.max:
             raise ArgumentError(f"expected bounds that fit {result.name}, got {start} and {stop}")
-        made = self._below(count, shape)
+        made = self._below(count, _lengths(_given(size, shape)))
         # Adding modulo 2**64 is right for negative numbers too.
         shifted = made + start % (1 << 64) if start else made
         return shifted if result is uint64 else shifted.astype(int64).astype(result)
@@ -209,16 +391,69 @@ class Generator:
         return _high_product(high, count) + carry
 
     @rules.named
-    def bernoulli(self, p: Real, shape: ShapeLike | None = None) -> Tensor:
+    def bernoulli(self, p: Real, size: ShapeLike | None = None, *, shape: ShapeLike | None = None) -> Tensor:
         """True with probability `p`, to within 2**-24; by default one for each element of `p`."""
         p = _real(p, "a probability")
         if not isinstance(p, Tensor) and not 0 <= p <= 1:
             raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
-        own: Shape = p.shape if isinstance(p, Tensor) else ()
-        return self.uniform(own if shape is None else shape, dtype=float32) < p
+        return self._unit(_lengths(_given(size, shape), p), float32) < p
 
     @rules.named
-    def permutation(self, x: int | Tensor, /, *, axis: int = 0) -> Tensor:
+    def poisson(self, lam: Real = 1.0, size: ShapeLike | None = None, *, dtype: DTypeLike = DEFAULT_INT) -> Tensor:
+        """Counts of the Poisson distribution, whose mean is `lam`.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).poisson(3.0, size=4).shape
+        (4,)
+        """
+        lam = _real(lam, "lam")
+        lengths = _lengths(size, lam)
+        mean = broadcast_to(asarray(lam).astype(float64), lengths)
+        return poisson_of(mean, lambda: self._positive(lengths, float64)).astype(dtype)
+
+    @rules.named
+    def binomial(self, n: Any, p: Real, size: ShapeLike | None = None, *, dtype: DTypeLike = DEFAULT_INT) -> Tensor:
+        """How many of n trials succeed, each with probability `p`.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).binomial(10, 0.5, size=4).shape
+        (4,)
+        """
+        n, p = _real(n, "n"), _real(p, "a probability")
+        if not isinstance(p, Tensor) and not 0 <= p <= 1:
+            raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
+        lengths = _lengths(size, n, p)
+        trials, chance = (broadcast_to(asarray(v).astype(float64), lengths) for v in (n, p))
+        return binomial_of(trials, chance, lambda: self._positive(lengths, float64)).astype(dtype)
+
+    @rules.named
+    def categorical(self, logits: Tensor, size: ShapeLike | None = None, *, axis: int = -1) -> Tensor:
+        """The numbers of classes, chosen with probabilities whose logarithms, up to a constant, are along an axis.
+
+        - `size`: the shape of the result; by default that of `logits` without the axis, to which it must broadcast.
+
+        >>> import yosegi as ys
+        >>> ys.random.default_rng(0).categorical(ys.asarray([0.0, -ys.inf]), size=3).tolist()
+        [0, 0, 0]
+        """
+        scores = moveaxis(floating(rules.as_tensor(logits)), axis, -1)
+        lengths = scores.shape[:-1] if size is None else _lengths(size)
+        noise = self._waiting((*lengths, scores.shape[-1]), float64 if scores.dtype is float64 else float32)
+        return argmax(scores - log(noise).astype(scores.dtype), axis=-1)
+
+    @rules.named
+    def shuffle(self, x: Tensor, /, axis: int = 0) -> Tensor:
+        """The slices of a tensor along an axis in random order. It is returned, where NumPy's writes in place: tensors
+        are values.
+
+        >>> import yosegi as ys
+        >>> sorted(ys.random.default_rng(0).shuffle(ys.arange(4)).tolist())
+        [0, 1, 2, 3]
+        """
+        return self.permutation(rules.as_tensor(x), axis=axis)
+
+    @rules.named
+    def permutation(self, x: int | Tensor, /, axis: int = 0) -> Tensor:
         """The integers below `x`, or the slices of the tensor `x` along an axis, in random order."""
         x = _pool(x)
         if not isinstance(x, Tensor):
@@ -228,13 +463,20 @@ class Generator:
 
     @rules.named
     def choice(
-        self, a: int | Tensor, shape: ShapeLike = (), *, replace: bool = True, p: Any = None, axis: int = 0
+        self,
+        a: int | Tensor,
+        size: ShapeLike | None = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+        *,
+        shape: ShapeLike | None = None,
     ) -> Tensor:
         """Random elements of the integers below `a`, or slices of the tensor `a` along an axis.
 
         `p` are their probabilities, even by default. Without replacement none is chosen twice.
         """
-        a, lengths = _pool(a), rules.normal_shape(shape)
+        a, lengths = _pool(a), _lengths(_given(size, shape))
         dim = rules.normal_axis(axis, a.ndim) if isinstance(a, Tensor) else 0
         n = a.shape[dim] if isinstance(a, Tensor) else a
         if n <= 0 < prod(lengths):
@@ -244,7 +486,7 @@ class Generator:
         weights = None if p is None else _checked_weights(p, n, 1 if replace else prod(lengths))
         if not replace:
             # Independent exponential waiting times: in order of arrival, each next one is a choice among those left.
-            order = self.permutation(n) if weights is None else argsort(self.exponential(n) / weights)
+            order = self.permutation(n) if weights is None else argsort(-log(self._positive(n, float64)) / weights)
             places = reshape(order[: prod(lengths)], lengths)
         elif weights is None:
             places = self._below(n, lengths).astype(int64)
@@ -290,8 +532,39 @@ def _high_product(a: Tensor, n: int) -> Tensor:
 # Arguments
 
 
+def _given(size: ShapeLike | None, shape: ShapeLike | None) -> ShapeLike | None:
+    """The shape under either of its names."""
+    if size is not None and shape is not None:
+        raise ArgumentError(f"expected size= or shape=, which are the same, got both: {size} and {shape}")
+    return shape if size is None else size
+
+
+def _first(first: Any, parameter: Any, size: ShapeLike | None, shape: ShapeLike | None) -> tuple[Any, ShapeLike | None]:
+    """The first parameter and the shape, of a call that may have either in its first place."""
+    given = _given(size, shape)
+    if first is None:
+        return parameter, given
+    if isinstance(first, (tuple, list)):
+        if given is not None:
+            raise ArgumentError(f"expected one shape, got {first} and {given}; arrays of parameters are tensors")
+        return parameter, first
+    return first, given
+
+
+def _lengths(size: ShapeLike | None, *parameters: Any) -> Shape:
+    """The shape of a draw: as given, else that of the parameters."""
+    if size is not None:
+        return rules.normal_shape(size)
+    return rules.broadcast_shapes(*[p.shape for p in parameters if isinstance(p, Tensor)])
+
+
+def _computed(dtype: DType) -> DType:
+    """The dtype in which numbers of a dtype are made."""
+    return float32 if dtype.is_half else dtype
+
+
 def _floating(dtype: DTypeLike) -> DType:
-    result = as_dtype(dtype)
+    result = default_float() if dtype is None else as_dtype(dtype)
     if not result.is_float:
         raise DTypeError(f"expected a real floating dtype, got {result.name}; cast the result with astype")
     return result
@@ -345,11 +618,22 @@ def seed(n: int | None, /) -> None:
 
 
 draw = _default.draw
-uniform = _default.uniform
-random = _default.random
-normal = _default.normal
-exponential = _default.exponential
-integers = _default.integers
 bernoulli = _default.bernoulli
-permutation = _default.permutation
+beta = _default.beta
+binomial = _default.binomial
+categorical = _default.categorical
 choice = _default.choice
+exponential = _default.exponential
+gamma = _default.gamma
+gumbel = _default.gumbel
+integers = _default.integers
+laplace = _default.laplace
+multivariate_normal = _default.multivariate_normal
+normal = _default.normal
+permutation = _default.permutation
+poisson = _default.poisson
+random = _default.random
+shuffle = _default.shuffle
+standard_normal = _default.standard_normal
+truncated_normal = _default.truncated_normal
+uniform = _default.uniform

@@ -70,7 +70,7 @@ def kept(t: Tensor, x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 @_op(infer=_accumulate_rule, operator="sum", role=Reduction("sum"),
      vjp=lambda g, out, x, *, axis, dtype, keepdims: (broadcast_to(kept(g, x, axis), x.shape),))  # fmt: skip
-def sum(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: bool = False) -> Arr:
+def sum(x: Arr, /, axis: Axes | None = None, *, dtype: DType | None = None, keepdims: bool = False) -> Arr:
     """The sum over some axes (all by default)."""
     return np.sum(x, axis=axis, dtype=_numpy_accumulator(x, dtype), keepdims=keepdims)
 
@@ -94,7 +94,7 @@ def _prod_vjp(
 
 
 @_op(infer=_accumulate_rule, vjp=_prod_vjp, operator="prod", role=Reduction("prod"))
-def prod(x: Arr, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: bool = False) -> Arr:
+def prod(x: Arr, /, axis: Axes | None = None, *, dtype: DType | None = None, keepdims: bool = False) -> Arr:
     """The product over some axes (all by default)."""
     return np.prod(x, axis=axis, dtype=_numpy_accumulator(x, dtype), keepdims=keepdims)
 
@@ -105,25 +105,25 @@ def _extreme_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: tuple[int, ...], ke
 
 
 @_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="max", role=Reduction("max"))
-def max(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
+def max(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     """The largest element over some axes (all by default); NaN if there is one."""
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
 @_op(infer=_extreme_rule, vjp=_extreme_vjp, operator="min", role=Reduction("min"))
-def min(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
+def min(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     """The smallest element over some axes (all by default); NaN if there is one."""
     return np.min(x, axis=axis, keepdims=keepdims)
 
 
 @_op(infer=_truth_rule, operator="all", role=Reduction("min"))
-def all(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
+def all(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     """Whether every element is true (not zero) over some axes (all by default)."""
     return np.all(x, axis=axis, keepdims=keepdims)
 
 
 @_op(infer=_truth_rule, operator="any", role=Reduction("max"))
-def any(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
+def any(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     """Whether any element is true (not zero) over some axes (all by default)."""
     return np.any(x, axis=axis, keepdims=keepdims)
 
@@ -136,7 +136,7 @@ def _share(x: Tensor, axes: tuple[int, ...], correction: float = 0.0) -> float:
 
 @_op(infer=_reduce_rule, promotes_from=0, inexact=True, operator="mean", role=Reduction("sum", averages=True),
      vjp=lambda g, out, x, *, axis, keepdims: (broadcast_to(kept(g, x, axis) * _share(x, axis), x.shape),))  # fmt: skip
-def mean(x: Arr, /, *, axis: Axes | None = None, keepdims: bool = False) -> Arr:
+def mean(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     """The arithmetic mean over some axes (all by default)."""
     n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
     return np.true_divide(np.sum(x, axis=axis, keepdims=keepdims), np.asarray(n, x.real.dtype), dtype=x.dtype)
@@ -160,7 +160,7 @@ def _var_vjp(
 
 
 @_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True, operator="var")
-def var(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdims: bool = False) -> Arr:
+def var(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The variance over some axes (all by default): squares are divided by the count less `correction`."""
     n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
     if n - correction <= 0:
@@ -170,7 +170,7 @@ def var(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdim
 
 @_op(infer=_spread_rule, promotes_from=0, inexact=True, operator="std",
      vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))  # fmt: skip
-def std(x: Arr, /, *, axis: Axes | None = None, correction: float = 0.0, keepdims: bool = False) -> Arr:
+def std(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The standard deviation over some axes (all by default)."""
     return np.sqrt(var.body(x, axis=axis, correction=correction, keepdims=keepdims))
 
@@ -208,7 +208,7 @@ def _cumulative_sum_vjp(
 
 @_op(infer=_running_rule, vjp=_cumulative_sum_vjp, role=Scan("sum"))
 def cumulative_sum(
-    x: Arr, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
+    x: Arr, /, axis: int | None = None, *, dtype: DType | None = None, include_initial: bool = False
 ) -> Arr:
     """The running sum along an axis, beginning with 0 if `include_initial`."""
     total = np.cumsum(x, axis, dtype=_numpy_accumulator(x, dtype))
@@ -234,7 +234,7 @@ def _cumulative_prod_vjp(
 
 @_op(infer=_running_rule, vjp=_cumulative_prod_vjp, role=Scan("prod"))
 def cumulative_prod(
-    x: Arr, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
+    x: Arr, /, axis: int | None = None, *, dtype: DType | None = None, include_initial: bool = False
 ) -> Arr:
     """The running product along an axis, beginning with 1 if `include_initial`."""
     total = np.cumprod(x, axis, dtype=_numpy_accumulator(x, dtype))
@@ -243,7 +243,7 @@ def cumulative_prod(
 
 @rules.on_tensor
 def diff(
-    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+    x: Tensor, /, n: int = 1, axis: int = -1, *, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """The n-th difference between neighbours along an axis, with values put before or behind first."""
     axis = rules.normal_axis(axis, x.ndim)

@@ -12,6 +12,7 @@ import numpy as np
 from .._tensor.dtype import DType, as_dtype, bool_, real_of
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import as_nodes
+from .._tensor.spellings import respelled
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
 
@@ -28,6 +29,8 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except UserError as error:
             raise error.retold(function.__name__) from None
+        except TypeError as error:
+            raise respelled(function, kwargs, error) from None
 
     return call
 
@@ -41,6 +44,8 @@ def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concate
             return function(as_tensor(x), *args, **kwargs)
         except UserError as error:
             raise error.retold(function.__name__) from None
+        except TypeError as error:
+            raise respelled(function, kwargs, error) from None
 
     return call
 

@@ -73,7 +73,7 @@ def _flip_rule(x: Spec, *, axis: Any) -> Normal:
 
 
 @_op(infer=_flip_rule, vjp=lambda g, out, x, *, axis: (flip(g, axis=axis),))
-def flip(x: Arr, /, *, axis: Axes | None = None) -> Arr:
+def flip(x: Arr, /, axis: Axes | None = None) -> Arr:
     """The elements in reverse order along some axes (all by default)."""
     return np.flip(x, axis)
 
@@ -108,7 +108,7 @@ def concatenate(*arrays: Arr, axis: int) -> Arr:
 
 
 @rules.named
-def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0) -> Tensor:
     """Tensors one after another along an existing axis; `axis=None` flattens them first."""
     tensors = rules.as_tensors(arrays)
     if axis is None:
@@ -117,7 +117,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 
 @rules.named
-def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[Tensor], /, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
     tensors = rules.as_tensors(arrays)
     shapes = {t.shape for t in tensors}
@@ -127,7 +127,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 
 @rules.on_tensor
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Tensor, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, which disappears."""
     if not x.ndim:
         raise ShapeError("expected a tensor of at least one dimension, got a 0-d tensor")
@@ -156,7 +156,7 @@ def rolled(x: Arr, /, *, shift: Any, axis: Any) -> Arr:
 
 
 @rules.on_tensor
-def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
+def roll(x: Tensor, /, shift: Axes, axis: Axes | None = None) -> Tensor:
     """Elements moved along axes (of the flattened tensor by default), coming in again at the other end."""
     if axis is None:
         return reshape(rolled(reshape(x, (-1,)), shift=shift, axis=0), x.shape)
@@ -173,9 +173,9 @@ def expand_dims(x: Tensor, /, axis: Axes = 0) -> Tensor:
 
 
 @rules.on_tensor
-def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """Without the given dimensions, which must have length 1."""
-    gone = rules.normal_axes(axis, x.ndim)
+def squeeze(x: Tensor, /, axis: Axes | None = None) -> Tensor:
+    """Without the given dimensions, which must have length 1; by default without all dimensions of length 1."""
+    gone = rules.normal_axes(tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else axis, x.ndim)
     for a in gone:
         if x.shape[a] != 1:
             raise ShapeError(f"expected dimension {a} to have length 1, got {x.shape[a]} (shape {x.shape})")
@@ -213,7 +213,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 @rules.on_tensor
-def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, repeats: int | Tensor, /, axis: int | None = None) -> Tensor:
     """Each element repeated along an axis (of the flattened tensor by default).
 
     Repeats given as a tensor are needed at once: the shape of the result depends on them.
@@ -269,12 +269,12 @@ def _triangle_rule(x: Spec, *, k: Any) -> Normal:
 
 
 @_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))
-def tril(x: Arr, /, *, k: int = 0) -> Arr:
+def tril(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros above the k-th diagonal."""
     return np.tril(x, k)
 
 
 @_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),))
-def triu(x: Arr, /, *, k: int = 0) -> Arr:
+def triu(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros below the k-th diagonal."""
     return np.triu(x, k)

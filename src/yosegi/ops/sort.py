@@ -51,7 +51,7 @@ def _sort_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, descending: bool)
 
 
 @_op(infer=_sort_rule, vjp=_sort_vjp)
-def sort(x: Arr, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Arr:
+def sort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The elements in order along an axis. Equal elements keep their order, whatever `stable` says."""
     if descending:  # backwards and forwards again, so that equal elements keep their order
         return np.flip(np.sort(np.flip(x, axis), axis=axis, kind="stable"), axis)
@@ -59,7 +59,7 @@ def sort(x: Arr, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 @_op(infer=_argsort_rule)
-def argsort(x: Arr, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Arr:
+def argsort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The indices along an axis that sort the elements. Equal elements keep their order, whatever `stable` says."""
     if descending:
         return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
@@ -79,13 +79,13 @@ def _extreme_rule(x: Spec, *, axis: int | None, keepdims: bool) -> Normal:
 
 
 @_op(infer=_extreme_rule, operator="argmax", role=Extremum(is_largest=True))
-def argmax(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
+def argmax(x: Arr, /, axis: int | None = None, *, keepdims: bool = False) -> Arr:
     """The index of the first largest element, along an axis or of the flattened tensor. NaN is the largest."""
     return np.argmax(x, axis=axis, keepdims=keepdims)
 
 
 @_op(infer=_extreme_rule, operator="argmin", role=Extremum(is_largest=False))
-def argmin(x: Arr, /, *, axis: int | None = None, keepdims: bool = False) -> Arr:
+def argmin(x: Arr, /, axis: int | None = None, *, keepdims: bool = False) -> Arr:
     """The index of the first smallest element, along an axis or of the flattened tensor; that of a NaN, if any is."""
     return np.argmin(x, axis=axis, keepdims=keepdims)
 
@@ -108,7 +108,7 @@ def searchsorted_(x1: Arr, x2: Arr, /, *, side: Side) -> Arr:
 
 
 @rules.on_tensor
-def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: Side = "left", sorter: Tensor | None = None) -> Tensor:
+def searchsorted(x1: Tensor, x2: Tensor | float, /, side: Side = "left", sorter: Tensor | None = None) -> Tensor:
     """Where in the ascending `x1` the elements of `x2` belong: before equal elements ("left") or behind ("right").
 
     `sorter` are the indices that bring `x1` into ascending order, if it is not.
@@ -122,7 +122,7 @@ def searchsorted(x1: Tensor, x2: Tensor | float, /, *, side: Side = "left", sort
 
 
 @rules.on_tensor
-def count_nonzero(x: Tensor, /, *, axis: Axes | None = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: Tensor, /, axis: Axes | None = None, *, keepdims: bool = False) -> Tensor:
     """How many elements are not zero, over some axes (all by default)."""
     return sum((x if x.dtype is bool_ else not_equal(x, 0)).astype(int64), axis=axis, dtype=int64, keepdims=keepdims)
 
