@@ -41,7 +41,7 @@ LAYERS = (
     "codegen.llvm.products", "codegen.llvm.winograd", "codegen.llvm.library", "codegen.llvm.blocking",
     "codegen.llvm.units", "codegen.llvm.half_packing", "codegen.llvm.epilogues", "codegen.llvm.half_words",
     "codegen.llvm.half_blocking", "codegen.llvm.half_jobs", "codegen.llvm.half_products", "codegen.llvm.projections",
-    "codegen.llvm", "codegen", "devices.kernel.faults", "_run.device", "_run.health", "_run.trace", "_place.candidates",
+    "codegen.llvm", "codegen", "_run.device", "devices.kernel.faults", "_run.health", "_run.trace", "_place.candidates",
     "_tune.measurements", "_place.costs", "_tune.calibration", "_schedule.partition", "_schedule", "_place.forecast",
     "_place.mincut", "_place.labels", "_place.table", "_place.explain", "_place.planfile", "_place.plan",
     "_place.place", "_place", "_graph.expand", "_graph", "devices.kernel.clusters", "devices.kernel.fused",

@@ -99,8 +99,24 @@ def test_sources_of_floats_are_made_once(device: CUDADevice) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_indices_out_of_range_are_told_when_somebody_waits(name: str, device: CUDADevice) -> None:
+def test_indices_out_of_range_raise_when_the_result_is_read(name: str, device: CUDADevice) -> None:
     tensor, text = BAD[name]()
     with pytest.raises(IndexingError, match=text):
         run(device, tensor)
-    device.synchronize()  # it was told
+    device.synchronize()  # the mistake is known
+
+
+def test_a_wrong_result_raises_whenever_it_is_read(device: CUDADevice) -> None:
+    (tensor, text), fine = (
+        next(iter(BAD.values()))(),
+        call("cumulative_sum", np.ones(9, np.int64), axis=0, dtype=ys.int64),
+    )
+    (region,) = regions(tensor)
+    data = [device.from_host(n.buffer.data) for n in tensor._node.inputs if n.buffer is not None]
+    kernel = device.compile(region)
+    for _ in range(3):  # the third is a replay
+        (wrong,) = kernel(*data)
+        same(run(device, fine), expected(fine), ulps=64)
+        for _ in range(2):
+            with pytest.raises(IndexingError, match=text):
+                device.to_host(wrong)

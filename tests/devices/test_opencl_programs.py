@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -55,7 +57,7 @@ def test_every_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_indices_out_of_range_are_told_when_the_result_is_wanted(name: str) -> None:
+def test_indices_out_of_range_raise_when_the_result_is_read(name: str) -> None:
     tensor, text = BAD[name]()
     with pytest.raises(IndexingError, match=text):
         run(tensor)
@@ -63,7 +65,53 @@ def test_indices_out_of_range_are_told_when_the_result_is_wanted(name: str) -> N
     DEVICE.compile(region)(*[DEVICE.from_host(n.buffer.data) for n in tensor._node.inputs])
     with pytest.raises(IndexingError, match=text):
         DEVICE.synchronize()
-    DEVICE.synchronize()  # it was told
+    DEVICE.synchronize()  # the mistake is known
+
+
+def test_a_wrong_result_raises_whenever_it_is_read_and_nothing_else_does() -> None:
+    x, bad = ys.asarray(np.arange(5.0, dtype=np.float32)), ys.asarray(np.array([1, 5]))
+    with ys.options(device=DEVICE.name, on_fallback="error"):
+        earlier = ys.take(x, ys.asarray(np.array([0, 4])))
+        assert earlier.tolist() == [0.0, 4.0]
+        wrong, other = gather(x, bad, axes=(0,), at=0), x + 1
+        ys.eval(wrong)
+        ys.eval(other)
+        derived = wrong * 2
+        ys.eval(derived)
+        assert other.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        for tensor in (wrong, derived, wrong, wrong - 1, ys.sum(wrong)):
+            with pytest.raises(IndexingError, match="got 5"):
+                tensor.numpy()
+        later = ys.take(x, ys.asarray(np.array([3])))
+        assert (later.tolist(), (earlier + 1).tolist()) == ([3.0], [1.0, 5.0])
+
+
+def test_a_wrong_result_raises_in_the_thread_that_reads_it() -> None:
+    x = ys.asarray(np.arange(5.0, dtype=np.float32))
+    good, stop = ys.asarray(np.array([1, 2])), Event()
+
+    def reads() -> int:
+        count = 0
+        while not stop.is_set():
+            assert (x * 3).tolist() == [0.0, 3.0, 6.0, 9.0, 12.0]
+            count += 1
+        return count
+
+    def run_in_options(work: Any) -> Any:
+        with ys.options(device=DEVICE.name, on_fallback="error"):
+            return work()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(run_in_options, reads)
+        try:
+            for n in range(50):
+                with ys.options(device=DEVICE.name, on_fallback="error"):
+                    with pytest.raises(IndexingError, match=f"got {5 + n}"):
+                        gather(x, ys.asarray(np.array([0, 5 + n])), axes=(0,), at=0).numpy()
+                    assert gather(x, good, axes=(0,), at=0).tolist() == [1.0, 2.0]
+        finally:
+            stop.set()
+        assert other.result() > 0
 
 
 @pytest.mark.parametrize("name", ALL_CASES)

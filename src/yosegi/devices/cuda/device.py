@@ -13,6 +13,7 @@ from ..._tensor.dtype import ALL
 from ..._tensor.op import OpKind
 from ..._tensor.precision import Precision
 from ...codegen.c.dialect import Target
+from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.sequences import in_order, parts_of, stretches
 from .cache import Programs
@@ -85,7 +86,8 @@ class CUDADevice:
         recordings."""
         parts = stretches(region, self._library_ops.takes)
         kernels = [self._library_ops.compiled(p) if self._library_ops.takes(p) else self._replayed(p) for p in parts]
-        return kernels[0] if len(kernels) == 1 else in_order(region, parts, kernels)
+        kernel = kernels[0] if len(kernels) == 1 else in_order(region, parts, kernels)
+        return watched(kernel, region, self._memory.faults)
 
     def _replayed(self, region: Region) -> Kernel:
         return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
@@ -117,8 +119,9 @@ class CUDADevice:
 
     def synchronize(self) -> None:
         """Wait until the stream is empty. Raises the user's mistake, if an index was out of range."""
-        self._memory.wait()
-        self._memory.check_faults()
+        mistake = self._memory.look_for_faults()
+        if mistake is not None:
+            raise mistake
 
     def statistics(self) -> dict[str, int | None]:
         """What its pool holds."""

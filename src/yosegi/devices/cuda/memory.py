@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import c_int64
+from functools import partial
 from math import prod
 from threading import Lock, local
 from typing import Any, Final
@@ -21,8 +22,8 @@ import numpy as np
 from ..._run.memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
 from ..._tensor.dtype import DType, as_dtype, int64
 from ..._tensor.node import Shape
-from ...errors import DeviceFailure, OutOfMemory
-from ..kernel.faults import Faults
+from ...errors import DeviceFailure, OutOfMemory, UserError
+from ..kernel.faults import Faults, Span
 from .errors import translated
 from .staging import Staging
 
@@ -55,12 +56,13 @@ class Data:
     Several may lie in one block, each at an offset of its own: the block is in use until the last of them is gone.
     """
 
-    __slots__ = ("block", "dtype", "pointer", "shape")
+    __slots__ = ("block", "dtype", "pointer", "shape", "span")
 
     def __init__(self, shape: Shape, dtype: DType, block: Block | None, offset: int = 0) -> None:
         self.shape = shape
         self.dtype = dtype
         self.block = block
+        self.span: Span | None = None
         self.pointer: int = 0 if block is None else block.memory + offset
 
     @property
@@ -137,7 +139,7 @@ class Memory:
         return data
 
     def to_host(self, data: Data) -> Any:
-        """Data as an array of the host, when all work on it is done."""
+        """Data as an array of the host, when all work on it is done. Raises if it depends on an index out of range."""
         nbytes = data.nbytes
         if not nbytes:
             return np.empty(data.shape, data.dtype.numpy)
@@ -153,7 +155,7 @@ class Memory:
                 flat = np.asarray(_Exposed(block))[:nbytes]
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 runtime.streamSynchronize(self._stream)
-        self.check_faults()
+        self._check(data)
         return flat.view(data.dtype.numpy).reshape(data.shape)
 
     def from_peer(self, peer: Memory, data: Data) -> Data:
@@ -167,6 +169,7 @@ class Memory:
         nbytes, runtime = data.nbytes, self._runtime
         if not nbytes:
             return Data(data.shape, data.dtype, None)
+        peer._check(data)  # a mistake of its kernels is unknown to this device
         with translated(f"[{self.name}] taking {nbytes} bytes from {peer.name}"):
             made = Data(data.shape, data.dtype, self.pool.take(nbytes, ALIGNMENT))
             peer._goes_before(self)
@@ -219,14 +222,18 @@ class Memory:
                 self._fault_table = table
             return self._fault_table
 
-    def check_faults(self) -> None:
-        """Raise the user's mistake, if a kernel that is done has found an index out of range."""
-        if self._faults_seen is None:
-            return
-        mistake = self.faults.mistake(self._faults_seen[: self.faults.used])
-        if mistake is not None:
-            self._faults_seen[...] = 0
-            raise mistake
+    def look_for_faults(self) -> UserError | None:
+        """Wait until all work is done. Returns a mistake that kernels have found meanwhile."""
+        waited, seen = self.faults.tick(), self._faults_seen
+        self.wait()
+        if seen is None:
+            return None
+        return self.faults.look(waited, lambda: seen[: self.faults.used], partial(seen.fill, 0))
+
+    def _check(self, data: Data) -> None:
+        if not self.faults.is_settled(data.span):
+            self.look_for_faults()
+        self.faults.check(data.span)
 
     @contextmanager
     def noting(self) -> Iterator[Taken]:

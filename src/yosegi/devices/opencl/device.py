@@ -16,6 +16,7 @@ from ..._schedule.portable_region import region_as_plain
 from ..._tensor.dtype import ALL, complex128, float64
 from ..._tensor.op import OpKind
 from ...codegen.c.dialect import Target
+from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.qualification import families_of
 from ..kernel.sequences import compiled_parts, parts_of
@@ -107,7 +108,7 @@ class OpenCL:
             wanted = self._number, region_as_plain(region)
             for source, code in self._driver.prove(str(region), digest(region), f"{_PROBE}:prove", *wanted):
                 self.queue.programs.adopt(source, b64decode(code))
-        return compile_region(region, self.queue, self._fused)
+        return watched(compile_region(region, self.queue, self._fused), region, self._memory.faults)
 
     def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
         """Every variant of a product or a composite, by name."""
@@ -135,8 +136,9 @@ class OpenCL:
 
     def synchronize(self) -> None:
         """Wait until the queue is empty. Raises the user's mistake, if an index was out of range."""
-        self._memory.wait()
-        self._memory.check_faults()
+        mistake = self._memory.look_for_faults()
+        if mistake is not None:
+            raise mistake
 
     def statistics(self) -> dict[str, int | None]:
         """What its pool holds."""

@@ -21,8 +21,8 @@ from ..._run.forks import in_forked_child
 from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
 from ..._tensor.dtype import DType, as_dtype, int64
 from ..._tensor.node import Shape
-from ...errors import DeviceLost, OutOfMemory
-from ..kernel.faults import Faults
+from ...errors import DeviceLost, OutOfMemory, UserError
+from ..kernel.faults import Faults, Span
 from .errors import translated
 
 _PAGE: Final = 4096
@@ -50,7 +50,7 @@ class _Exposed:
 class Data:
     """Elements in the device's memory, contiguous. Without elements there is no buffer."""
 
-    __slots__ = ("_finish", "block", "buffer", "dtype", "host", "shape")
+    __slots__ = ("_finish", "block", "buffer", "dtype", "host", "shape", "span")
 
     def __init__(
         self, shape: Shape, dtype: DType, buffer: Any, block: Block | None = None, host: Any | None = None
@@ -60,6 +60,7 @@ class Data:
         self.buffer = buffer
         self.block = block
         self.host = host
+        self.span: Span | None = None
         self._finish: Callable[[], Any] | None = None
 
     @property
@@ -107,8 +108,6 @@ class Memory:
         self._is_forked = False
         self.faults = Faults()
         self._fault_table: Data | None = None
-        self._is_suspect = False
-        """Whether a kernel that may note a fault was launched since the table was looked at."""
         weakref.finalize(self, _finish, cl, queue, os.getpid())
         in_forked_child(self._after_fork)
 
@@ -143,9 +142,11 @@ class Memory:
             return Data(whole.shape, dtype, block.memory, block)
 
     def to_host(self, data: Data) -> Any:
-        """Data as an array of the host, when all work on it is done."""
+        """Data as an array of the host, when all work on it is done. Raises if it depends on an index out of range."""
         with self._handing:  # two threads must not map one buffer at a time
-            return self._to_host(data)
+            array = self._to_host(data)
+        self._check(data)
+        return array
 
     def _to_host(self, data: Data) -> Any:
         data.finished(self)
@@ -160,7 +161,6 @@ class Memory:
                 flat = np.empty(data.nbytes, np.uint8)
                 cl.enqueue_copy(self._queue, flat, data.buffer, is_blocking=True)
                 self.let_go()
-                self.check_faults()
                 return flat.view(data.dtype.numpy).reshape(data.shape)
             # By the standard the host may only look at the memory while it is mapped, or after it has been.
             mapped, _ = cl.enqueue_map_buffer(
@@ -168,7 +168,6 @@ class Memory:
             )
             mapped.base.release(self._queue)
         self.let_go()
-        self.check_faults()
         assert data.block is not None
         flat = np.asarray(_Exposed(data.block))[: data.nbytes]
         data.host = flat.view(data.dtype.numpy).reshape(data.shape)
@@ -193,23 +192,29 @@ class Memory:
                 with translated(cl, f"[{self.name}] asking for {zeros.nbytes} bytes"):
                     buffer = cl.Buffer(self._context, flags, hostbuf=zeros)
                 self._fault_table = Data(Faults.shape, int64, buffer)
-            self._is_suspect = True
             return self._fault_table
 
-    def check_faults(self) -> None:
-        """Raise the user's mistake, if a kernel that is done has found an index out of range."""
-        if not self._is_suspect or self._fault_table is None:
-            return
-        self._is_suspect = False
-        cl, buffer = self._cl, self._fault_table.buffer
+    def look_for_faults(self) -> UserError | None:
+        """Wait until the queue is empty. Returns a mistake that kernels have found meanwhile."""
+        waited = self.faults.tick()
+        self.wait()
+        return None if self._fault_table is None else self.faults.look(waited, self._read_faults, self._clear_faults)
+
+    def _check(self, data: Data) -> None:
+        if not self.faults.is_settled(data.span):
+            self.look_for_faults()
+        self.faults.check(data.span)
+
+    def _read_faults(self) -> Any:
         table = np.zeros((self.faults.used, 2), np.int64)
-        with translated(cl, f"[{self.name}] looking for faults"):
-            cl.enqueue_copy(self._queue, table, buffer, is_blocking=True)
-            mistake = self.faults.mistake(table)
-            if mistake is not None:
-                cl.enqueue_fill_buffer(self._queue, buffer, np.uint8(0), 0, table.nbytes)
-        if mistake is not None:
-            raise mistake
+        with translated(self._cl, f"[{self.name}] looking for faults"):
+            self._cl.enqueue_copy(self._queue, table, self.fault_table().buffer, is_blocking=True)
+        return table
+
+    def _clear_faults(self) -> None:
+        table = self.fault_table()
+        with translated(self._cl, f"[{self.name}] clearing faults"):
+            self._cl.enqueue_fill_buffer(self._queue, table.buffer, np.uint8(0), 0, table.nbytes)
 
     def keep(self, event: Any, things: Sequence[Any]) -> None:
         """Hold on to memory of the host until an event: the queue still reads it."""
