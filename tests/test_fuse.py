@@ -40,8 +40,37 @@ def test_a_loop_does_not_wait_for_what_is_made_of_it():
     assert is_runnable(graph, regions)
 
 
+def test_loops_that_feed_one_op_are_one_region():
+    p, m, v, g = (ys.asarray(np.full((30, 40), n, np.float32)) for n in (1, 2, 3, 4))
+    mean, square = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    graph, regions = regions_of(p - 0.1 * (mean / (ys.sqrt(square) + 1e-8) + 0.01 * p), mean, square)
+    assert [region.kind.value for region in regions] == ["loop"]
+    assert len(regions[0].outputs) == 3
+    assert is_runnable(graph, regions)
+
+
+def test_loops_with_a_region_between_them_stay_apart():
+    x = ys.asarray(np.ones((20, 20), np.float32))
+    before = ys.exp(x)
+    graph, regions = regions_of(before + 2 * (before @ before))
+    assert [region.kind.value for region in regions] == ["loop", "contraction", "loop"]
+    assert is_runnable(graph, regions)
+
+
+def test_a_loop_does_not_grow_without_limit():
+    chains = []
+    for n in range(8):
+        chain = ys.asarray(np.full(9, n, np.float32))
+        for _ in range(20):
+            chain = ys.tanh(chain)
+        chains.append(chain)
+    graph, regions = regions_of(sum(chains[1:], chains[0]))
+    assert max(len(region.nodes) for region in regions) <= 64
+    assert is_runnable(graph, regions)
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("aers"), st.integers(0, 99), st.integers(0, 99)), max_size=30))
+@given(st.lists(st.tuples(st.sampled_from("aers"), st.integers(0, 99), st.integers(0, 99)), max_size=60))
 def test_any_graph_can_run_in_the_order_of_its_regions(steps):
     values = [ys.asarray(np.full(s, 0.5, np.float32)) for s in ((4, 5), (1, 5), (4, 1))]
     for kind, one, other in steps:

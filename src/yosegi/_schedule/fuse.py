@@ -7,7 +7,7 @@ region of neighbours when placement has put them on one device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
@@ -117,60 +117,114 @@ class _Growing:
 
 def fuse(graph: Graph, within: Region | None = None) -> list[Region]:
     """The regions of a graph, or of a part of it, in an order in which they can run."""
-    entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
-    growing: list[_Growing] = []
-    home: dict[int, int] = {}
-    needs: list[set[int]] = []
-    is_in_order = True
-    outputs = set(graph.outputs if within is None else within.outputs)
-    for entry in entries:
-        call = graph.calls[entry]
-        if call.op is leaf or (is_constant(graph, entry) and entry not in outputs):
-            continue
-        feeding = {home[a] for a in graph.args[entry] if a in home}
-        taker = -1
-        for n in sorted(feeding, reverse=True):
-            # The others' results must be there before it runs: none of them may need this one.
-            others = () if is_in_order and n == max(feeding) else feeding - {n}
-            if growing[n].takes(call) and not any(_needs(o, n, needs) for o in others):
-                taker = n
-                break
-        if taker >= 0:
-            growing[taker].nodes.append(entry)
+    return _Fusion(graph, within).regions()
+
+
+class _Fusion:
+    """The regions of a graph under construction, by number. Entries are added in the order of the graph."""
+
+    def __init__(self, graph: Graph, within: Region | None) -> None:
+        self._graph = graph
+        self._entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
+        self._outputs = set(graph.outputs if within is None else within.outputs)
+        self._growing: list[_Growing] = []
+        self._home: dict[int, int] = {}
+        """The region of each entry, when it was added."""
+        self._needs: list[set[int]] = []
+        """The regions whose values each region reads."""
+        self._merged: dict[int, int] = {}
+        """The regions that have become parts of others."""
+        self._is_in_order = True
+        """True if every region needs only regions with lower numbers."""
+
+    def regions(self) -> list[Region]:
+        """All of them, in an order in which they can run."""
+        graph = self._graph
+        for entry in self._entries:
+            if graph.calls[entry].op is leaf or (is_constant(graph, entry) and entry not in self._outputs):
+                continue
+            self._add(entry)
+        home = {entry: self._now(region) for entry, region in self._home.items()}
+        readers: dict[int, set[int]] = {}
+        for entry, region in home.items():
+            for a in graph.args[entry]:
+                readers.setdefault(a, set()).add(region)
+        numbers = [n for n in range(len(self._growing)) if n not in self._merged]
+        order = numbers if self._is_in_order else _sorted({n: self._needed(n) for n in numbers})
+        return [_finished(graph, self._growing[n], n, readers, self._outputs) for n in order]
+
+    def _add(self, entry: int) -> None:
+        """Add an entry to the loops that it reads, which become one; else as a region of its own."""
+        call = self._graph.calls[entry]
+        feeding = {self._now(self._home[a]) for a in self._graph.args[entry] if a in self._home}
+        takers = self._takers(call, feeding)
+        if takers:
+            number = takers[0]
+            region = self._growing[number]
+            for other in takers[1:]:
+                region.nodes += self._growing[other].nodes
+                self._needs[number] |= self._needs[other]
+                self._merged[other] = number
+            if len(takers) > 1:
+                region.nodes.sort()
+            region.nodes.append(entry)
             if call.op.scalar is None:
-                growing[taker].kind = RegionKind.REDUCTION
-            is_in_order &= taker == max(feeding)
+                region.kind = RegionKind.REDUCTION
+            self._is_in_order &= len(takers) == 1 and number == max(feeding)
         else:
-            taker = len(growing)
-            growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
-            needs.append(set())
-        home[entry] = taker
-        needs[taker] |= feeding - {taker}
-    readers: dict[int, set[int]] = {}
-    for entry, region in home.items():
-        for a in graph.args[entry]:
-            readers.setdefault(a, set()).add(region)
-    order = range(len(growing)) if is_in_order else _sorted(needs)
-    return [_finished(graph, growing[n], n, readers, outputs) for n in order]
+            number = len(self._growing)
+            self._growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+            self._needs.append(set())
+        self._home[entry] = number
+        self._needs[number] = self._needed(number) | (feeding - {number, *takers})
+
+    def _takers(self, call: Call, feeding: set[int]) -> list[int]:
+        """The loops that a call joins: none of them may need another through a region that stays outside."""
+        able = sorted([n for n in feeding if self._growing[n].takes(call)], reverse=True)
+        if len(feeding) == 1:
+            return able
+        takers: list[int] = []
+        size = 0
+        for n in able:
+            if takers and (call.op.scalar is None or size + len(self._growing[n].nodes) >= _LOOP_LIMIT):
+                continue
+            wider = {*takers, n}
+            read = feeding.union(*[self._needed(w) for w in wider]) if takers else feeding
+            if not any(self._may_need(other, w) for other in read - wider for w in wider):
+                takers.append(n)
+                size += len(self._growing[n].nodes)
+        return takers
+
+    def _may_need(self, region: int, other: int) -> bool:
+        """True if a region needs another, through others too; or if that takes long to find out."""
+        first = self._growing[other].nodes[0]
+        seen = {region}
+        waiting = [region]
+        while waiting and len(seen) <= _SEARCH:
+            here = waiting.pop()
+            if self._growing[here].nodes[-1] < first:
+                continue  # all of it comes before
+            for n in self._needed(here) - seen:
+                if n == other:
+                    return True
+                seen.add(n)
+                waiting.append(n)
+        return bool(waiting)
+
+    def _needed(self, region: int) -> set[int]:
+        return {self._now(n) for n in self._needs[region]} - {region}
+
+    def _now(self, region: int) -> int:
+        """The region that a region is a part of by now."""
+        while region in self._merged:
+            region = self._merged[region]
+        return region
 
 
-def _needs(region: int, other: int, needs: Sequence[set[int]]) -> bool:
-    """Whether a region needs another, through others too; or may, if that takes long to find out."""
-    seen = {region}
-    waiting = [region]
-    while waiting and len(seen) <= _SEARCH:
-        for n in needs[waiting.pop()] - seen:
-            if n == other:
-                return True
-            seen.add(n)
-            waiting.append(n)
-    return bool(waiting)
-
-
-def _sorted(needs: Sequence[set[int]]) -> list[int]:
+def _sorted(needs: Mapping[int, set[int]]) -> list[int]:
     """All regions, each behind those that it needs, otherwise as they were."""
     order: dict[int, None] = {}
-    for region in range(len(needs)):
+    for region in needs:
         waiting = [region]
         while waiting:
             here = waiting[-1]
