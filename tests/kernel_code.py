@@ -78,7 +78,7 @@ class Emulated:
         self.name = language
         self.dialect = LANGUAGES[language].HOSTED
         self.target = TARGET
-        self.arrays = 100
+        self.arrays, self.compilers = 100, 4
         self.launches = 0
         self._language, self._folder = LANGUAGES[language], folder
 

@@ -37,7 +37,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> ys.Tensor:
 X, W, V, B, R = normal(20, 30), normal(30, 10), normal(10, 30), normal(10), normal(20, 10)
 S, STACK, Q, EMPTY = normal(12, 12), normal(3, 5, 30), normal(2, 17, 16), normal(0, 30)
 C = ys.asarray(np.eye(4) * 1j)
-COLUMN = normal(30, 1)
+COLUMN, SQUARE = normal(30, 1), normal(10, 10)
 IMAGE, KERNEL, BIAS = normal(2, 3, 9, 8), normal(4, 3, 3, 3), normal(4, 1, 1)
 
 
@@ -71,7 +71,7 @@ class Program:
         self.given = {e: n.buffer.data for e, n in zip(self.graph.inputs, leaves, strict=True) if n.buffer is not None}
         self.fused = Fused(self.machine, "a machine")
         parts = [replace(part, precision=precision) for part in fuse(self.graph)]
-        self.regions = clustered(parts, self.graph.outputs, self.fused.joins)
+        self.regions = clustered(parts, self.graph.outputs, self.fused)
 
     @property
     def names(self) -> list[str]:
@@ -97,6 +97,12 @@ def also(h: ys.Tensor, *others: Any) -> list[ys.Tensor]:
     return [ys.nn.relu(h + B), *[other(h) for other in others]]
 
 
+def normalised(x: ys.Tensor) -> ys.Tensor:
+    """Rows with mean 0 and variance 1, in plain ops."""
+    centred = x - ys.mean(x, axis=-1, keepdims=True)
+    return centred / ys.sqrt(ys.mean(ys.square(centred), axis=-1, keepdims=True))
+
+
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a bias and a function": (lambda: ys.nn.relu(X @ W + B), ["[matmul+add+relu]"]),
     "a transpose": (lambda: ys.nn.relu(X @ V.T + B + R), ["[permute_dims+matmul+add+add+relu]"]),
@@ -120,6 +126,12 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a truth": (lambda: X @ W + B > 0, ["[matmul+add+greater]"]),
     "rows": (lambda: ys.nn.softmax(R) * 2, ["[softmax+multiply]"]),
     "rows of a loop": (lambda: ys.nn.softmax(ys.exp(R)), ["exp", "softmax"]),
+    "rows and loops between them": (lambda: normalised(R), ["[mean+subtract+square+mean+sqrt+divide]"]),
+    "sums of columns beside rows": (lambda: [normalised(R), ys.sum(R - ys.mean(R, axis=-1, keepdims=True), axis=0)],
+                                    ["mean", "subtract+sum", "[square+mean+sqrt+divide]"]),
+    "rows behind a product of rows": (lambda: (lambda n: normalised(n @ SQUARE + n))(normalised(R)),
+                                      ["[mean+subtract+square+mean+sqrt+divide]", "[matmul+add]",
+                                       "[mean+subtract+square+mean+sqrt+divide]"]),
     "a convolution": (lambda: ys.nn.relu(ys.nn.conv2d(IMAGE, KERNEL, padding=1) + BIAS), ["[conv+add+relu]"]),
     "windows of a repeated row": (lambda: ys.nn.conv2d(ys.broadcast_to(V[0, :8], (1, 3, 9, 8)), KERNEL, padding=1),
                                   ["broadcast_to", "conv"]),

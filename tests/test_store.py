@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Lock
 
 import pytest
 
 from yosegi._tune.store import ProgramCache, Programs, cache_folder, verdict, written
+from yosegi.errors import CompileFailure
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +48,8 @@ def test_a_damaged_program_is_set_aside(damage, folder: Path) -> None:  # type: 
 class Upper(ProgramCache):
     """Compiles to capital letters; may keep nothing, or not take what was kept."""
 
-    def __init__(self, *, keeps: bool = True, takes: bool = True) -> None:
-        super().__init__("a compiler")
+    def __init__(self, *, keeps: bool = True, takes: bool = True, compilers: int = 1) -> None:
+        super().__init__("a compiler", compilers)
         self.keeps, self.takes = keeps, takes
 
     def load(self, code: bytes) -> str | None:
@@ -138,3 +141,38 @@ def test_one_process_at_a_time_makes_a_file(tmp_path: Path) -> None:
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     (a, b), (c, d) = sorted([float(line) for line in run.communicate()[0].split()] for run in runs)
     assert a < b <= c < d
+
+
+def test_sources_are_compiled_at_the_same_time_and_each_once() -> None:
+    barrier, lock = Barrier(3), Lock()
+    built: list[str] = []
+
+    class Slow(Upper):
+        def build(self, source: str) -> tuple[str, bytes | None]:
+            with lock:
+                built.append(source)
+            barrier.wait(timeout=30)  # passes only if three are here
+            return super().build(source)
+
+    programs = Slow(compilers=3)
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(programs.get, ["a", "b", "c", "a", "b", "c"]))
+    assert made == ["A", "B", "C", "A", "B", "C"]
+    assert sorted(built) == ["a", "b", "c"]
+    assert programs.built == 3
+
+
+def test_a_source_that_failed_is_tried_again() -> None:
+    class Failing(Upper):
+        fails = True
+
+        def build(self, source: str) -> tuple[str, bytes | None]:
+            if self.fails:
+                raise CompileFailure("no")
+            return super().build(source)
+
+    programs = Failing()
+    with pytest.raises(CompileFailure, match="no"):
+        programs.get("a")
+    programs.fails = False
+    assert programs.get("a") == "A"

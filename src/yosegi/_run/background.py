@@ -11,7 +11,8 @@ from __future__ import annotations
 import atexit
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from math import inf
@@ -150,6 +151,18 @@ def check_ready(what: str) -> None:
     """Raise `NotReady` if this thread is to wait for nothing."""
     if _thread.only_ready:
         raise NotReady(f"{what} would take a while")
+
+
+def side_by_side(makers: Sequence[Callable[[], T]], most: int) -> list[T]:
+    """Call functions in up to `most` threads, under the caller's options, and return their results in order.
+
+    Compilers release the interpreter's lock, so that several of them use several cores.
+    """
+    count = min(most, len(makers))
+    if count < 2 or _thread.only_ready:
+        return [make() for make in makers]
+    with ThreadPoolExecutor(count, "yosegi compiler") as pool:
+        return [made.result() for made in [pool.submit(copy_context().run, make) for make in makers]]
 
 
 class Background:

@@ -150,7 +150,7 @@ class _Fusion:
             for a in graph.args[entry]:
                 readers.setdefault(a, set()).add(region)
         numbers = [n for n in range(len(self._growing)) if n not in self._merged]
-        order = numbers if self._is_in_order else _sorted({n: self._needed(n) for n in numbers})
+        order = numbers if self._is_in_order else in_order_of_needs({n: self._needed(n) for n in numbers})
         return [_finished(graph, self._growing[n], n, readers, self._outputs) for n in order]
 
     def _add(self, entry: int) -> None:
@@ -221,8 +221,8 @@ class _Fusion:
         return region
 
 
-def _sorted(needs: Mapping[int, set[int]]) -> list[int]:
-    """All regions, each behind those that it needs, otherwise as they were."""
+def in_order_of_needs(needs: Mapping[int, set[int]]) -> list[int]:
+    """Numbers of regions, each behind those that it needs, otherwise as they were."""
     order: dict[int, None] = {}
     for region in needs:
         waiting = [region]

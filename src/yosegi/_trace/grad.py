@@ -120,7 +120,7 @@ def _fitted(g: Tensor, input: Node) -> Tensor:
     if g.shape != wanted.shape:
         lead = g.ndim - wanted.ndim
         wide = tuple(i for i in range(g.ndim) if i < lead or (wanted.shape[i - lead] == 1 and g.shape[i] != 1))
-        g = reshape(reduce_sum(g, axis=wide), wanted.shape)
+        g = reshape(reduce_sum(g, axis=wide), wanted.shape) if lead else reduce_sum(g, axis=wide, keepdims=True)
     if g.dtype is not wanted.dtype:
         g = (g if wanted.dtype.is_complex else real(g)).astype(wanted.dtype)
     return g

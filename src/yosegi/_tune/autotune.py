@@ -26,8 +26,6 @@ Sitting = tuple[Mapping[str, float], ...]
 
 _LEAST_ROUNDS: Final = 3
 _ROUNDS: Final = 12
-_SECONDS: Final = 0.3
-"""How long a sitting is, about; it ends earlier if one has a clear lead."""
 _TURN: Final = 2e-4
 """Seconds of a turn: a shorter one is mostly the clock."""
 _LONG: Final = 5e-3
@@ -68,6 +66,8 @@ class Trial:
     """Another clock, for calls that return before their work is done."""
     tie: float = _TIE
     """A candidate that is faster by less than this share does not come before one that is named before it."""
+    seconds: float = 0.3
+    """The length of a sitting, about; it ends earlier if one candidate has a clear lead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _benchmark(
     begin = perf_counter()
     while running and len(rounds) < _ROUNDS:
         number = len(rounds)
-        if number >= _LEAST_ROUNDS and (len(running) == 1 or perf_counter() - begin > _SECONDS):
+        if number >= _LEAST_ROUNDS and (len(running) == 1 or perf_counter() - begin > trial.seconds):
             break
         rounds.append({})
         for name in running[number % len(running) :] + running[: number % len(running)]:

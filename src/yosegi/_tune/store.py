@@ -14,10 +14,11 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, Final, TypeVar
 
 from .._graph import decode
@@ -196,10 +197,12 @@ class ProgramCache(ABC):
     """What a compiler makes of sources: in memory by source, in files by source and `identity`. Counts how many
     programs were built from source and how many came from a file."""
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, compilers: int = 1) -> None:
+        """`compilers` is the number of sources that may be compiled at the same time."""
         self._stored = Programs("programs", identity)
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[str, Future[Any]] = {}
         self._lock = Lock()
+        self._compilers = BoundedSemaphore(compilers)
         self.built = 0
         self.loaded = 0
 
@@ -208,7 +211,8 @@ class ProgramCache(ABC):
         program = self.load(code)
         if program is not None:
             with self._lock:
-                self._programs[source] = program
+                self._programs[source] = Future()
+                self._programs[source].set_result(program)
                 self.loaded += 1
             self._stored.put(self._stored.name(source), code)
 
@@ -220,9 +224,18 @@ class ProgramCache(ABC):
         """The program of a source. Raises `CompileFailure` with the compiler's log."""
         with self._lock:
             program = self._programs.get(source)
+            is_first = program is None
             if program is None:
-                program = self._programs[source] = self._found(source) or self._made(source)
-            return program
+                program = self._programs[source] = Future()
+        if is_first:
+            try:
+                with self._compilers:
+                    program.set_result(self._found(source) or self._made(source))
+            except BaseException as failure:
+                with self._lock:
+                    self._programs.pop(source, None)
+                program.set_exception(failure)
+        return program.result()
 
     @abstractmethod
     def load(self, code: bytes) -> Any | None:
@@ -241,12 +254,14 @@ class ProgramCache(ABC):
         if program is None:
             self._stored.reject(name)
         else:
-            self.loaded += 1
+            with self._lock:
+                self.loaded += 1
         return program
 
     def _made(self, source: str) -> Any:
         program, code = self.build(source)
-        self.built += 1
+        with self._lock:
+            self.built += 1
         if code is not None:
             self._stored.put(self._stored.name(source), code)
         return program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final, final
 
 from ..._tune.store import ProgramCache
@@ -11,6 +12,8 @@ from .errors import failure, translated
 
 # Products are not fused with sums: a loop gives what its ops give one by one, to the bit.
 _OPTIONS: Final = ("--std=c++17", "--fmad=false", "-w")
+COMPILERS: Final = os.cpu_count() or 1
+"""Programs that are compiled at the same time."""
 
 
 @final
@@ -30,7 +33,7 @@ class Programs(ProgramCache):
         arch = f"sm_{capability}" if self.is_native else f"compute_{max(a for a in supported if a <= int(capability))}"
         self._options = (f"-arch={arch}", *_OPTIONS)
         versions = (cupy.__version__, *cuda.nvrtc.getVersion(), cuda.runtime.driverGetVersion())
-        super().__init__("\n".join(["cuda", *map(str, versions), *self._options]))
+        super().__init__("\n".join(["cuda", *map(str, versions), *self._options]), COMPILERS)
 
     def load(self, code: bytes) -> Any | None:
         """The kernel of what the compiler once gave."""

@@ -15,6 +15,7 @@ from ...codegen.c.contractions import Contraction
 from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.pieces import Library
 from ..kernel.fused import LIBRARY, Launcher
+from .cache import COMPILERS
 from .convolutions import ENGINES
 from .dialect import CUDA
 from .errors import translated
@@ -29,6 +30,7 @@ class Machine:
     """Launches on a stream, for `fused.Fused`."""
 
     dialect = CUDA
+    compilers = COMPILERS
 
     def __init__(
         self,

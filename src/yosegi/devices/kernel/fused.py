@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
+from math import inf, prod
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,7 @@ import numpy as np
 from ..._graph.expand import in_parts
 from ..._graph.graph import Graph
 from ..._graph.reference import bind, outputs_of
+from ..._run.background import Job, side_by_side
 from ..._run.device import Kernel
 from ..._run.trace import trace
 from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, is_composite, is_constant, multiplies
@@ -33,6 +34,7 @@ from ...codegen.c.contractions import Contraction, contraction
 from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, product_variants, rendered
+from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
@@ -63,6 +65,8 @@ _CALLS: Final = 3
 _TIE: Final = {True: 0.02, False: 0.01}
 """The share that a way has to be faster by; by whether the target is such a one: those are hosts, which keep worse
 time."""
+_SITTING: Final = {True: 0.3, False: 0.05}
+"""Seconds of a benchmark, likewise: a GPU's own clock counts no work of others."""
 _ROUNDINGS: Final = 64
 _OF_ROUNDED: Final = 8 << 13
 """How many spacings of the largest numbers of a result an element may be off; where float32 operands are rounded to 10
@@ -86,6 +90,8 @@ class Machine(Protocol):
     target: Target
     arrays: int
     """How many a kernel takes."""
+    compilers: int
+    """Kernels that are compiled at the same time."""
 
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
@@ -144,6 +150,7 @@ class Fused:
     def __init__(self, machine: Machine, identity: str) -> None:
         """`identity` tells what times depend on."""
         self._machine = machine
+        self.compilers = machine.compilers
         self._choices = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
@@ -165,7 +172,7 @@ class Fused:
         return None
 
     def joins(self, region: Region, base: Region) -> bool:
-        """Whether a region, which is another and neighbours of it, takes no kernel more than that one."""
+        """True if a region, which is another one and neighbours of it, takes no more kernels than that one alone."""
         if base.precision is not Precision.FULL or self._attentions(base):
             return False  # what is generated is of full precision, and attention as a whole takes nothing with it
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
@@ -178,6 +185,16 @@ class Fused:
         if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
         return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
+
+    def is_rowwise(self, region: Region) -> bool:
+        """True if a region is one kernel that goes row by row."""
+        if len(region.inputs) + len(region.outputs) > self._machine.arrays:
+            return False
+        try:
+            work = _Work.of(region)
+        except Unsupported:
+            return False
+        return len(work.pieces) == 1 and isinstance(work.pieces[0], Rows) and self._refusal_of(work) is None
 
     def _rest_refusal(self, cut: Sequence[Piece]) -> str | None:
         """Why some region that is no kernel of its own yet cannot be one."""
@@ -436,27 +453,25 @@ class _Measured:
     def _measure(self, data: Sequence[Any]) -> None:
         machine = self._machine
         order = sorted(self._variants, key=lambda name: name != self._expected)
-        kept: dict[str, _Shown] = {}
-
-        def keeping(name: str) -> Callable[[], _Shown]:
-            def make() -> _Shown:
-                kept[name] = _Shown(machine, self._variants[name]())
-                return kept[name]
-
-            return make
+        jobs = {name: Job(partial(self._shown, name), inf) for name in order}
+        if self._choices.known(self._kind) is None:
+            side_by_side([job.run for job in jobs.values()], machine.compilers)
 
         def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
             return machine.seconds(shown.kernel, given, _CALLS * calls)
 
         trial = Trial(
             lambda: data, self._reference(), _OF_ROUNDED if is_rounded(self._region) else _ROUNDINGS, turn=turn,
-            tie=_TIE[machine.target.blocked],
+            tie=_TIE[machine.target.blocked], seconds=_SITTING[machine.target.blocked],
         )  # fmt: skip
-        chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
+        chosen = self._choices.best(self._kind, {name: job.result for name, job in jobs.items()}, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:
-            self._kernel = kept[chosen.verdict.winner].kernel
+            self._kernel = jobs[chosen.verdict.winner].result().kernel
+
+    def _shown(self, name: str) -> _Shown:
+        return _Shown(self._machine, self._variants[name]())
 
     def _reference(self) -> Callable[..., Sequence[Any]]:
         """The host's results; of large products those of the simplest kernel."""

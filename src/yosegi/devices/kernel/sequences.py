@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
+from ..._run.background import side_by_side
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, join
 from .clusters import clustered
@@ -39,15 +41,15 @@ def stretches(region: Region, stands_alone: Callable[[Region], bool]) -> list[Re
 
 
 def compiled_parts(region: Region, fused: Fused) -> list[Region]:
-    """The parts of a region as they are compiled: products with what they take of their neighbours."""
-    return clustered(parts_of(region), region.outputs, fused.joins)
+    """The parts of a region as they are compiled: products and rows with what they take of their neighbours."""
+    return clustered(parts_of(region), region.outputs, fused)
 
 
 def sequence(region: Region, fused: Fused, compile_part: Callable[[Region], Kernel]) -> Kernel:
     """The parts one after the other."""
     parts = compiled_parts(region, fused)
-    kernels = [fused.compiled(p) if p.kind is RegionKind.SEQUENCE else compile_part(p) for p in parts]
-    return in_order(region, parts, kernels)
+    makers = [partial(fused.compiled if p.kind is RegionKind.SEQUENCE else compile_part, p) for p in parts]
+    return in_order(region, parts, side_by_side(makers, fused.compilers))
 
 
 def in_order(region: Region, parts: Sequence[Region], kernels: Sequence[Kernel]) -> Kernel:

@@ -24,6 +24,7 @@ class Machine:
     """Launches on a queue, for `fused.Fused`."""
 
     dialect = OPENCL
+    compilers = 1  # drivers' compilers are not tried with several threads
 
     def __init__(
         self,
