@@ -154,3 +154,46 @@ def build_eagerly(program, leaves):
         ys.eval(result)
         values.append(result)
     return values[-1].numpy()
+
+
+def windows(*places, shape=(4, 3, 2)):
+    """A sum of zeros with a window set at each of some places along the middle axis, and the same in NumPy."""
+    made, expected = [], np.zeros(shape, np.float32)
+    for number, place in enumerate(places, start=1):
+        whole = np.zeros(shape, np.float32)
+        values = np.random.default_rng(number).normal(size=whole[:, place].shape).astype(np.float32)
+        whole[:, place] = values
+        expected = expected + whole
+        made.append(ys.zeros(shape, dtype=ys.float32).at[:, place].set(ys.asarray(values)))
+    return sum(made[1:], made[0]), expected
+
+
+@pytest.mark.parametrize(
+    ("places", "is_joined"),
+    [
+        ((0, 1, 2), True),
+        ((2, 0, 1), True),
+        ((slice(0, 2), 2), True),
+        ((slice(1, 3), slice(0, 1)), True),
+        ((0, 1), False),
+        ((0, 0, 1), False),
+        ((slice(0, 2), slice(1, 3)), False),
+        ((slice(0, 3, 2), 1), False),
+    ],
+)
+def test_windows_in_zeros_are_joined_if_they_are_all_of_an_array(places, is_joined):
+    tensor, expected = windows(*places)
+    names = simplified(tensor)
+    assert ("concatenate" in names) == is_joined
+    assert ("add" in names) != is_joined
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+def test_the_gradient_of_slices_is_joined():
+    x = ys.asarray(np.arange(24, dtype=np.float32).reshape(3, 8))
+    gradient = ys.grad(lambda v: ys.sum(v[0] * v[1] + ys.exp(v[2])))(x)
+    names = simplified(gradient)
+    assert "concatenate" in names
+    assert "slice_set" not in names
+    a, b, c = x.numpy()
+    np.testing.assert_allclose(gradient.numpy(), np.stack([b, a, np.exp(c)]), rtol=1e-6)

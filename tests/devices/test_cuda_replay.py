@@ -156,6 +156,7 @@ def measured(queue: HostQueue, choices: TuningRecords, number: int, ran: list[st
 
     machine: Any = SimpleNamespace(
         name="cuda:0",
+        compilers=2,
         target=queue.target,
         seconds=seconds,
         undecided=queue.undecided,

@@ -2,15 +2,19 @@
 
 A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
 what no output needs is left out. Turned products, for which it matters who else reads them, have a walk of their own.
-Only identities that hold for every number are used: `x + 0` is not `x` when x is -0.0, and stays. Two rules may change
-bits: `x**2` becomes `x * x`, which is correctly rounded, and a turned product that of its turned operands, whose sums
-have the same terms in whatever order its kernel takes them.
+Only identities that hold for every number are used: `x + 0` is not `x` when x is -0.0, and stays. Three rules may
+change bits: `x**2` becomes `x * x`, which is correctly rounded; a transposed product becomes that of its transposed
+operands, whose sums have the same terms in whatever order its kernel takes them; and a sum of windows in zeros becomes
+a concatenation, which keeps the sign of -0.0.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +39,8 @@ class Program:
         self.values: dict[int, Any] = {}
         self.numbers: dict[int, Any] = {}
         """The number that all elements of an entry are known to be."""
+        self.windows: dict[int, Windows] = {}
+        """The windows of entries that are zeros elsewhere."""
         self.origins: list[str] = []
         self.users: Counter[int] = Counter()
         """How often entries are read, outputs counted in; in a first walk, that is not known."""
@@ -50,9 +56,10 @@ class Program:
             if simpler is not None:
                 self.known[call, args] = simpler
                 return simpler
-        return self._added(call, args, origin)
+        return self.added(call, args, origin)
 
-    def _added(self, call: Call, args: tuple[int, ...], origin: str) -> int:
+    def added(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
+        """A new entry of a call."""
         at = len(self.calls)
         if call.op is not leaf:
             self.known[call, args] = at
@@ -86,7 +93,16 @@ class Program:
         """The same without rules: one that applies to entry after entry would go as deep as there are entries."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         same = self.known.get((made, (at,)))
-        return self._added(made, (at,), "") if same is None else same
+        return self.added(made, (at,)) if same is None else same
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Values that stand one after the other along an axis, with zeros between them."""
+
+    axis: int
+    values: tuple[tuple[int, int, int], ...]
+    """The first index of each, its length, and the entry."""
 
 
 Rule = Callable[[Program, Call, tuple[int, ...]], int | None]
@@ -105,6 +121,40 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
         return None
 
     return rule
+
+
+def _sum(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    """A sum that adds zero; or one of windows in zeros, as the gradients of slices are: together they may be all of an
+    array."""
+    simpler = _neutral(0, integers_only=True, sides=(0, 1))(p, call, args)
+    if simpler is not None or any(p.calls[a].spec is not call.spec for a in args):
+        return simpler
+    first, second = (p.windows.get(a) or _window(p, a) for a in args)
+    if first is None or second is None or first.axis != second.axis:
+        return None
+    axis, values = first.axis, sorted((*first.values, *second.values))
+    if any(start + length > after for (start, length, _), (after, _, _) in pairwise(values)):
+        return None
+    if sum(length for _, length, _ in values) < call.spec.shape[axis]:
+        at = p.added(call, args)
+        p.windows[at] = Windows(axis, tuple(values))
+        return at
+    shape = call.spec.shape
+    whole = [p.again("reshape", v, shape=(*shape[:axis], n, *shape[axis + 1 :])) for _, n, v in values]
+    return p.put(REGISTRY["concatenate"].call(tuple([p.calls[w].spec for w in whole]), {"axis": axis}), tuple(whole))
+
+
+def _window(p: Program, at: int) -> Windows | None:
+    """The window of an entry that sets part of one axis of zeros; `None` for anything else."""
+    call, args = p.calls[at], p.args[at]
+    if call.op.name != "slice_set" or p.numbers.get(args[0]) != 0 or None in call.attrs["key"]:
+        return None
+    key, shape = call.attrs["key"], call.spec.shape
+    cut = [n for n, item in enumerate(key) if item != (0, shape[n], 1)]
+    if len(cut) != 1 or p.calls[args[1]].spec.size != prod(i[1] for i in key if isinstance(i, tuple)):
+        return None
+    start, length, step = item if isinstance(item := key[cut[0]], tuple) else (item, 1, 1)
+    return Windows(cut[0], ((start, length, args[1]),)) if step == 1 else None
 
 
 def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
@@ -161,7 +211,7 @@ def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
 
 
 RULES: Final[dict[str, Rule]] = {
-    "add": _neutral(0, integers_only=True, sides=(0, 1)),
+    "add": _sum,
     "subtract": _neutral(0),
     "multiply": _neutral(1, sides=(0, 1)),
     "divide": _neutral(1),

@@ -6,7 +6,7 @@ Elements are moved as unsigned integers of their size; what they mean plays no p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from ..._tensor.dtype import DType, complex128, uint8, uint16, uint32, uint64
@@ -48,9 +48,26 @@ def _merged(copy: Copy) -> list[Dimension]:
     return made or [Dimension(1, (1,), 1)]
 
 
+def _in_packets(copy: Copy, itemsize: int) -> tuple[Copy, DType]:
+    """The same copy in wider elements, up to 8 bytes, that both sides are made of; and a dtype of their size."""
+    *outer, inner = _merged(copy)
+    if (inner.strides[0], inner.whole) != (1, 1):
+        return copy, _BY_SIZE[itemsize]
+    divided = gcd(inner.size, copy.source_start, copy.target_start, *[n for d in outer for n in (*d.strides, d.whole)])
+    count = next(n for n in (8, 4, 2, 1) if divided % n == 0 and (n == 1 or n * itemsize <= uint64.itemsize))
+    dims = [Dimension(inner.size // count, (1,), 1)]
+    dims = [*[Dimension(d.size, (d.strides[0] // count,), d.whole // count) for d in outer], *dims]
+    shape, sources, targets = zip(*[(d.size, d.strides[0], d.whole) for d in dims], strict=True)
+    made = Copy(shape, sources, targets, copy.source_start // count, copy.target_start // count)
+    return made, _BY_SIZE[count * itemsize]
+
+
 def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a copy of at least one element: vectors where both sides have neighbours, else one by one."""
-    bits = _BY_SIZE[dtype.itemsize]
+    if not target.blocked:
+        copy, bits = _in_packets(copy, dtype.itemsize)
+    else:
+        bits = _BY_SIZE[dtype.itemsize]
     dims = _merged(copy)
     inner, total = dims[-1], prod(copy.shape)
     side_by_side = inner.strides[0] == 1 and inner.whole == 1
@@ -64,8 +81,7 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     items = total // inner.size * chunks
     k.lines.append(f"if ({item} >= {sizes(items)}) return;")
     if width == 1:
-        indices = decomposed(k, ctype, item, dims, sizes)
-        source, into = offsets(indices, dims, 1, sizes)
+        source, into = offsets(decomposed(k, ctype, item, dims, sizes), dims, 1, sizes)
     else:
         n = sizes(chunks)
         row = k.let(ctype, f"{item} / {n}")
