@@ -263,8 +263,21 @@ class Jitted(Generic[P, R]):
             return self._function(*args, **kwargs)  # inside another trace, or a gradient: part of that graph
         marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
         leaves, structure = taken_apart((marked, {name: self._marked(name, v) for name, v in kwargs.items()}), _static)
-        inputs = [_as_input(value) for value in leaves]
-        kinds = [i if isinstance(i, _Static) else i._node.spec if isinstance(i, Tensor) else _weak(i) for i in inputs]
+        kinds: list[Spec | _Static] = []
+        nodes: list[Node] = []
+        for value in leaves:
+            if type(value) is not Tensor:  # nearly all are
+                value = _as_input(value)
+                if isinstance(value, _Static):
+                    kinds.append(value)
+                    continue
+                if not isinstance(value, Tensor):
+                    kinds.append(_weak(value))
+                    nodes.append(_number(value))
+                    continue
+            node = value._node
+            kinds.append(node.spec)
+            nodes.append(node)
         plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
         key = (current(), *kinds) if plain else (current(), structure, *kinds)
         replay = self._replays.get(key)
@@ -275,7 +288,6 @@ class Jitted(Generic[P, R]):
             self._replays[key] = replay
         elif replay.generation != Generation.number:
             replay = self._replays[key] = replay.renewed()
-        nodes = [i._node if isinstance(i, Tensor) else _number(i) for i in inputs if not isinstance(i, _Static)]
         nodes += [asarray(make())._node for make in replay.feeds]
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
         return replay.rebuilt(made)  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
@@ -110,13 +110,13 @@ class _Reader:
 
     def read(self, value: Any, inside: bool) -> Structure:
         kind = type(value)
-        if kind is Tensor:  # most leaves are, and every call reads them all
+        if kind is Tensor:
             self.leaves.append(value)
             return ...
         if kind is dict:
-            return dict, tuple(value), tuple([self.read(v, inside) for v in value.values()])
+            return dict, tuple(value), self._all(value.values(), inside)
         if kind is list or kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            return kind, None, tuple([self.read(v, inside) for v in value])
+            return kind, None, self._all(value, inside)
         if kind is MethodType:
             return kind, None, (self.read(value.__func__, True), self.read(value.__self__, True))
         if kind is partial:
@@ -133,6 +133,17 @@ class _Reader:
             value = self._static(value)
         self.leaves.append(value)
         return ...
+
+    def _all(self, values: Iterable[Any], inside: bool) -> tuple[Structure, ...]:
+        """Read the parts of a container. A tensor costs no call: every call of a jitted function reads all of them."""
+        made = []
+        for value in values:
+            if type(value) is Tensor:
+                self.leaves.append(value)
+                made.append(...)
+            else:
+                made.append(self.read(value, inside))
+        return tuple(made)
 
     def _object(self, value: Any) -> Structure:
         kind, number = type(value), self._numbers.get(id(value))

@@ -9,7 +9,7 @@ Reading a result whose unit may have failed raises the mistake, every time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol
@@ -201,10 +201,8 @@ def watched(kernel: Kernel, region: Region, faults: Faults) -> Watched:
     return Watched(kernel, faults, any(map(indexes, region.calls)))
 
 
-def _flat(data: Iterable[Any]) -> Iterable[Suspect]:
+def _flat(data: Sequence[Any]) -> Sequence[Suspect]:
     """Data, and the parts of data of several outputs."""
-    for d in data:
-        if isinstance(d, tuple):
-            yield from d
-        else:
-            yield d
+    if tuple not in map(type, data):
+        return data
+    return [part for d in data for part in (d if isinstance(d, tuple) else (d,))]
