@@ -71,6 +71,8 @@ class TuningRecords:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
         self._stored = Programs("choices", identity)
         self._known: dict[str, Verdict] = {}
+        self._absent: set[str] = set()
+        """Kinds for which there was no file: a program asks for one kind many times."""
         self._lock = RLock()
         in_forked_child(self._after_fork)
 
@@ -86,7 +88,7 @@ class TuningRecords:
                 _decide(name, chosen.verdict.winner, is_fixed=True)
             return chosen
         with self._lock:  # two that measure at the same time would measure each other; one may do so inside another
-            known = self._known.get(kind) or _adopted.get(name) or self._read(kind)
+            known = self._known.get(kind) or _adopted.get(name) or self._stored_for(kind)
             refused: dict[str, Refusal] = {}
             if known is not None and known.winner is not None and known.winner in candidates:
                 kernel = made(known.winner, candidates, refused)
@@ -108,7 +110,7 @@ class TuningRecords:
             return None
         with self._lock:
             name = self._stored.name(kind)
-            found = self._known.get(kind) or _adopted.get(name) or self._read(kind)
+            found = self._known.get(kind) or _adopted.get(name) or self._stored_for(kind)
             if found is not None and found.winner is not None:
                 self._known[kind] = found
             return found
@@ -138,6 +140,13 @@ class TuningRecords:
                 verdict, _ = autotuned(close, trial, dict(known.refused), known.sittings)
                 if verdict.winner is not None:
                     self._write(kind, verdict)
+
+    def _stored_for(self, kind: str) -> Verdict | None:
+        """The record of an earlier process, looked for once."""
+        found = None if kind in self._absent else self._read(kind)
+        if found is None:
+            self._absent.add(kind)
+        return found
 
     def _read(self, kind: str) -> Verdict | None:
         """What an earlier process has found. A file that does not tell is set aside."""
