@@ -49,7 +49,8 @@ def expanded(region: Region) -> Region:
     outputs = tuple(new[o] for o in region.outputs)
     made = Graph(tuple(program.calls), tuple(program.args), outputs)
     nodes = _alive(made, range(first, len(program.calls)))
-    return replace(region, graph=made, nodes=nodes, inputs=tuple(new[i] for i in region.inputs), outputs=outputs)
+    inputs = tuple(new[i] for i in region.inputs)
+    return replace(region, graph=made, nodes=nodes, inputs=inputs, outputs=outputs, regions=())
 
 
 def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:

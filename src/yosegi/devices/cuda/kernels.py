@@ -23,7 +23,7 @@ from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
-from ..kernel.sequences import parts_of, sequence
+from ..kernel.sequences import sequence
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
@@ -36,7 +36,7 @@ _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
 def refusal(region: Region, products: Products, fused: Fused) -> str | None:
     """Why there is no kernel for a region, or `None`."""
-    for part in parts_of(region):
+    for part in region.parts:
         if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
             continue
         call = part.calls[-1]

@@ -1,4 +1,4 @@
-"""Products and composites on a kernel device, alone or with the neighbours that `clusters` gave them.
+"""Products and composites on a kernel device, alone or with the neighbours that the fusion pass gave them.
 
 Such a region has several variants. It is cut into few kernels (`codegen.c.pieces`), with each implementation of its
 product; or each part is a kernel of its own, with products by a library where there is one. The first runs use the
@@ -23,6 +23,7 @@ from ..._graph.reference import bind, outputs_of
 from ..._run.device import Kernel
 from ..._run.trace import trace
 from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, is_composite, is_constant, multiplies
+from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
@@ -142,8 +143,9 @@ class Fused:
     """The products and composites of one device."""
 
     def __init__(self, machine: Machine, identity: str) -> None:
-        """`identity` tells what times depend on."""
+        """`identity`: the hardware and software that times depend on."""
         self._machine = machine
+        self.fusion = Fusion(self._joins)
         self._choices = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
@@ -164,8 +166,8 @@ class Fused:
             return f"no {lacking[0].name} in its language"
         return None
 
-    def joins(self, region: Region, base: Region) -> bool:
-        """Whether a region, which is another and neighbours of it, takes no kernel more than that one."""
+    def _joins(self, region: Region, base: Region, _: Region) -> bool:
+        """True if a region, which is `base` with neighbours, takes no more kernels than `base`."""
         if base.precision is not Precision.FULL or self._attentions(base):
             return False  # what is generated is of full precision, and attention as a whole takes nothing with it
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:

@@ -20,7 +20,7 @@ from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
-from ..kernel.sequences import parts_of, sequence
+from ..kernel.sequences import sequence
 from .dialect import OPENCL
 from .launch import Launch, Queue
 from .memory import Data
@@ -32,7 +32,7 @@ _FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
 def refusal(region: Region, fused: Fused) -> str | None:
     """Why no kernels can be generated for a region, or `None`."""
-    return next(filter(None, (_refusal(part, fused) for part in parts_of(region))), None)
+    return next(filter(None, (_refusal(part, fused) for part in region.parts)), None)
 
 
 def _refusal(region: Region, fused: Fused) -> str | None:
