@@ -39,7 +39,7 @@ from ..._tensor.dtype import (
 )
 from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
-from ..._tune.autotune import disagreement
+from ..._tune.comparison import disagreement
 from ...codegen.c.programs import family as program_family
 from ...codegen.c.programs import indexes
 from ...errors import DeviceFailure
