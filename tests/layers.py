@@ -98,6 +98,9 @@ def breaches(root: Path) -> Iterator[str]:
             name = imported if imported in LAYERS else imported.rpartition(".")[0]
             if name in LAYERS and LAYERS.index(name) >= LAYERS.index(module) and name != module:
                 yield f"{module or 'yosegi'}: imports {name}, which is below it"
+        if not f"{module}.".startswith("ops."):
+            for line in _named_ops(tree):
+                yield f"{module or 'yosegi'}: compares the name of an op on line {line}; ask for its role"
         if not f"{module}.".startswith("devices.") and module not in PEERS:
             for word in _words(tree):
                 yield f"{module or 'yosegi'}: names the device {word!r}"
@@ -133,6 +136,15 @@ def _only_for_types(tree: ast.AST) -> set[int]:
     """The nodes under `if TYPE_CHECKING`, by identity."""
     guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     return {id(node) for guard in guards for node in ast.walk(guard)}
+
+
+def _named_ops(tree: ast.AST) -> Iterator[int]:
+    """The lines where the name of an op is compared with a text. A table of implementations by op is no comparison."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("op.name"):
+            others = [c.elts if isinstance(c, (ast.Tuple, ast.List, ast.Set)) else [c] for c in node.comparators]
+            if any(isinstance(c, ast.Constant) for each in others for c in each):
+                yield node.lineno
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

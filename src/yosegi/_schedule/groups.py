@@ -18,7 +18,7 @@ from typing import Final
 from .._graph.graph import Graph
 from .._tensor.dtype import bool_
 from .._tensor.node import Call, Shape
-from .._tensor.role import Extremum, Placing, Reduction, Scan, is_view
+from .._tensor.role import Extremum, Placing, Power, Reduction, Scan, is_view
 from .fuse import Region, RegionKind, is_constant, multiplies
 
 
@@ -219,7 +219,7 @@ def _is_number(graph: Graph, entry: int) -> bool:
 
 def _has_rule(call: Call) -> bool:
     """Whether the call is elementwise, and its rule gives what the reference gives, infinities included."""
-    return call.op.scalar is not None and not (call.op.name == "pow" and call.spec.dtype.is_complex)
+    return call.op.scalar is not None and not (isinstance(call.op.role, Power) and call.spec.dtype.is_complex)
 
 
 def _space(call: Call) -> Shape:
