@@ -32,11 +32,12 @@ import yosegi as ys
 from native_code import NATIVES, RESULTS, region_of
 from yosegi import nn
 from yosegi._graph.expand import in_parts
+from yosegi._schedule.fuse import RegionKind
+from yosegi._schedule.groups import Group, RowLimits, grouped
 from yosegi._tensor.dtype import DType, bfloat16, complex64, float16, float32, float64
 from yosegi._tune.autotune import Trial, Verdict
 from yosegi._tune.records import Candidates, Tuned, TuningRecords
 from yosegi.codegen.llvm.expand import expanded
-from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.codegen.llvm.nest import Target
 from yosegi.codegen.llvm.rows import kernel
 from yosegi.devices.cpu.stages import native_function
@@ -100,8 +101,8 @@ CASES = LOOPS | PRODUCTS
 def sources(case: str, target: Target) -> list[str]:
     """The text of a loop's kernels."""
     region = expanded(in_parts(region_of(LOOPS[case]())[0]))
-    groups = [p for p in grouped(region.graph, region.nodes, region.outputs) if isinstance(p, Group)]
-    return [kernel(group, target)[0] for group in groups]
+    parts = [part for part in grouped(region, RowLimits()) if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION)]
+    return [kernel(Group.of(part), target)[0] for part in parts]
 
 
 @contextmanager

@@ -12,7 +12,8 @@ LAYERS = (
     "_tensor.environment", "_tensor.options", "_run.progress", "_run.memory.buffer", "_run.memory.transfer",
     "_run.memory.pool", "_run.memory", "_tensor.node", "_tensor.interchange", "_tensor.tensor", "_tensor.op",
     "_tensor.composite", "_trace.tracing", "_graph.reference", "_run.shutdown", "_run.child", "_tune.store",
-    "_run.background", "_run.drivers", "_tune.autotune", "_tune.records", "codegen.scalar.error_function",
+    "_run.background", "_run.drivers", "_tune.timing", "_tune.comparison", "_tune.autotune", "_tune.records",
+    "codegen.scalar.error_function",
     "codegen.scalar.builder", "codegen.c.matrix_unit", "codegen.c.dialect", "codegen.scalar.value",
     "codegen.scalar.complexes", "codegen.scalar.formulas", "codegen.scalar.halves", "codegen.scalar.primitives",
     "codegen.c.words", "codegen.c.builder", "codegen.scalar.access", "codegen.llvm.ir", "codegen.llvm.integers",
@@ -26,7 +27,8 @@ LAYERS = (
     "ops.distributions", "ops.random", "ops.normal", "ops.linear", "ops.attention", "ops.loss", "ops.windows",
     "ops.conv", "ops.pool", "ops.signal", "ops.polynomials", "ops.aliases", "ops.updates", "ops", "nn", "_tensor.tree",
     "_tensor.files", "_trace.objects", "_trace.grad", "_graph.graph", "_graph.portable", "_graph.simplify",
-    "_schedule.fuse", "_schedule.portable_region", "_place.work", "_place.speed", "_graph.float64", "_tune.projection",
+    "_schedule.fuse", "_schedule.groups", "_schedule.kernels", "_schedule.portable_region", "_place.work",
+    "_place.speed", "_graph.float64", "_tune.projection",
     "_tune.certificate", "codegen.c.kernels", "codegen.c.packets", "codegen.c.coalesced", "codegen.c.loops",
     "codegen.scalar.folds", "codegen.scalar", "codegen.c.subgroups", "codegen.c.trees", "codegen.c.reductions",
     "codegen.c.copies", "codegen.c.moves", "codegen.c.stages", "codegen.c.indexing", "codegen.c.extremes",
@@ -35,7 +37,7 @@ LAYERS = (
     "codegen.c.tiles", "codegen.c.fragments", "codegen.c.unit_tiles", "codegen.c.rowwise", "codegen.c.sliding",
     "codegen.c.pieces", "codegen.c.attending", "codegen.c.attention", "codegen.c.unit_attention", "codegen.c",
     "codegen.llvm.sleeping", "codegen.llvm.pool", "codegen.llvm.entry", "codegen.llvm.lanes", "codegen.llvm.folding",
-    "codegen.llvm.groups", "codegen.llvm.expand", "codegen.llvm.nest", "codegen.llvm.passes", "codegen.llvm.walk",
+    "codegen.llvm.expand", "codegen.llvm.nest", "codegen.llvm.passes", "codegen.llvm.walk",
     "codegen.llvm.rows", "codegen.llvm.convolution", "codegen.llvm.signature", "codegen.llvm.tiles",
     "codegen.llvm.product", "codegen.llvm.fusion", "codegen.llvm.packing", "codegen.llvm.fused", "codegen.llvm.jobs",
     "codegen.llvm.products", "codegen.llvm.winograd", "codegen.llvm.library", "codegen.llvm.blocking",
@@ -44,7 +46,7 @@ LAYERS = (
     "codegen.llvm", "codegen", "_run.device", "devices.kernel.faults", "_run.health", "_run.trace", "_place.candidates",
     "_tune.measurements", "_place.costs", "_tune.calibration", "_schedule.partition", "_schedule", "_place.forecast",
     "_place.mincut", "_place.labels", "_place.table", "_place.explain", "_place.planfile", "_place.plan",
-    "_place.place", "_place", "_graph.expand", "_graph", "devices.kernel.clusters", "devices.kernel.fused",
+    "_place.place", "_place", "_graph.expand", "_graph", "devices.kernel.fused",
     "devices.kernel.sequences", "devices.kernel.qualification", "devices.kernel", "_run.run", "_tune.trial",
     "_tune.learn", "_tune", "_run.evaluate", "_run", "_trace.jit", "_trace", "_tensor.info", "_tensor.protocols",
     "_tensor", "devices.cpu.compiler", "devices.cpu.threads", "devices.cpu.native", "devices.cpu.guard",
@@ -96,6 +98,9 @@ def breaches(root: Path) -> Iterator[str]:
             name = imported if imported in LAYERS else imported.rpartition(".")[0]
             if name in LAYERS and LAYERS.index(name) >= LAYERS.index(module) and name != module:
                 yield f"{module or 'yosegi'}: imports {name}, which is below it"
+        if not f"{module}.".startswith("ops."):
+            for line in _named_ops(tree):
+                yield f"{module or 'yosegi'}: compares the name of an op on line {line}; ask for its role"
         if not f"{module}.".startswith("devices.") and module not in PEERS:
             for word in _words(tree):
                 yield f"{module or 'yosegi'}: names the device {word!r}"
@@ -131,6 +136,15 @@ def _only_for_types(tree: ast.AST) -> set[int]:
     """The nodes under `if TYPE_CHECKING`, by identity."""
     guards = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     return {id(node) for guard in guards for node in ast.walk(guard)}
+
+
+def _named_ops(tree: ast.AST) -> Iterator[int]:
+    """The lines where the name of an op is compared with a text. A table of implementations by op is no comparison."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("op.name"):
+            others = [c.elts if isinstance(c, (ast.Tuple, ast.List, ast.Set)) else [c] for c in node.comparators]
+            if any(isinstance(c, ast.Constant) for each in others for c in each):
+                yield node.lineno
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import yosegi as ys
 import yosegi._tune.calibration as calibration
 import yosegi._tune.learn as learn_module
-import yosegi._tune.trial as trial_module
+import yosegi._tune.timing as timing_module
 from fakes import Clock, FakeDevice, installed
 from yosegi._place.costs import costs
 from yosegi._place.speed import Speed, TransferCost
@@ -48,7 +48,7 @@ def machine(monkeypatch: Any, tmp_path: Any, fakes: dict[FakeDevice, Speed], *, 
 @contextmanager
 def paced_host(monkeypatch: Any, clock: Clock, seconds: float) -> Iterator[dict[str, float]]:
     """By the clock, a call to the host takes so long; the dict says how long, and can be changed."""
-    for module in (learn_module, trial_module):
+    for module in (learn_module, timing_module):
         monkeypatch.setattr(module, "perf_counter", clock)
     host: Any = host_device()
     pace = {"seconds": seconds}

@@ -21,11 +21,11 @@ from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, RegionKind, is_constant
+from yosegi._schedule.groups import RowLimits, grouped
 from yosegi._tensor.op import leaf
 from yosegi._tune.autotune import Verdict
 from yosegi._tune.records import Tuned
 from yosegi.codegen.llvm.expand import expanded
-from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.devices.cpu.kernel import numpy_function
 from yosegi.devices.cpu.natives import Natives
 from yosegi.devices.cpu.results import Results
@@ -92,8 +92,7 @@ def region_of(*tensors: ys.Tensor) -> tuple[Region, list[Array]]:
 def groups_of(*tensors: ys.Tensor) -> list[list[str]]:
     """The ops of each native kernel of a program, and of the NumPy calls between them."""
     region = expanded(region_of(*tensors)[0])
-    parts = grouped(region.graph, region.nodes, region.outputs)
-    return [[region.graph.calls[n].op.name for n in (p.nodes if isinstance(p, Group) else [p])] for p in parts]
+    return [[call.op.name for call in part.calls] for part in grouped(region, RowLimits())]
 
 
 def both(

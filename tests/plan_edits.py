@@ -44,7 +44,7 @@ from yosegi._tensor.dtype import ALL, as_dtype
 from yosegi._tensor.node import spec
 from yosegi._tensor.op import REGISTRY, leaf, pick
 from yosegi._tensor.precision import Precision
-from yosegi._tune.autotune import disagreement
+from yosegi._tune.comparison import disagreement
 from yosegi.errors import PlanRefused, UserError
 
 _HANGS: Final = 120  # seconds

@@ -19,7 +19,8 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi._tune.autotune import Kernel, Trial, disagreement
+from yosegi._tune.autotune import Kernel, Trial
+from yosegi._tune.comparison import disagreement
 from yosegi._tune.records import Tuned, TuningRecords, adopting, decisions, size_class
 from yosegi.errors import CompileFailure, NoSuchVariant, OutOfMemory
 
@@ -172,7 +173,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("yosegi._tune.autotune.perf_counter", lambda: made.now)
+    for module in ("autotune", "timing"):
+        monkeypatch.setattr(f"yosegi._tune.{module}.perf_counter", lambda: made.now)
     return made
 
 

@@ -20,10 +20,10 @@ from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
 from yosegi._run.device import host_device
-from yosegi._schedule.fuse import Region, RegionKind, fuse
+from yosegi._schedule.fuse import Region, RegionKind, fuse, join
+from yosegi._schedule.kernels import kernels_of
 from yosegi._tensor.precision import Precision
 from yosegi.devices.kernel import fused as module
-from yosegi.devices.kernel.clusters import clustered
 from yosegi.devices.kernel.fused import PATTERNS, Fused
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
@@ -70,8 +70,8 @@ class Program:
         self.graph = simplify(expand(graph_of(key), [self.machine]))  # type: ignore[list-item]
         self.given = {e: n.buffer.data for e, n in zip(self.graph.inputs, leaves, strict=True) if n.buffer is not None}
         self.fused = Fused(self.machine, "a machine")
-        parts = [replace(part, precision=precision) for part in fuse(self.graph)]
-        self.regions = clustered(parts, self.graph.outputs, self.fused)
+        unit = replace(join(fuse(self.graph), self.graph.outputs), precision=precision)
+        self.regions = kernels_of(unit, self.fused.fusion)
 
     @property
     def names(self) -> list[str]:

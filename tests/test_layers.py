@@ -11,6 +11,10 @@ from layers import breaches
 PACKAGE = Path(yosegi.__file__).parent
 
 
+def _lines(file):
+    return len((PACKAGE / file).read_text(encoding="utf-8").splitlines())
+
+
 def test_the_package_keeps_its_layers():
     assert list(breaches(PACKAGE)) == []
 
@@ -40,6 +44,16 @@ def test_the_package_keeps_its_layers():
         ("_graph/graph.py", "def f(cuda=1): pass", "_graph.graph: names the device 'cuda'"),
         ("_graph/graph.py", "import cuda.bindings", "_graph.graph: names the device 'cuda'"),
         ("_graph/graph.py", "x = b'opencl'", "_graph.graph: names the device 'opencl'"),
+        (
+            "errors.py",
+            "def f(call): return call.op.name == 'sum'",
+            f"errors: compares the name of an op on line {_lines('errors.py') + 2}; ask for its role",
+        ),
+        (
+            "errors.py",
+            "def f(op): return op.name in ('sum', 'max')",
+            f"errors: compares the name of an op on line {_lines('errors.py') + 2}; ask for its role",
+        ),
     ],
 )
 def test_a_breach_is_found(tmp_path, file, line, complaint):

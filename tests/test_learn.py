@@ -12,7 +12,7 @@ from yosegi._place.costs import costs
 from yosegi._place.speed import TransferCost
 from yosegi._run.background import background
 from yosegi._run.device import host_device
-from yosegi._tune.trial import agree
+from yosegi._tune.comparison import agree
 from yosegi.errors import LaunchFailure
 
 X = numbers(400, 500)  # 0.16 ms in and out by the host's line

@@ -138,7 +138,10 @@ def test_explain_says_what_runs_where():
     with ys.options(device="cpu"):
         y = ys.exp(ys.asarray([1.0, 2.0]) * 3)
         explanation = ys.explain(y)
-        assert str(explanation) == "step 0 on cpu: multiply exp\n  float64[2], float64[] → float64[2]"
+        assert (
+            str(explanation)
+            == "step 0 on cpu: multiply exp\n  float64[2], float64[] → float64[2]\n  1 kernel: multiply+exp"
+        )
     (step,) = explanation.to_json()["steps"]
     assert (step["device"], step["ops"], step["refused"]) == ("cpu", ["multiply", "exp"], [])
     ys.eval(y)
@@ -231,3 +234,12 @@ def test_a_reused_buffer_shows_no_old_values():
     np.testing.assert_array_equal(x.numpy(), np.arange(8.0))
     flipped = ys.flip(x + 0.25)  # a view of an intermediate, alive while the intermediate is written to
     np.testing.assert_array_equal((flipped + (x + 0.25) * 2).numpy(), (x.numpy() + 0.25)[::-1] + (x.numpy() + 0.25) * 2)
+
+
+def test_explain_shows_the_kernels_of_a_step():
+    x = ys.asarray(np.ones((64, 64), np.float32))
+    with ys.options(device="cpu"):
+        explanation = ys.explain(ys.sum(ys.tanh(x @ x) + 1, axis=1), ys.sort(x))
+    assert explanation.to_json()["steps"][0]["kernels"] == [["sort"], ["matmul"], ["tanh", "add", "sum"]]
+    assert "  3 kernels: sort | matmul | tanh+add+sum" in str(explanation)
+    assert "tanh+add+sum" in explanation._repr_html_()

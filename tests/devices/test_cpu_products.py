@@ -295,6 +295,15 @@ def test_a_value_that_is_read_elsewhere_is_not_made_twice() -> None:
     check(made[1], np.exp(x), 1)
 
 
+@EACH_WAY
+def test_a_loop_that_makes_both_operands_stays_apart(way: str) -> None:
+    """As the prologue of the left operand it would leave the right one unmade."""
+    a = numbers((40, 40))
+    (got,) = run(way, (lambda r: r @ r)(ys.nn.relu(ys.asarray(a))))
+    made = np.maximum(a, 0)
+    check(got, exact(made, made), 40)
+
+
 def test_a_chain_of_products() -> None:
     x, w = numbers((50, 60)), [numbers((60, 60), seed=n) for n in range(3)]
     value, expected = ys.asarray(x), x.astype(np.float64)

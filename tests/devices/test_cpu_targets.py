@@ -16,8 +16,8 @@ import numpy as np
 import yosegi as ys
 from native_code import needs_llvm, process, region_of
 from target_run import MEASURED
+from yosegi._schedule.groups import Group, RowLimits, grouped
 from yosegi.codegen.llvm.entry import Layout, entry_text
-from yosegi.codegen.llvm.groups import Group, grouped
 from yosegi.codegen.llvm.pool import pool_text
 from yosegi.codegen.llvm.rows import kernel
 from yosegi.devices.cpu.compiler import Compiler, Machine
@@ -111,7 +111,7 @@ def test_threads_sleep_on_a_condition_where_system_calls_have_unknown_numbers() 
 def test_float16_needs_no_function_that_is_not_there(triple: str) -> None:
     x = ys.asarray(np.ones(1000, np.float16))
     region, _ = region_of(x * x + x)
-    (group,) = [g for g in grouped(region.graph, region.nodes, region.outputs) if isinstance(g, Group)]
+    (part,) = grouped(region, RowLimits())
     compiler = _compiler(triple)
-    made = compiler.emit(kernel(group, compiler.machine.target)[0])
+    made = compiler.emit(kernel(Group.of(part), compiler.machine.target)[0])
     assert not [name for name in (b"__truncsfhf2", b"__extendhfsf2", b"__gnu_f2h", b"__gnu_h2f") if name in made]

@@ -171,7 +171,7 @@ class Staged:
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_what_a_trial_finds(monkeypatch: pytest.MonkeyPatch, staged: Staged, reason: str | None, name: str) -> None:
     monkeypatch.setattr(precisions, "OpenVINO", lambda *_: staged)
-    monkeypatch.setattr(precisions, "perf_counter", lambda: staged.now)
+    monkeypatch.setattr("yosegi._tune.timing.perf_counter", lambda: staged.now)
     assert precisions.reason_against("CPU", name) == reason
 
 

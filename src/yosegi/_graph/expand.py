@@ -7,7 +7,6 @@ folded and shared like anything else: what a composite computes and what its gra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from .._place.candidates import refusal
 from .._place.plan import Schedule
@@ -81,7 +80,9 @@ def in_parts(region: Region) -> Region:
     shown = {*graph.outputs}
     # Numbers of the graph's own are no work: as steps they would stand between ops that can be one kernel.
     nodes = tuple(n for n in range(len(graph.calls)) if n in shown or (not is_constant(graph, n) and n not in inputs))
-    return replace(region, graph=graph, kind=RegionKind.SEQUENCE, nodes=nodes, inputs=inputs, outputs=graph.outputs)
+    return Region(
+        graph, RegionKind.SEQUENCE, nodes, inputs, graph.outputs, repeats=region.repeats, precision=region.precision
+    )
 
 
 def is_whole_in_vain(schedule: Schedule) -> bool:

@@ -14,9 +14,9 @@ import numpy as np
 from .._schedule.fuse import Region, RegionKind, is_constant
 from .._tensor.dtype import DType, as_dtype, complex64, complex128, float32, float64
 from .._tensor.node import Call, spec
-from .._tensor.op import convert, leaf_call, pick, pick_call
+from .._tensor.op import constant, convert, embedded, leaf_call, pick, pick_call
 from .graph import Graph
-from .reference import bind
+from .reference import bind, outputs_of
 
 _WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
 """Of the dtypes below 32 bits a program asks by name, and gets them."""
@@ -24,20 +24,7 @@ _WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
 
 def float64_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:
     """The region's outputs for these inputs, computed and left in float64 (complex128) where they had half as much."""
-    graph = region.graph
-    values: dict[int, Any] = {e: _widened(a) for e, a in zip(region.inputs, arrays, strict=True)}
-
-    def value(entry: int) -> Any:
-        if entry not in values:
-            assert is_constant(graph, entry)
-            values[entry] = _widened(np.asarray(bind(graph.calls[entry])()))
-        return values[entry]
-
-    with np.errstate(all="ignore"):
-        for entry in region.nodes:
-            if not is_constant(graph, entry):
-                values[entry] = _called(graph.calls[entry], [value(a) for a in graph.args[entry]])
-    return [value(o) for o in region.outputs]
+    return outputs_of(region, [_widened(a) for a in arrays], _called)
 
 
 def widened(region: Region) -> Region:
@@ -93,6 +80,8 @@ def _widened(array: Any) -> Any:
 
 
 def _called(call: Call, args: Sequence[Any]) -> Any:
+    if call.op in (constant, embedded):
+        return _widened(np.asarray(bind(call)()))
     if call.op is pick:
         return args[0][call.attrs["index"]]
     specs = tuple([spec(a.shape, as_dtype(a.dtype)) for a in args])

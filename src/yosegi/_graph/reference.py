@@ -1,8 +1,8 @@
-"""How a reference body is called: the meaning of a call, in NumPy."""
+"""The reference: the meaning of a call in NumPy, and the interpreter of graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -41,16 +41,38 @@ def bind(call: Call) -> Callable[..., Any]:
     return in_single
 
 
-def outputs_of(region: Region, arrays: Sequence[Any]) -> list[Any]:
+def computed(call: Call, arguments: Sequence[Any]) -> Any:
+    """The value of a call by its body: an array of its dtype, or several."""
+    made = bind(call)(*arguments)
+    return made if len(call.outputs) > 1 else np.asarray(made).astype(call.spec.dtype.numpy, copy=False)
+
+
+def interpret(
+    calls: Sequence[Call] | Mapping[int, Call],
+    args: Sequence[tuple[int, ...]] | Mapping[int, tuple[int, ...]],
+    entries: Iterable[int],
+    values: dict[int, Any],
+    compute: Callable[[Call, Sequence[Any]], Any] = computed,
+) -> dict[int, Any]:
+    """Compute entries of a graph, one after the other, with the constants that they read. `values` has the inputs and
+    gets all results."""
+    for entry in entries:
+        for a in args[entry]:
+            if a not in values:
+                values[a] = compute(calls[a], ())
+        if entry not in values:
+            values[entry] = compute(calls[entry], [values[a] for a in args[entry]])
+    return values
+
+
+def outputs_of(
+    region: Region, arrays: Sequence[Any], compute: Callable[[Call, Sequence[Any]], Any] = computed
+) -> list[Any]:
     """A region's outputs for its inputs' arrays, by the bodies of its calls."""
     graph = region.graph
-    values: dict[int, Any] = dict(zip(region.inputs, arrays, strict=True))
-    read = {a for n in region.nodes for a in graph.args[n]} - values.keys() - set(region.nodes)
+    values = dict(zip(region.inputs, arrays, strict=True))
     with np.errstate(all="ignore"):
-        for entry in (*sorted(read), *region.nodes):
-            call = graph.calls[entry]
-            made = bind(call)(*[values[a] for a in graph.args[entry]])
-            values[entry] = np.asarray(made).astype(call.spec.dtype.numpy)
+        interpret(graph.calls, graph.args, region.nodes, values, compute)
     return [values[o] for o in region.outputs]
 
 
@@ -66,15 +88,9 @@ def of_nothing(call: Call) -> Any:
 def _in_parts(call: Call) -> Callable[..., Any]:
     """A composite by the bodies of what it is made of."""
     parts = decomposed(call)
-    steps = [(bind(inner), args) for inner, args in parts.steps]
-
-    def run(*arrays: Any) -> Any:
-        values = list(arrays)
-        for body, args in steps:
-            values.append(np.asarray(body(*[values[a] for a in args])))
-        return values[parts.output]
-
-    return run
+    calls = dict(enumerate([inner for inner, _ in parts.steps], len(call.inputs)))
+    args = dict(enumerate([read for _, read in parts.steps], len(call.inputs)))
+    return lambda *arrays: interpret(calls, args, calls, dict(enumerate(arrays)))[parts.output]
 
 
 class _ErrorState:

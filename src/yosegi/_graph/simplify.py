@@ -21,7 +21,7 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, constant, embedded, leaf
-from .._tensor.role import Operands, Placing, View, is_contraction, is_view
+from .._tensor.role import Operands, Overwrite, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
@@ -147,7 +147,7 @@ def _sum(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
 def _window(p: Program, at: int) -> Windows | None:
     """The window of an entry that sets part of one axis of zeros; `None` for anything else."""
     call, args = p.calls[at], p.args[at]
-    if call.op.name != "slice_set" or p.numbers.get(args[0]) != 0 or None in call.attrs["key"]:
+    if not isinstance(call.op.role, Overwrite) or p.numbers.get(args[0]) != 0 or None in call.attrs["key"]:
         return None
     key, shape = call.attrs["key"], call.spec.shape
     cut = [n for n, item in enumerate(key) if item != (0, shape[n], 1)]

@@ -26,6 +26,7 @@ class Explanation:
         for i, step in enumerate(self._told["steps"]):
             lines.append(f"step {i} on {_where(step)}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
+            lines += [f"  {line}" for line in _kernels(step)]
             lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step), *_launched(step))]
         lines += self._totals()
         return "\n".join(lines) or "nothing to compute: the values are there"
@@ -47,13 +48,14 @@ class Explanation:
         return lines
 
     def _repr_html_(self) -> str:
-        heads = ("step", "device", "ops", "in → out", "takes", "not on", "ran")
+        heads = ("step", "device", "ops", "kernels", "in → out", "takes", "not on", "ran")
         rows = []
         for i, step in enumerate(self._told["steps"]):
             flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             not_on = [line.removeprefix("not on ") for line in _rejected(step)]
             lists = ("; ".join(lines) for lines in (_times(step), not_on, [*_actual(step), *_launched(step)]))
-            cells = (str(i), _where(step), _shown(step["ops"], step["composites"]), flow, *lists)
+            ops = _shown(step["ops"], step["composites"])
+            cells = (str(i), _where(step), ops, "; ".join(_kernels(step)), flow, *lists)
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
         head = "".join(f"<th>{h}</th>" for h in heads)
         totals = "".join(f"<p>{escape(line.strip())}</p>" for line in self._totals())
@@ -73,6 +75,16 @@ def _shown(ops: list[str], composites: list[str]) -> str:
         words += names if not composite else [composite] if short else [f"{composite}({' '.join(names)})"]
     text = " ".join(words if len(words) <= _LINE else [*words[: _LINE - 1], "…"])
     return f"{text} ({len(ops)} ops)" if short else text
+
+
+def _kernels(step: dict[str, Any]) -> list[str]:
+    """The kernels of a step in a line."""
+    kernels = step["kernels"]
+    if not kernels:
+        return []
+    words = ["+".join(ops) if len(ops) <= _LINE else f"{'+'.join(ops[:3])}+… ({len(ops)} ops)" for ops in kernels]
+    text = " | ".join(words if len(words) <= _LINE else [*words[: _LINE - 1], "…"])
+    return [f"{len(kernels)} kernel{'s' if len(kernels) > 1 else ''}: {text}"]
 
 
 def _times(step: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from .._graph.float64 import widened
 from .._graph.graph import Graph
 from .._run.background import Job
-from .._run.device import Device, Kernel, Launched, device_named, host_device
+from .._run.device import Device, Fuses, Kernel, Launched, device_named, host_device
 from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
@@ -121,6 +121,11 @@ class Step:
         """How far off a candidate's result was when it was last looked at."""
         kernel = self.kernels.get(candidate)
         return kernel.error if isinstance(kernel, Certified) else None
+
+    @property
+    def fused(self) -> Sequence[Region]:
+        """The kernels that its device cuts it into, where the device reports them."""
+        return self.device.kernels(self.region_on(self.candidate)) if isinstance(self.device, Fuses) else ()
 
     @property
     def launched(self) -> str:
@@ -411,7 +416,7 @@ def _loaded(file: PlanFile, kept: Kept, place: str, present: Mapping[str, Device
 def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None:
     """Why a candidate would not have got a region, or `None`: its precision is that of the region's products."""
     precision, full = candidate.precision, replace(region, precision=Precision.FULL)
-    parts = [c for part in fuse(region.graph, full) for c in [candidates_for(part, (candidate.device,), policy)]]
+    parts = [c for part in full.parts for c in [candidates_for(part, (candidate.device,), policy)]]
     for found, refused in parts:
         if not found:
             return refused[0][1]
@@ -428,6 +433,7 @@ def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
         "precision": step.candidate.precision.value,
         "ops": [call.op.name for call in step.region.calls],
         "composites": step.region.origins,
+        "kernels": [[call.op.name for call in kernel.calls] for kernel in step.fused],
         "inputs": [repr(calls[n].spec) for n in step.region.inputs],
         "outputs": [repr(calls[n].spec) for n in step.region.outputs],
         "reads": sorted({made[n] for n in step.region.inputs if n in made}),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from logging import getLogger
 from threading import Event, RLock, Thread
@@ -46,6 +46,14 @@ class Launched(Protocol):
     @property
     def launched(self) -> str:
         """How it is launched, such as "one launch of 12 kernels"; empty as long as that is not known."""
+
+
+@runtime_checkable
+class Fuses(Protocol):
+    """A device that reports the kernels of a unit."""
+
+    def kernels(self, region: Region) -> Sequence[Region]:
+        """The kernels that a region is cut into, in order; none if each op is a call of its own."""
 
 
 Link = Callable[[Any], Any]

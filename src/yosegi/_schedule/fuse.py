@@ -1,8 +1,9 @@
-"""Graph → regions: the device-neutral pieces that are placed and compiled.
+"""Graph → regions: the device-neutral units of placement.
 
-Elementwise ops of one shape that feed each other become one loop, which may end in a reduction: its values need not
-go through memory on the way. A product is a region, and so is every op that can be nothing else. `join` makes one
-region of neighbours when placement has put them on one device.
+Elementwise ops of one shape that feed each other become one loop, which may end in a reduction: its intermediate values
+are not written to memory. A product is a region, and so is every op that fuses with nothing. `join` makes one region of
+neighbours when placement has put them on one device; the joined region keeps the regions that it is made of, and
+`kernels` cuts it into kernels.
 """
 
 from __future__ import annotations
@@ -56,6 +57,17 @@ class Region:
     """Whether it is known that it will run many times: then time spent on compiling it comes back."""
     precision: Precision = Precision.FULL
     """In which numbers its products are computed."""
+    regions: tuple[Region, ...] = ()
+    """The regions that it was joined from, in an order in which they can run."""
+
+    @property
+    def parts(self) -> list[Region]:
+        """The regions that it is made of, in its precision; itself, unless it is joined. A joined region that comes
+        from a file or a rewritten graph has no record of them, and is fused here."""
+        if self.kind not in JOINED:
+            return [self]
+        own = self.regions or fuse(self.graph, self)
+        return [replace(part, repeats=self.repeats, precision=self.precision) for part in own]
 
     @property
     def calls(self) -> list[Call]:
@@ -260,7 +272,7 @@ def detached(region: Region) -> Region:
         return region
     calls = [leaf_call(c.spec) if n in inputs and c.op is not leaf else c for n, c in enumerate(graph.calls)]
     args = [() if n in inputs else a for n, a in enumerate(graph.args)]
-    return replace(region, graph=replace(graph, calls=tuple(calls), args=tuple(args)))
+    return replace(region, graph=replace(graph, calls=tuple(calls), args=tuple(args)), regions=())
 
 
 def join(regions: Sequence[Region], needed_later: Iterable[int]) -> Region:
@@ -271,4 +283,5 @@ def join(regions: Sequence[Region], needed_later: Iterable[int]) -> Region:
     inside = set(nodes)
     inputs = tuple(dict.fromkeys(i for r in regions for i in r.inputs if i not in inside))
     later = set(needed_later)
-    return Region(regions[0].graph, RegionKind.SEQUENCE, nodes, inputs, tuple(n for n in nodes if n in later))
+    outputs = tuple(n for n in nodes if n in later)
+    return Region(regions[0].graph, RegionKind.SEQUENCE, nodes, inputs, outputs, regions=tuple(regions))

@@ -20,6 +20,7 @@ from ..errors import UserError
 from .dtype import DType, float32, promote
 from .node import Call, Node, Spec, in_order, spec
 from .op import Arr, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
+from .role import Role
 from .tensor import Tensor
 
 P = ParamSpec("P")
@@ -34,6 +35,7 @@ def composite(
     inexact: bool = False,
     computes_half: bool = False,
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
+    role: Role | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function, of tensors and of attributes, an op that is made of what the function calls.
 
@@ -59,7 +61,7 @@ def composite(
         made: Op[P] = op(
             kind, infer=infer, vjp=vjp if vjp is None or computes_half else _in_single(vjp),
             promotes_from=promotes_from, inexact=inexact, computes_half=computes_half, tolerance=tolerance,
-            decomposition=function,
+            decomposition=function, role=role,
         )(function)  # fmt: skip
         return made
 

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import ArgumentError, DTypeError
 from .dtype import bfloat16
 from .node import Node, fetch
+from .role import Leaf
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -141,7 +142,7 @@ def _is_placeholder(node: Node) -> bool:
         if current in seen or current.buffer is not None:
             continue
         seen.add(current)
-        if current.call.op.name == "leaf":
+        if isinstance(current.call.op.role, Leaf):
             return True
         stack.extend(current.inputs)
     return False

@@ -41,7 +41,7 @@ from .dtype import (
     with_scalar,
 )
 from .node import Call, Node, Spec, spec
-from .role import Role
+from .role import Leaf, Role
 from .spellings import advice
 from .tensor import HOOKS, OPERATORS, Tensor
 
@@ -373,7 +373,7 @@ def _retyped(s: Spec, to: DType | None) -> Spec:
 # Leaves and constants -------------------------------------------------------------------------------------------
 
 
-@op(OpKind.SOURCE, infer=lambda *, spec: Normal(spec, {}))
+@op(OpKind.SOURCE, infer=lambda *, spec: Normal(spec, {}), role=Leaf())
 def leaf(*, spec: Spec) -> Arr:
     """A value that is there, or will be when a traced function is replayed: it is looked up, never computed."""
     raise AssertionError("a leaf has no body")

@@ -80,7 +80,102 @@ class Contraction:
     operands: Operands
 
 
-Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction
+class Access(Enum):
+    """The use of the elements at given indices."""
+
+    READ = "read"
+    WRITE = "write"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """Elements at indices that are data."""
+
+    access: Access
+
+
+class Sign(Enum):
+    """An operation that a product's library computes with it."""
+
+    PLUS = "+"
+    TIMES = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """An elementwise sum or product of two operands."""
+
+    sign: Sign
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """An elementwise power."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The variance along some axes, or its square root."""
+
+    is_root: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """Matrices with zeros on one side of a diagonal."""
+
+    is_lower: bool
+    """True if the elements below the diagonal stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progression:
+    """A source of evenly spaced numbers."""
+
+    is_counted: bool
+    """True if the step is given, False if the number of elements is."""
+
+
+class Spectrum(Enum):
+    """The numbers that a Fourier transform reads and writes."""
+
+    COMPLEX = "complex to complex"
+    HALF = "real to half of a spectrum"
+    FROM_HALF = "half of a spectrum to real"
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A Fourier transform."""
+
+    spectrum: Spectrum
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWords:
+    """Random bits from a state, one word for each element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention of queries to keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """An array with the window `key` of it replaced by another array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value from outside of the graph."""
+
+
+Role = (
+    View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Spread | Triangle
+    | Progression | Transform | RandomWords | Attention | Overwrite | Leaf
+)  # fmt: skip
 
 
 def is_contraction(role: Role | None, operands: Operands) -> bool:

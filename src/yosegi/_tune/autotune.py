@@ -13,9 +13,9 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import Any, Final
 
-import numpy as np
-
 from ..errors import NoSuchVariant, OutOfMemory
+from .comparison import disagreement
+from .timing import seconds_of
 
 Kernel = Callable[..., Sequence[Any]]
 """Takes arrays, gives arrays."""
@@ -39,16 +39,11 @@ _SITTINGS: Final = 3
 """After so many, the choice stands."""
 _RUNS: Final = 200
 """Calls of a winner, or turns if those are longer, that are worth another sitting."""
-_STRAY: Final = 1e-5
-"""The share of elements that may differ: where a function has a step, a sum may fall to either side of it."""
 
 
 def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
-    """Seconds a call took, of so many."""
-    start = perf_counter()
-    for _ in range(calls):
-        kernel(*arguments)
-    return (perf_counter() - start) / calls
+    """Seconds of a call, of so many in a row."""
+    return seconds_of(kernel, *arguments, calls=calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,46 +238,3 @@ def _turn(kernel: Kernel, arguments: Sequence[Any], trial: Trial, before: float 
     if before is None or before < _LONG:
         kernel(*arguments)
     return trial.turn(kernel, arguments, 1 if before is None else max(1, round(_TURN / max(before, 1e-9))))
-
-
-def disagreement(expected: Sequence[Any], got: Sequence[Any], roundings: float) -> str | None:
-    """Why results are not the expected ones, or `None`.
-
-    Numbers may differ by so many roundings of the largest finite one, whatever is not a number must be the same.
-    """
-    if len(got) != len(expected):
-        return f"it gave {len(got)} results, not {len(expected)}"
-    for number, (mine, reference) in enumerate(zip(got, expected, strict=True)):
-        made, wanted = np.asarray(mine), np.asarray(reference)
-        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
-            return f"result {number} was {made.dtype}{made.shape}, not {wanted.dtype}{wanted.shape}"
-        wrong = _wrong(made, wanted, roundings)
-        if np.count_nonzero(wrong) > _STRAY * wrong.size:
-            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-            count = np.count_nonzero(wrong)
-            return f"{count} elements of result {number} were wrong: {made[place]} at {place}, not {wanted[place]}"
-    return None
-
-
-def _wrong(made: Any, wanted: Any, roundings: float) -> Any:
-    """Which elements are wrong."""
-    if wanted.dtype.kind in "biu":
-        return made != wanted
-    eps = float(np.finfo(wanted.dtype).eps) if wanted.dtype.kind in "fc" else 2.0**-7  # bfloat16 is not NumPy's own
-    if wanted.dtype in (np.float32, np.float64):  # all finite and close, as nearly always: a look without copies
-        with np.errstate(invalid="ignore", over="ignore"):
-            if (
-                np.max(np.abs(made - wanted), initial=0.0)
-                <= roundings * eps * np.max(np.abs(wanted), initial=0.0)
-                < np.inf
-            ):
-                return np.zeros(wanted.shape, np.bool_)
-    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-    with np.errstate(invalid="ignore"):  # memory that nobody wrote may hold NaNs that signal
-        made, reference = made.astype(wide), wanted.astype(wide)
-    finite = np.isfinite(reference)
-    largest = float(np.max(np.abs(reference[finite]), initial=0.0))
-    with np.errstate(invalid="ignore"):
-        close = np.abs(made - reference) <= roundings * eps * largest
-    same = (made == reference) | (np.isnan(made) & np.isnan(reference))
-    return ~np.where(finite, close, same)

@@ -34,6 +34,7 @@ from ..ops.products import matmul
 from ..ops.reduce import sum as total
 from ..ops.shape import permute_dims
 from ..ops.sort import sort
+from .timing import seconds_of
 
 _THOROUGH: Final = 2.0  # seconds a device, when it is asked for
 _QUICK: Final = 0.5  # seconds a device, on first use
@@ -217,14 +218,7 @@ class _Meter:
 
     def _once(self, call: Callable[[], Any]) -> float:
         """What a call takes, roughly."""
-        seconds = []
-        for _ in range(3):
-            self.device.synchronize()
-            start = perf_counter()
-            call()
-            self.device.synchronize()
-            seconds.append(perf_counter() - start)
-        return min(seconds)
+        return min(seconds_of(call, wait=self.device.synchronize) for _ in range(3))
 
     def _time(self, calls: dict[str, Callable[[], Any]], seconds: float) -> None:
         """Rounds of all calls, each call for a share of the time, but twice at least."""
@@ -233,11 +227,8 @@ class _Meter:
             for name, call in calls.items():
                 end, runs = perf_counter() + share, 0
                 while runs < 2 or perf_counter() < end:
-                    self.device.synchronize()
-                    start = perf_counter()
-                    call()
-                    self.device.synchronize()
-                    self.best[name] = min(self.best.get(name, float("inf")), perf_counter() - start)
+                    taken = seconds_of(call, wait=self.device.synchronize)
+                    self.best[name] = min(self.best.get(name, float("inf")), taken)
                     runs += 1
 
     # What the times say

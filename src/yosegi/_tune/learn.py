@@ -29,7 +29,8 @@ from .._run.run import fail, is_worth_trying, run_on, run_plan
 from .._run.trace import log
 from .._tensor.options import current
 from ..errors import DeviceFailure, NotReady, ValuesLost
-from .trial import HOPELESS, Run, Trial, effort_of, timed, timed_by_steps, tried, turn_of
+from .timing import seconds_of, turn_of
+from .trial import HOPELESS, Run, Trial, effort_of, timed_by_steps, timed_plan, tried
 
 DECIDED: Final = 200
 """Runs by which a plan has been judged."""
@@ -210,7 +211,7 @@ class Watch:
             else:
                 self.due += self.runs // 4
             return outputs, False
-        outputs, seconds = timed(plan, inputs)
+        outputs, seconds = timed_plan(plan, inputs)
         if seconds is None or not _ran_as_planned(plan):
             self.due += self.runs // 4
             return outputs, False
@@ -394,16 +395,11 @@ def _with_precisions(run: Run, parts: list[float]) -> Run:
 def _taken(step: Step, candidate: Candidate, inputs: Sequence[Buffer]) -> float | None:
     """Seconds that a candidate takes for a step, after the first run; nothing if it fails, or is too far off."""
 
-    def timed() -> float:
-        start = perf_counter()
-        run_on(step, candidate, inputs, wait=False)
-        candidate.device.synchronize()
-        return perf_counter() - start
-
+    wait = candidate.device.synchronize
     try:
         run_on(step, candidate, inputs, wait=not current().background)
-        candidate.device.synchronize()
-        return turn_of(timed)
+        wait()
+        return turn_of(lambda: seconds_of(lambda: run_on(step, candidate, inputs, wait=False), wait=wait))
     except NotReady:
         return None
     except DeviceFailure as failure:

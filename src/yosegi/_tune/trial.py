@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import ceil
 from statistics import median
-from time import perf_counter
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from .._place.plan import Plan, Schedule, Step
 from .._run.device import Device
@@ -23,21 +19,19 @@ from .._run.health import health
 from .._run.memory import HOST, Buffer
 from .._run.run import fail, run_on, run_plan, run_short, run_step, run_steps, to_host, transfers
 from .._run.trace import log
-from .._tensor.dtype import as_dtype, float_info
 from .._tensor.options import current
 from ..errors import DeviceFailure, LaunchFailure, NotReady, ValuesLost
+from .comparison import agree
+from .timing import runs_of_a_turn, timed, turn_of
 
 Run = Callable[[Step, Sequence[Buffer]], list[Buffer]]
 
 HOPELESS: Final = 2.0  # times a plan's time: a candidate plan that takes longer in a turn is dropped
 _TURNS: Final = (3, 9)  # in which a plan and a candidate are timed, at least and at most
-_TURN: Final = (1e-3, 9)  # seconds for which a turn's runs go on, and how many they are at most
-_LONG: Final = (5e-3, 0.2)  # seconds of a run, beyond which a turn is two runs, and one
 _CLOSE: Final = (0.8, 1.25)  # times the other's time: between, more turns are needed
 _APART: Final = (
     16  # times the typical error of a product: products follow each other, and some elements are further off
 )
-_DIGITS: Final = 0.6  # of a dtype's, in which results of two plans must agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +69,7 @@ def tried(
     def turn(one: Plan) -> float:
         def run() -> float:
             given = fresh()
-            seconds = timed(one, given, lambda: run_short(one, given) or run_steps(one.schedule, given, _alone))[1]
+            seconds = timed_plan(one, given, lambda: run_short(one, given) or run_steps(one.schedule, given, _alone))[1]
             return float("inf") if seconds is None else seconds
 
         return turn_of(run)
@@ -105,10 +99,10 @@ def tried(
 
 def effort_of(candidate: float, plan: float) -> float:
     """Seconds that a trial takes, but for compiling, if a candidate plan's run and the plan's take so long."""
-    turn = candidate * _runs_of_a_turn(candidate)
+    turn = candidate * runs_of_a_turn(candidate)
     if candidate > HOPELESS * plan:
-        return 2 * candidate + turn + plan * _runs_of_a_turn(plan)
-    return 3 * candidate + turn + _TURNS[0] * (turn + plan * _runs_of_a_turn(plan))
+        return 2 * candidate + turn + plan * runs_of_a_turn(plan)
+    return 3 * candidate + turn + _TURNS[0] * (turn + plan * runs_of_a_turn(plan))
 
 
 def _compile(schedule: Schedule) -> None:
@@ -146,21 +140,6 @@ def _alone(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
 # Timing
 
 
-def _runs_of_a_turn(seconds: float) -> int:
-    """How many runs of this length make a turn."""
-    (least, most), (long, longer) = _TURN, _LONG
-    few = 3 if seconds < long else 2 if seconds < longer else 1
-    return max(few, min(most, ceil(least / max(seconds, 1e-9))))
-
-
-def turn_of(run: Callable[[], float]) -> float:
-    """The middle of a turn's runs but the first, in seconds."""
-    taken = [run()]
-    while len(taken) < _runs_of_a_turn(min(taken)):
-        taken.append(run())
-    return median(taken[1:] or taken)
-
-
 def _devices(steps: Iterable[Step]) -> list[Device]:
     return list({step.device.name: step.device for step in steps}.values())
 
@@ -170,7 +149,7 @@ def _wait_for(devices: Iterable[Device]) -> None:
         device.synchronize()
 
 
-def timed(
+def timed_plan(
     plan: Plan, inputs: Sequence[Buffer], run: Callable[[], list[Buffer]] | None = None
 ) -> tuple[list[Buffer], float | None]:
     """A run from idle devices until its results are where they are wanted: on the host, if all inputs come from there.
@@ -179,35 +158,41 @@ def timed(
     with suppress(DeviceFailure):
         _wait_for(used)
     is_wanted = all(b.space is HOST for b in inputs)
-    start = perf_counter()
-    outputs = run_short(plan, inputs) or run_plan(plan, inputs) if run is None else run()
-    try:
-        if is_wanted:
-            for output in outputs:
+
+    def finished() -> tuple[list[Buffer], bool]:
+        outputs = run_short(plan, inputs) or run_plan(plan, inputs) if run is None else run()
+        try:
+            for output in outputs if is_wanted else ():
                 to_host(output)
-        _wait_for(used)
-    except (DeviceFailure, ValuesLost):
-        return outputs, None  # whoever needs the values finds out, and has them made again
-    return outputs, perf_counter() - start
+            _wait_for(used)
+        except (DeviceFailure, ValuesLost):
+            return outputs, False  # the next reader of the values finds out, and computes them again
+        return outputs, True
+
+    (outputs, is_finished), seconds = timed(finished)
+    return outputs, seconds if is_finished else None
 
 
 def timed_steps(steps: Sequence[Step], run: Run, parts: list[float]) -> Run:
     """Steps that run one by one on idle devices, with their inputs there; their times go into `parts`."""
     used = _devices(steps)
 
-    def timed(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+    def finished(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
+        made = run(step, inputs)
+        with suppress(DeviceFailure):
+            _wait_for(used)
+        return made
+
+    def timed_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
         with suppress(DeviceFailure):
             for buffer in inputs:
                 transfers.fetch(buffer, step.device.space, 0)
             _wait_for(used)
-        start = perf_counter()
-        made = run(step, inputs)
-        with suppress(DeviceFailure):
-            _wait_for(used)
-        parts.append(perf_counter() - start)
+        made, seconds = timed(lambda: finished(step, inputs))
+        parts.append(seconds)
         return made
 
-    return timed
+    return timed_step
 
 
 def timed_by_steps(
@@ -226,24 +211,3 @@ def _slack(steps: Iterable[Step]) -> float:
     """How far apart results may be because products are computed in reduced precision."""
     reduced = [step.candidate.precision.typical for step in steps if step.candidate.precision in step.policy.precisions]
     return _APART * max(reduced, default=0.0)
-
-
-def agree(ours: Any, theirs: Any, slack: float = 0.0) -> bool:
-    """Whether results of two plans are the same as far as rounding, and `slack`, allow.
-
-    >>> agree(np.float32([1, 2]), np.float32([1, 2.00001])), agree(np.float32([1, 2]), np.float32([1, 2.1]))
-    (True, False)
-    """
-    if isinstance(ours, tuple):
-        return all(agree(a, b, slack) for a, b in zip(ours, theirs, strict=True))
-    if ours.dtype.kind in "biu":
-        return bool(np.array_equal(ours, theirs))
-    # The dtypes of short floats are not NumPy's own: its functions know them as float64 or not at all.
-    wide = np.complex128 if ours.dtype.kind == "c" else np.float64
-    a, b = np.asarray(ours, wide), np.asarray(theirs, wide)
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return False
-    scale = float(np.max(np.abs(a[finite]), initial=0.0))
-    tolerance = max(slack, float_info(as_dtype(ours.dtype)).eps ** _DIGITS)
-    return bool(np.all(np.abs(a[finite] - b[finite]) <= tolerance * scale))

@@ -10,6 +10,7 @@ from .._tensor.composite import composite
 from .._tensor.dtype import bool_, float_info
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind
+from .._tensor.role import Attention
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -93,7 +94,7 @@ def attention_scores(
     return where(allowed, softmax(hidden), 0)
 
 
-@_composite(normal=_attention_form)
+@_composite(normal=_attention_form, role=Attention())
 def scaled_dot_product_attention(
     q: Arr, k: Arr, v: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Arr:

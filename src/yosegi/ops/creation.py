@@ -24,6 +24,7 @@ from .._tensor.dtype import (
 )
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, OpKind, from_array, number, op
+from .._tensor.role import Progression
 from .._tensor.tensor import Array, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -260,7 +261,7 @@ def _count_rule(*, start: Any, stop: Any, step: Any, dtype: DType) -> Spec:
     return out
 
 
-@op(OpKind.SOURCE, infer=_count_rule)
+@op(OpKind.SOURCE, infer=_count_rule, role=Progression(is_counted=True))
 def count(*, start: float, stop: float, step: float, dtype: DType) -> Arr:
     """Evenly spaced numbers, by their step."""
     n = _steps(start, stop, step)
@@ -305,7 +306,7 @@ def _spaced_rule(*, start: Any, stop: Any, num: int, dtype: DType, endpoint: boo
     return out
 
 
-@op(OpKind.SOURCE, infer=_spaced_rule)
+@op(OpKind.SOURCE, infer=_spaced_rule, role=Progression(is_counted=False))
 def spaced(*, start: complex, stop: complex, num: int, dtype: DType, endpoint: bool) -> Arr:
     """Evenly spaced numbers, by how many. Integers are rounded down."""
     if dtype.is_integer and _whole(start, stop):  # exactly, where floats would not be

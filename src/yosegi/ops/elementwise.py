@@ -17,7 +17,7 @@ import numpy as np
 from .._tensor.dtype import DType, bool_, int_info, number_type
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Op, OpKind, convert, flat, op
-from .._tensor.role import Nonnegative
+from .._tensor.role import Arithmetic, Nonnegative, Power, Sign
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError
 from . import rules
@@ -30,7 +30,7 @@ _real_math = partial(_op, infer=rules.real_floating, inexact=True)
 
 
 @_op(infer=rules.numeric, ufunc=np.add, operator="add", vjp=lambda g, out, a, b: (g, g),
-     scalar=lambda k, a, b: k.add(a, b))  # fmt: skip
+     scalar=lambda k, a, b: k.add(a, b), role=Arithmetic(Sign.PLUS))  # fmt: skip
 def add(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise sum."""
 
@@ -42,7 +42,7 @@ def subtract(x1: Arr, x2: Arr, /) -> Arr:
 
 
 @_op(infer=rules.numeric, ufunc=np.multiply, operator="mul", vjp=lambda g, out, a, b: (g * conj(b), g * conj(a)),
-     scalar=lambda k, a, b: k.mul(a, b))  # fmt: skip
+     scalar=lambda k, a, b: k.mul(a, b), role=Arithmetic(Sign.TIMES))  # fmt: skip
 def multiply(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise product."""
 
@@ -69,7 +69,7 @@ def remainder(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise remainder of `floor_divide`, with the sign of `x2`."""
 
 
-@_op(infer=rules.numeric, operator="pow", scalar=lambda k, a, b: k.pow(a, b),
+@_op(infer=rules.numeric, operator="pow", scalar=lambda k, a, b: k.pow(a, b), role=Power(),
      vjp=lambda g, out, a, b: (g * conj(_power_slope(a, b)), g * conj(out * _safe_log(a))))  # fmt: skip
 def pow(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise power. An integer to a negative power is its reciprocal's integer part: 0, but for 1 and -1."""

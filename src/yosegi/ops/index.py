@@ -19,6 +19,7 @@ from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
 from .._tensor.node import Node, Shape, Spec, spec
 from .._tensor.op import Arr, OpKind, leaf_call, number, op
+from .._tensor.role import Access, Indexing, Overwrite
 from .._tensor.tensor import OPERATORS, Array, Tensor
 from .._trace.tracing import held, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -64,7 +65,8 @@ def slice_view(x: Arr, /, *, key: Window) -> Arr:
     return x[numpy_key(key)]
 
 
-@_op(infer=_set_rule, vjp=lambda g, out, x, value, *, key: (slice_set(g, _zero(g), key=key), slice_view(g, key=key)))
+@_op(infer=_set_rule, role=Overwrite(),
+     vjp=lambda g, out, x, value, *, key: (slice_set(g, _zero(g), key=key), slice_view(g, key=key)))  # fmt: skip
 def slice_set(x: Arr, value: Arr, /, *, key: Window) -> Arr:
     """The tensor with a window of it replaced."""
     out = x.copy()
@@ -120,7 +122,7 @@ def _scatter_add_vjp(g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices:
     return (g, gather(g, *indices, **places), *[None] * len(indices))
 
 
-@_op(infer=_gather_rule, vjp=_gather_vjp)
+@_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing(Access.READ))
 def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
     at `at`, between the dimensions of `x` that are not indexed. An index out of range is told as the mistake `of` that
@@ -136,7 +138,7 @@ def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "
     return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
 
 
-@_op(infer=_scatter_rule, vjp=_scatter_vjp)
+@_op(infer=_scatter_rule, vjp=_scatter_vjp, role=Indexing(Access.WRITE))
 def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "setitem") -> Arr:
     """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
     out = x.copy()
@@ -144,7 +146,7 @@ def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int
     return out
 
 
-@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp)
+@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, role=Indexing(Access.ADD))
 def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()

@@ -15,6 +15,7 @@ import numpy as np
 from .._tensor.dtype import uint32
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.role import RandomWords
 from .._tensor.tensor import Array
 from ..errors import ShapeError
 from . import rules
@@ -86,7 +87,7 @@ def _words_rule(state: Spec, *, shape: Any) -> Normal:
     return Normal(spec(lengths, uint32), {"shape": lengths})
 
 
-@op(OpKind.RANDOM, infer=_words_rule)
+@op(OpKind.RANDOM, infer=_words_rule, role=RandomWords())
 def random_words(state: Arr, /, *, shape: Any) -> Arr:
     """A random word of 32 bits for each element: word i % 4 of Philox with the counter i // 4, for element i.
 

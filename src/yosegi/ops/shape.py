@@ -11,7 +11,7 @@ import numpy as np
 
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
-from .._tensor.role import Placing, View
+from .._tensor.role import Placing, Triangle, View
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -268,13 +268,13 @@ def _triangle_rule(x: Spec, *, k: Any) -> Normal:
     return Normal(x, {"k": diagonal})
 
 
-@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),), role=Triangle(is_lower=True))
 def tril(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros above the k-th diagonal."""
     return np.tril(x, k)
 
 
-@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),))
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),), role=Triangle(is_lower=False))
 def triu(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros below the k-th diagonal."""
     return np.triu(x, k)

@@ -6,21 +6,21 @@ forgotten transfer shows at once. Subclasses take one ability away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
 import numpy as np
 
-from .._graph.reference import bind
+from .._graph.reference import outputs_of
 from .._run import device as registry
 from .._run.device import Kernel, Limits, Link
 from .._run.health import health
 from .._run.run import transfers
 from .._schedule.fuse import Region
 from .._tensor.dtype import ALL, DType
-from .._tensor.op import OpKind
+from .._tensor.op import OpKind, pick
 
 _numbers: Final = count()
 
@@ -62,7 +62,7 @@ class FakeDevice:
         self.compiled: list[str] = []
 
     def supports(self, region: Region) -> str | None:
-        many = any(len(call.outputs) > 1 or call.op.name == "pick" for call in region.calls)
+        many = any(len(call.outputs) > 1 or call.op is pick for call in region.calls)
         return "it has no ops of several outputs" if many else None
 
     def compile(self, region: Region) -> Kernel:
@@ -74,7 +74,7 @@ class FakeDevice:
                 assert isinstance(d, FakeArray), f"{self.name} was given {type(d).__name__}"
                 assert d.owner is self, f"{self.name} was given data of {d.owner.name}"
             self.runs += 1
-            return tuple(self.allocated(made) for made in _computed(region, [d.array for d in data]))
+            return tuple(self.allocated(made) for made in outputs_of(region, [d.array for d in data]))
 
         return kernel
 
@@ -108,17 +108,6 @@ class FakeDevice:
 
     def __str__(self) -> str:
         return self.name
-
-
-def _computed(region: Region, arrays: Sequence[Any]) -> list[Any]:
-    """The outputs of a region, by reference bodies."""
-    graph = region.graph
-    values = dict(zip(region.inputs, arrays, strict=True))
-    for entry in region.nodes:
-        args = [values[a] if a in values else bind(graph.calls[a])() for a in graph.args[entry]]
-        made = bind(graph.calls[entry])(*args)
-        values[entry] = made if len(graph.calls[entry].outputs) > 1 else np.asarray(made)
-    return [values[o] if o in values else np.asarray(bind(graph.calls[o])()) for o in region.outputs]
 
 
 @contextmanager

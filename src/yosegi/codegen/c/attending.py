@@ -6,6 +6,7 @@ from math import prod
 
 from ..._tensor.dtype import bfloat16, bool_, float16, float32
 from ..._tensor.node import Call, Shape
+from ..._tensor.role import Attention
 from ..scalar.value import Value
 from .builder import CBuilder
 from .contractions import Output, merged
@@ -17,7 +18,7 @@ from .kernels import Inputs
 
 def attention_refusal(call: Call) -> str | None:
     """Why a call is computed by no kernel of attention, or `None`."""
-    if call.op.name != "scaled_dot_product_attention":
+    if not isinstance(call.op.role, Attention):
         return "it is no attention"
     q, k, v = call.inputs[:3]
     if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:

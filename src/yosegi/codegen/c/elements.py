@@ -3,12 +3,12 @@ sources, random words, searches in a sorted array and in a short list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Final
 
 from ..._tensor.dtype import complex128, int64, uint8, uint16, uint32, uint64
 from ..._tensor.node import Call
+from ..._tensor.role import Triangle
 from ..scalar.value import Value
 from .packets import element_at, put_element
 from .stages import Program, Setting, Stage, Writer
@@ -19,9 +19,9 @@ _MOST_LISTED: Final = 256
 """Elements that one item compares with, one after the other."""
 
 
-def refusal(call: Call) -> str | None:
-    """Why there is no kernel for a call of these ops, or `None`."""
-    if call.op.name == "isin" and call.inputs[1].size > _MOST_LISTED:
+def isin_refusal(call: Call) -> str | None:
+    """Why there is no kernel for a call of `isin`, or `None`."""
+    if call.inputs[1].size > _MOST_LISTED:
         return f"isin with a list of {call.inputs[1].size} elements"
     return None
 
@@ -55,7 +55,7 @@ def triangle(call: Call, setting: Setting) -> Program:
     w = Writer(setting, size, (bits,), (bits,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
-    sign = "<=" if call.op.name == "tril" else ">="
+    sign = "<=" if call.op.role == Triangle(is_lower=True) else ">="
     with w.k.block(f"if ({column} - {row} {sign} {w.sizes(_within(call.attrs['k'], call))})"):
         put_element(w.k, element_at(w.k, bits, "a0", item), "b0", item)
     with w.k.block("else"):
@@ -176,9 +176,3 @@ def isin(call: Call, setting: Setting) -> Program:
         w.say(f"found |= {k.eq(value, element_at(k, given.dtype, 'a1', 'at')).text}")
     w.say(f"b0[{item}] = {'!' if call.attrs['invert'] else ''}found")
     return _single(w, call, size)
-
-
-ELEMENTS: Final[dict[str, Callable[[Call, Setting], Program]]] = {
-    "tril": triangle, "triu": triangle, "on_diagonal": on_diagonal, "diagonal_ones": diagonal_ones, "count": count,
-    "random_words": random_words, "philox": philox, "searchsorted": searchsorted, "isin": isin,
-}  # fmt: skip

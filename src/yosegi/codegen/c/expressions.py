@@ -21,11 +21,12 @@ from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import DType, uint32
 from ..._tensor.node import Call, Shape
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import Placing, RandomWords, is_view
 from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value
+from .programs import counts
 from .words import random_word
 
 _NEAR: Final = 1 << 31
@@ -223,11 +224,9 @@ class Walker:
             return Apply(call, tuple([self.at(a, self._broadcast(graph.calls[a], view)) for a in args]))
         if folds(call) and self.along is not None:
             return self._folded(call, args[0], view)
-        if call.op.name == "count" and spec.dtype.is_integer:
-            start, step = call.attrs["start"], call.attrs["step"]
-            if isinstance(start, int) and isinstance(step, int):
-                return Counted(start, step, self.strides(spec.shape, view), spec.dtype)
-        if call.op.name == "random_words":
+        if counts(call):
+            return Counted(call.attrs["start"], call.attrs["step"], self.strides(spec.shape, view), spec.dtype)
+        if isinstance(call.op.role, RandomWords):
             return Word(args[0], self.strides(spec.shape, view))
         inner = self._moved(call, view)
         if inner is None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..._tensor.dtype import DType, int64
 from ..._tensor.node import Call
+from ..._tensor.role import Extremum
 from ..scalar.value import Value
 from .kernels import Kernel
 from .packets import element_at
@@ -31,12 +32,17 @@ def extreme(call: Call, setting: Setting) -> Program:
     shape = x.shape if axis is not None else (x.size,)
     axis = 0 if axis is None else axis
     inner, n = prod(shape[axis + 1 :]), shape[axis]
-    search = _Search(setting, call.op.name == "argmax", x.dtype, prod(shape[:axis]) * inner, n, inner)
+    search = _Search(setting, _is_largest(call), x.dtype, prod(shape[:axis]) * inner, n, inner)
     slices = search.slices()
     if slices == 1:
         return Program((Stage(search.first(1), (0,), (1,)),))
     first = Stage(search.first(slices), (0,), (2,))
     return Program((first, Stage(search.second(slices), (0, 2), (1,))), (((slices, search.results), int64),))
+
+
+def _is_largest(call: Call) -> bool:
+    assert isinstance(call.op.role, Extremum)
+    return call.op.role.is_largest
 
 
 class _Search:

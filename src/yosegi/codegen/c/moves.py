@@ -7,10 +7,17 @@ from itertools import product
 from typing import Any, Final
 
 from ..._tensor.node import Call, Shape
+from ..._tensor.op import constant, embedded
+from ..._tensor.role import Placing, is_view
 from .copies import Copy, strides_of
 
 Moves = list[tuple[int, Copy]]
 """Copies into one result, each from the input of that number, in order: a later one may overwrite an earlier one."""
+
+
+def is_free(call: Call) -> bool:
+    """True for a call that needs no kernel: a constant, or the same memory in another shape."""
+    return call.op in (constant, embedded) or is_view(call.op.role, Placing.RESHAPED)
 
 
 def moves(call: Call) -> Moves | None:

@@ -15,7 +15,7 @@ from ..._graph.graph import Graph
 from ..._schedule.fuse import Region, fuse, is_constant, multiplies
 from ..._tensor.op import leaf_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import Arithmetic, Placing, Sign, is_view
 from .contractions import Contraction, contraction
 from .dialect import Dialect, Target
 from .frames import inputs_of
@@ -143,7 +143,7 @@ def _source(graph: Graph, entry: int) -> int:
             entry = args[0]
             continue
         factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
-        if call.op.name != "multiply" or len(factors) != 1:
+        if call.op.role != Arithmetic(Sign.TIMES) or len(factors) != 1:
             return entry
         (entry,) = [a for a in args if a not in factors]
 

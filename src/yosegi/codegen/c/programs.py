@@ -1,65 +1,83 @@
-"""The ops that have programs of kernels of their own, by name."""
+"""The ops that are programs of kernels: the table of their writers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from ..._tensor.node import Call
+from ..._tensor.role import Indexing, Progression
 from . import elements, indexing
 from .extremes import extreme
 from .scans import scan
 from .stages import Program, Setting
 
-_PROGRAMS: Final[dict[str, Callable[[Call, Setting], Program]]] = {
-    "gather": indexing.gather, "scatter": indexing.scatter, "scatter_add": indexing.scatter_add,
-    "argmax": extreme, "argmin": extreme, "cumulative_sum": scan, "cumulative_prod": scan, **elements.ELEMENTS,
+
+def _of_nothing(call: Call) -> str | None:
+    if call.spec.size and not all(s.size for s in call.inputs):
+        return f"{call.op.name} of an array without elements"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """An op that is a program."""
+
+    write: Callable[[Call, Setting], Program]
+    family: str | None = None
+    """The family of kernels that a driver is qualified for; `None` for movements."""
+    refusal: Callable[[Call], str | None] = lambda call: None
+    """The reason against a call, or `None`."""
+
+
+_ROWS: Final[dict[str, _Row]] = {
+    "gather": _Row(indexing.gather, "indexing", indexing.refusal),
+    "scatter": _Row(indexing.scatter, "indexing", indexing.refusal),
+    "scatter_add": _Row(indexing.scatter_add, "indexing", indexing.refusal),
+    "argmax": _Row(extreme, "searches"), "argmin": _Row(extreme, "searches"),
+    "searchsorted": _Row(elements.searchsorted, "searches"),
+    "isin": _Row(elements.isin, "searches", elements.isin_refusal),
+    "cumulative_sum": _Row(scan, "scans"), "cumulative_prod": _Row(scan, "scans"),
+    "random_words": _Row(elements.random_words, "random words"), "philox": _Row(elements.philox, "random words"),
+    "tril": _Row(elements.triangle), "triu": _Row(elements.triangle), "on_diagonal": _Row(elements.on_diagonal),
+    "diagonal_ones": _Row(elements.diagonal_ones), "count": _Row(elements.count),
 }  # fmt: skip
-_INDEXED: Final = frozenset({"gather", "scatter", "scatter_add"})
-_FAMILIES: Final = {
-    **dict.fromkeys(_INDEXED, "indexing"), "argmax": "searches", "argmin": "searches", "searchsorted": "searches",
-    "isin": "searches", "cumulative_sum": "scans", "cumulative_prod": "scans", "random_words": "random words",
-    "philox": "random words",
-}  # fmt: skip
-_AT_ONCE: Final = frozenset({"count", "spaced"})
-"""Sources whose numbers are made when they are compiled: floats, to the bits of the reference."""
 
 
 def is_computed_once(call: Call) -> bool:
-    """Whether a call is a source whose values are made when it is compiled: those that kernels make are left out."""
-    return call.op.name in _AT_ONCE and not _counts(call)
+    """True for a source whose values are made when it is compiled, to the bits of the reference: a float source."""
+    return isinstance(call.op.role, Progression) and not counts(call)
 
 
-def _counts(call: Call) -> bool:
-    attrs = call.attrs
-    whole = all(isinstance(attrs.get(name), int) for name in ("start", "step"))
-    return call.op.name == "count" and whole and call.spec.dtype.is_integer
+def counts(call: Call) -> bool:
+    """True for a source of integers that kernels compute from their indices."""
+    whole = all(isinstance(call.attrs.get(name), int) for name in ("start", "step"))
+    return call.op.role == Progression(is_counted=True) and whole and call.spec.dtype.is_integer
 
 
 def indexes(call: Call) -> bool:
-    """Whether a call reads or writes elements at indices that are data."""
-    return call.op.name in _INDEXED
+    """True for a call that reads or writes elements at indices that are data."""
+    return isinstance(call.op.role, Indexing)
 
 
 def has_program(call: Call) -> bool:
-    """Whether there are kernels for an op of this name."""
-    return call.op.name in _PROGRAMS and not is_computed_once(call)
+    """True if there are kernels for the op of a call."""
+    return call.op.name in _ROWS and not is_computed_once(call)
 
 
 def refusal(call: Call) -> str | None:
-    """Why there are no kernels for a call of an op that has them, or `None`."""
-    if indexes(call):
-        return indexing.refusal(call)
-    if call.spec.size and not all(s.size for s in call.inputs):
-        return f"{call.op.name} of an array without elements"
-    return elements.refusal(call)
+    """The reason why there are no kernels for a call of an op that has them, or `None`."""
+    reason = _ROWS[call.op.name].refusal(call)
+    return reason if reason is not None or indexes(call) else _of_nothing(call)
 
 
 def program(call: Call, setting: Setting) -> Program:
     """The kernels of a call whose result has elements."""
-    return _PROGRAMS[call.op.name](call, setting)
+    return _ROWS[call.op.name].write(call, setting)
 
 
 def family(call: Call) -> str | None:
     """The family of kernels that a call belongs to when a driver is qualified; `None` for a movement."""
-    return _FAMILIES.get(call.op.name)
+    row = _ROWS.get(call.op.name)
+    return None if row is None else row.family

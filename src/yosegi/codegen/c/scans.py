@@ -15,13 +15,13 @@ from typing import Final
 
 from ..._tensor.dtype import DType, bool_, float32, float64, int32
 from ..._tensor.node import Call, Shape
+from ..._tensor.role import Scan
 from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .kernels import Kernel
 from .packets import element_at, put_element
 from .stages import Program, Setting, Stage, Writer
 
-_FOLDS: Final = {"cumulative_sum": "sum", "cumulative_prod": "prod"}
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 _BYTES: Final = 64
 """Of neighbours that one item scans in a tile."""
@@ -38,7 +38,8 @@ def scan(call: Call, setting: Setting) -> Program:
     accumulated = spec.dtype
     if spec.dtype.is_half:
         accumulated = float64 if x.dtype is float64 else float32
-    name, truth = _FOLDS[call.op.name], spec.dtype is bool_
+    assert isinstance(call.op.role, Scan)
+    name, truth = call.op.role.combine, spec.dtype is bool_
     line = Line(prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
     fold = Fold(_OF_TRUTH[name] if truth else name, truth, int32 if truth else accumulated, spec.dtype, 0)
     made = _Scans(setting, [])

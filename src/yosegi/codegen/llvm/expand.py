@@ -14,9 +14,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
 from ..._tensor.op import REGISTRY, constant
-from ..._tensor.role import Operands, is_contraction
-
-_SPREADS = ("var", "std")
+from ..._tensor.role import Operands, Spread, is_contraction
 
 
 def expanded(region: Region) -> Region:
@@ -49,7 +47,8 @@ def expanded(region: Region) -> Region:
     outputs = tuple(new[o] for o in region.outputs)
     made = Graph(tuple(program.calls), tuple(program.args), outputs)
     nodes = _alive(made, range(first, len(program.calls)))
-    return replace(region, graph=made, nodes=nodes, inputs=tuple(new[i] for i in region.inputs), outputs=outputs)
+    inputs = tuple(new[i] for i in region.inputs)
+    return replace(region, graph=made, nodes=nodes, inputs=inputs, outputs=outputs, regions=())
 
 
 def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
@@ -66,14 +65,14 @@ def _expands(call: Call) -> bool:
     """Whether it is short for ops that can be part of a group, or for a product of matrices."""
     if is_contraction(call.op.role, Operands.LABELS):
         return _labels(call) is not None
-    if call.op.name not in _SPREADS or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
+    if not isinstance(call.op.role, Spread) or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
         return False
     n = prod(call.inputs[0].shape[a] for a in call.attrs["axis"])
     return bool(call.attrs["axis"]) and n > call.attrs["correction"]
 
 
 def _written(program: Program, call: Call, args: tuple[int, ...]) -> int:
-    return _spread(program, call, *args) if call.op.name in _SPREADS else _matrices(program, call, *args)
+    return _spread(program, call, *args) if isinstance(call.op.role, Spread) else _matrices(program, call, *args)
 
 
 def _spread(program: Program, call: Call, x: int) -> int:
@@ -87,7 +86,7 @@ def _spread(program: Program, call: Call, x: int) -> int:
     total = _put(program, "sum", squares, axis=axes, keepdims=call.attrs["keepdims"])
     count = prod(given.shape[a] for a in axes) - call.attrs["correction"]
     made = _put(program, "divide", total, program.put(constant.call((), {"value": count, "dtype": dtype}), ()))
-    if call.op.name == "std":
+    if call.op.role == Spread(is_root=True):
         made = _put(program, "sqrt", made)
     return _put(program, "convert", made, dtype=call.spec.dtype)
 

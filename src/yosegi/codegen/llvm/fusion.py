@@ -1,13 +1,12 @@
-"""Which ops become part of a product's kernel: elementwise ones that make its left operand, and those that read it.
+"""A product's kernel: a group that makes its left operand, the product, and a group that reads its result.
 
-Groups are made first, as if there were no products (`groups`). A group that does nothing but make a product's left
-operand, element by element, comes before it; one that reads the product, element by element, comes after it. Operands
-that are views of other arrays are read where those lie.
+`joins` is the predicate by which the fusion pass forms such kernels, and a `Cluster` describes one for the code
+generator. Operands that are views of other arrays are read where those lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -16,14 +15,14 @@ import numpy as np
 
 from ..._graph.graph import Graph
 from ..._graph.reference import bind
-from ..._schedule.fuse import is_constant
+from ..._schedule.fuse import Region, RegionKind, is_constant
+from ..._schedule.groups import Group
 from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import OpKind
 from ..._tensor.role import Operands, is_contraction
 from ..scalar.value import Value
 from .builder import LlvmBuilder
-from .groups import Group
 from .passes import Passes
 from .product import Elementwise, Product, Side, Stage
 from .signature import elementwise_signature
@@ -88,6 +87,22 @@ class Cluster:
     after: Group | None
     outputs: tuple[int, ...]
     """What others read of it."""
+
+    @classmethod
+    def of(cls, kernel: Region) -> Cluster:
+        """The cluster that a kernel is: a product, with the regions that were joined with it."""
+        entry, before, after = -1, None, None
+        for region in kernel.regions or (kernel,):
+            if region.kind is RegionKind.CONTRACTION:
+                entry = region.nodes[0]
+        for region in kernel.regions:
+            if entry in region.inputs:
+                after = Group.of(region)
+            elif entry not in region.nodes:
+                before = Group.of(region)
+        results = after.outputs if after is not None else ()
+        own = (entry,) if entry in kernel.outputs else ()
+        return cls(kernel.graph, entry, before, after, (*results, *own))
 
     def __str__(self) -> str:
         return "+".join(self.graph.calls[n].op.name for n in self.nodes)
@@ -176,44 +191,16 @@ def _elementwise(group: Group, reads: Sequence[int], outputs: Sequence[int]) -> 
     return function
 
 
-def clustered(
-    graph: Graph, parts: Sequence[Group | int], outputs: Iterable[int], *, least: int = 0
-) -> list[Group | int | Cluster]:
-    """The parts of a program with its products as clusters, in an order in which they can run.
-
-    Products of fewer than `least` products of elements stay as they are.
-    """
-    shown = set(outputs)
-    readers: dict[int, set[int]] = {}
-    home: dict[int, int] = {}
-    for place, part in enumerate(parts):
-        for node in part.nodes if isinstance(part, Group) else (part,):
-            home[node] = place
-            for a in graph.args[node]:
-                readers.setdefault(a, set()).add(place)
-    made: list[Group | int | Cluster | None] = list(parts)
-    for place, part in enumerate(parts):
-        if not isinstance(part, int) or not is_product(graph.calls[part]) or work(graph.calls[part]) < least:
-            continue
-        has_vectors = any(s.ndim < 2 for s in graph.calls[part].inputs)
-        behind = min(readers.get(part, ()), default=place)
-        after = made[behind]
-        if has_vectors or not isinstance(after, Group) or not _comes_after(graph, after, part):
-            behind, after = place, None
-        left = graph.args[part][0]
-        ahead = home.get(left, place)
-        before = made[ahead]
-        is_private = readers[left] == {place} and left not in shown
-        if has_vectors or not isinstance(before, Group) or not is_private or not _comes_before(graph, before, left):
-            before = None
-        else:
-            made[ahead] = None
-        results = after.outputs if after is not None else ()
-        if part in shown or readers.get(part, set()) - {behind} or after is None:
-            results = (*results, part)
-        made[place] = None
-        made[behind] = Cluster(graph, part, before, after, results)
-    return [part for part in made if part is not None]
+def joins(_: Region, base: Region, neighbour: Region) -> bool:
+    """True if a loop can be part of a product's kernel: as its epilogue, or as the prologue of its left operand."""
+    graph, product = base.graph, base.nodes[0]
+    left, right = graph.args[product]
+    if neighbour.kind is not RegionKind.LOOP or any(s.ndim < 2 for s in graph.calls[product].inputs):
+        return False
+    group = Group.of(neighbour)
+    if product in neighbour.inputs:
+        return _is_elementwise(graph, group) and group.space == graph.calls[product].spec.shape
+    return left != right and _comes_before(graph, group, left)
 
 
 def is_product(call: Call) -> bool:
@@ -238,12 +225,8 @@ def _is_elementwise(graph: Graph, group: Group) -> bool:
     return elementwise_signature(group, group.inputs, group.outputs) is not None
 
 
-def _comes_after(graph: Graph, group: Group, product: int) -> bool:
-    return _is_elementwise(graph, group) and group.space == graph.calls[product].spec.shape
-
-
 def _comes_before(graph: Graph, group: Group, left: int) -> bool:
     """Whether a group makes nothing but the left operand, from an array of the same shape."""
     shape = graph.calls[left].spec.shape
-    is_alone = group.outputs == (left,) and group.space == shape and _is_elementwise(graph, group)
-    return is_alone and any(graph.calls[e].spec.shape == shape and not is_constant(graph, e) for e in group.inputs)
+    makes_left = group.outputs == (left,) and group.space == shape and _is_elementwise(graph, group)
+    return makes_left and any(graph.calls[e].spec.shape == shape and not is_constant(graph, e) for e in group.inputs)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from ..._schedule.groups import Group
 from ..._tensor.dtype import DType
 from ..._tensor.node import Shape
 from ..scalar.access import Dimension, dimensions
 from .entry import BEFORE_ARRAYS, PARAMETERS
-from .groups import Group
 from .ir import Function, Module
 
 _SHORT: Final = 8

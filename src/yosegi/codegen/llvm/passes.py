@@ -15,12 +15,12 @@ import numpy as np
 
 from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
+from ..._schedule.groups import Group, reduces, runs
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import Folding, Running, folding_of
-from .groups import Group, reduces, runs
 
 _CHEAP: Final = frozenset({
     "add", "subtract", "multiply", "negative", "positive", "abs", "square", "maximum", "minimum", "where", "convert",

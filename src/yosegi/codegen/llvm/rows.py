@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from ..._schedule.groups import Group, runs
 from ..._tensor.role import Extremum
 from ..scalar.value import Value
 from .folding import Folding, State
-from .groups import Group, runs
 from .ir import Module
 from .lanes import like, texts, types
 from .memory import load, store

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
+from ..._schedule.groups import Group
 from ..._tensor.node import Call
 from ..._tune.store import package_digest
-from .groups import Group
 from .nest import Strides
 
 _KNOWN: Final = (__name__.partition(".")[0], f"{__name__.partition('.')[0]}.ops")

@@ -16,11 +16,11 @@ from functools import partial
 from math import prod
 from typing import Final
 
+from ..._schedule.groups import Group
 from ..._tensor.dtype import DType
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import State, folded_to
-from .groups import Group
 from .lanes import counted, lanes_under, like, reversed_lanes, spread, texts, types
 from .memory import load, prefetch, repeated, spaced, store, strided
 from .nest import Frame, Nest, Operand, Steps, Strides, operand_of

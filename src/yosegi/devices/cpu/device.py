@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from importlib import import_module
 from math import ceil
@@ -86,6 +86,10 @@ class Cpu:
         runs = 0 if region.repeats or region.precision is not Precision.FULL else _runs_before_loading(region)
         kernel = _Waiting(self, region, runs).kernel if runs > 1 else self.stages.compiled(region)
         return kernel if self.account is None else self.account.limited(kernel, region)
+
+    def kernels(self, region: Region) -> Sequence[Region]:
+        """The native kernels of a region, once it is compiled, and the ops that NumPy computes."""
+        return self.stages.kernels(region)
 
     def from_host(self, array: Any) -> Any:
         """The same array."""

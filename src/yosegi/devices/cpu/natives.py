@@ -19,8 +19,8 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._run.forks import in_forked_child
 from ..._run.trace import log, trace
+from ..._schedule.groups import Group, reduces
 from ..._tune.store import Programs
-from ...codegen.llvm.groups import Group, reduces
 from ...codegen.llvm.nest import Strides, Target
 from ...codegen.llvm.rows import Kernel, kernel
 from ...codegen.llvm.signature import signature

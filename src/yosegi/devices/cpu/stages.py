@@ -25,11 +25,12 @@ from ..._run.forks import in_forked_child
 from ..._run.progress import announced
 from ..._run.trace import trace
 from ..._schedule.fuse import Region, RegionKind, detached, multiplies
+from ..._schedule.groups import Group, RowLimits, reduces, runs
+from ..._schedule.kernels import Fusion, kernels_of
 from ..._tensor.node import Call
 from ..._tensor.options import current
 from ...codegen.llvm.expand import expanded
-from ...codegen.llvm.fusion import Cluster, clustered, is_product, work
-from ...codegen.llvm.groups import Group, grouped, reduces, runs
+from ...codegen.llvm.fusion import Cluster, is_product, joins, work
 from ...errors import NotReady
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import Natives, worthwhile
@@ -62,6 +63,10 @@ class Stages:
         projections = self._projections if region.kind is RegionKind.PROJECTION else None
         return made if projections is None else projections.kernel(region, made)
 
+    def kernels(self, region: Region) -> Sequence[Region]:
+        """The kernels of a region; none without native code, where each op is a call of NumPy."""
+        return [] if self.natives.reason is not None else kernels_of(_lowered(region), _FUSION)
+
     @cached_property
     def _projections(self) -> Projections | None:
         return None if self.natives.runtime is None else Projections(self.natives.runtime)
@@ -72,8 +77,7 @@ def compile_region(
 ) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry. A `kernel` that
     computes it already becomes that function."""
-    if any(call.op.decomposition is not None for call in region.calls):
-        region = in_parts(region)  # they were left whole for another device
+    region = _decomposed(region)
     calls = expanded(region).calls
     saved = _saved(calls)
     if variants.natives.reason is not None or not saved:
@@ -81,6 +85,16 @@ def compile_region(
     cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
     return _Staged(region, variants, body, runs, kernel, is_slow=saved > _SLOW).kernel
+
+
+def _decomposed(region: Region) -> Region:
+    """The region without composites, which were left whole for another device."""
+    return in_parts(region) if any(call.op.decomposition is not None for call in region.calls) else region
+
+
+def _lowered(region: Region) -> Region:
+    """The region in ops that kernels are generated for."""
+    return expanded(detached(_decomposed(region)))
 
 
 def _become(kernel: FunctionType | None, other: FunctionType) -> FunctionType:
@@ -182,17 +196,15 @@ def native_function(region: Region, variants: Variants, body: Body = reference_b
     natives = variants.natives
     if natives.runtime is None:
         return numpy_function(region, body=body, label="x")
-    wide = expanded(detached(region))
+    wide = _lowered(region)
     steps: list[Step] = []
-    for part in _parts(wide):
-        if isinstance(part, Cluster):
-            steps += variants.steps(part, wide.precision)
+    for kernel in kernels_of(wide, _FUSION):
+        if kernel.kind is RegionKind.SEQUENCE or _grows(kernel):
+            steps += variants.steps(Cluster.of(kernel), wide.precision)
             continue
-        made = natives.native(part) if isinstance(part, Group) and worthwhile(part) else None
-        if made is not None:
-            steps.append(made)
-        else:
-            steps += part.nodes if isinstance(part, Group) else [part]
+        group = Group.of(kernel) if kernel.kind in (RegionKind.LOOP, RegionKind.REDUCTION) else None
+        made = natives.native(group) if group is not None and worthwhile(group) else None
+        steps += kernel.nodes if made is None else [made]
 
     def own(region: Region, entry: int) -> Callable[..., Any]:
         return natives.body(region.graph, entry) or body(region, entry)
@@ -202,10 +214,13 @@ def native_function(region: Region, variants: Variants, body: Body = reference_b
     return mixed_function(wide, _needed(wide, steps), variants.results, body=own, label="x")
 
 
-def _parts(region: Region) -> Sequence[Group | int | Cluster]:
-    """What becomes a step, or several."""
-    parts = grouped(region.graph, region.nodes, region.outputs)
-    return clustered(region.graph, parts, region.outputs, least=_SMALL_PRODUCT)
+def _grows(part: Region) -> bool:
+    """True for a product that is worth a kernel."""
+    call = part.calls[0]
+    return part.kind is RegionKind.CONTRACTION and is_product(call) and work(call) >= _SMALL_PRODUCT
+
+
+_FUSION: Final = Fusion(joins, _grows, RowLimits(), only_first_reader=True)
 
 
 def _needed(region: Region, steps: Sequence[Step]) -> list[Step]:

@@ -20,12 +20,12 @@ import numpy as np
 
 from ..._run.trace import log, trace
 from ..._schedule.fuse import Region, RegionKind, is_constant
+from ..._schedule.groups import Group
 from ..._tensor.precision import Precision
 from ..._tune.autotune import Kernel, Trial
 from ..._tune.records import TuningRecords, size_class
 from ..._tune.store import package_digest
 from ...codegen.llvm.fusion import Cluster
-from ...codegen.llvm.groups import Group
 from ...errors import CompileFailure, LaunchFailure
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable

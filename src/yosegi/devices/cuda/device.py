@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from ..._run.device import Device, Kernel, Limits, Link
 from ..._schedule.fuse import Region
+from ..._schedule.kernels import kernels_of, stretches
 from ..._tensor.dtype import ALL
 from ..._tensor.op import OpKind
 from ..._tensor.precision import Precision
 from ...codegen.c.dialect import Target
 from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
-from ..kernel.sequences import in_order, parts_of, stretches
+from ..kernel.sequences import in_order
 from .cache import Programs
 from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
@@ -73,7 +74,7 @@ class CUDADevice:
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
-        for part in parts_of(region):
+        for part in region.parts:
             is_call = self._library_ops.takes(part)
             reason = self._library_ops.refusal(part) if is_call else self._plain_refusal(part)
             if reason is not None:
@@ -89,13 +90,17 @@ class CUDADevice:
         kernel = kernels[0] if len(kernels) == 1 else in_order(region, parts, kernels)
         return watched(kernel, region, self._memory.faults)
 
+    def kernels(self, region: Region) -> list[Region]:
+        """The kernels of a region and the calls of libraries between them, in order."""
+        return [k for p in stretches(region, self._library_ops.takes) for k in kernels_of(p, self._fused.fusion)]
+
     def _replayed(self, region: Region) -> Kernel:
         return Replayed(compile_region(region, self.queue, self._products, self._fused), self.queue, str(region))
 
     def _plain_refusal(self, region: Region) -> str | None:
         """Why it has no kernels that can be recorded for a region, or `None`."""
         reason = refusal(region, self._products, self._fused)
-        arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
+        arrays = max(len(part.inputs) + len(part.outputs) for part in region.parts)
         if reason is None and arrays > _ARRAYS:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason

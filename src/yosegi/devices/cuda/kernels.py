@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 import numpy as np
 
@@ -16,14 +15,14 @@ from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
-from ...codegen.c.moves import moves
+from ...codegen.c.moves import is_free, moves
 from ...codegen.c.programs import has_program, is_computed_once, program
 from ...codegen.c.programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
-from ..kernel.sequences import parts_of, sequence
+from ..kernel.sequences import sequence
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
@@ -31,12 +30,10 @@ from .products import Products
 from .projections import projection
 from .transforms import compile_transform, is_transform, transform_refusal
 
-_FREE: Final = frozenset({"reshape", "constant", "embedded"})
-
 
 def refusal(region: Region, products: Products, fused: Fused) -> str | None:
     """Why there is no kernel for a region, or `None`."""
-    for part in parts_of(region):
+    for part in region.parts:
         if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
             continue
         call = part.calls[-1]
@@ -51,8 +48,8 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
         elif has_program(call):
             reason = program_refusal(call)
         else:
-            is_free = call.op.name in _FREE or is_computed_once(call)
-            reason = None if is_free or moves(call) is not None else f"no CUDA kernel for {call.op.name}"
+            has_kernel = is_free(call) or is_computed_once(call) or moves(call) is not None
+            reason = None if has_kernel else f"no CUDA kernel for {call.op.name}"
         if reason is not None:
             return reason
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..._tensor.dtype import DType, bfloat16, float16, float32
+from ..._tensor.role import Arithmetic, Sign
 from ...codegen.c.contractions import Contraction, Run
 from ...codegen.c.expressions import Apply, Expression, Number, Read, Sum
 
@@ -76,7 +77,7 @@ def matrices_of(product: Contraction) -> Matrices | None:
 
 def _scaled(operand: Expression) -> tuple[Read | None, float]:
     """An array, and what it is multiplied by."""
-    if isinstance(operand, Apply) and operand.call.op.name == "multiply":
+    if isinstance(operand, Apply) and operand.call.op.role == Arithmetic(Sign.TIMES):
         numbers = [p for p in operand.operands if isinstance(p, Number)]
         arrays = [p for p in operand.operands if isinstance(p, Read)]
         if len(numbers) == len(arrays) == 1 and numbers[0].value:
@@ -98,7 +99,7 @@ def _behind(expression: Expression, product: Contraction, columns: Run) -> tuple
     terms: list[Expression] = []
     while added:
         term = added.pop()
-        if isinstance(term, Apply) and term.call.op.name == "add":
+        if isinstance(term, Apply) and term.call.op.role == Arithmetic(Sign.PLUS):
             added += term.operands
         else:
             terms.append(term)

@@ -16,6 +16,7 @@ from typing import Final
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import float32
+from ..._tensor.role import Operands, is_contraction
 from ..._tune.projection import VECTORS
 from ...codegen.c.dialect import Dialect
 from ...codegen.c.kernels import INT_LIMIT, NAME
@@ -167,7 +168,7 @@ def projection(region: Region, queue: Queue, dialect: Dialect) -> Kernel | None:
     """The kernel of a projection's region; `None` unless it is that of a product of float32 arrays with one matrix as
     its right operand."""
     a, b, c, r = (region.graph.calls[n].spec for n in region.inputs)
-    is_matmul = [call.op.name for call in region.calls[:3]] == ["matmul"] * 3
+    is_matmul = all(is_contraction(call.op.role, Operands.MATRICES) for call in region.calls[:3])
     if not is_matmul or b.ndim != 2 or a.ndim < 2 or r.shape[1] != VECTORS or {s.dtype for s in (a, b, c)} != {float32}:
         return None
     rows, length, width = prod(a.shape[:-1]), a.shape[-1], b.shape[-1]

@@ -1,4 +1,4 @@
-"""Products and composites on a kernel device, alone or with the neighbours that `clusters` gave them.
+"""Products and composites on a kernel device, alone or with the neighbours that the fusion pass gave them.
 
 Such a region has several variants. It is cut into few kernels (`codegen.c.pieces`), with each implementation of its
 product; or each part is a kernel of its own, with products by a library where there is one. The first runs use the
@@ -24,6 +24,7 @@ from ..._run.background import Job, side_by_side
 from ..._run.device import Kernel
 from ..._run.trace import trace
 from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, is_composite, is_constant, multiplies
+from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
@@ -148,9 +149,10 @@ class Fused:
     """The products and composites of one device."""
 
     def __init__(self, machine: Machine, identity: str) -> None:
-        """`identity` tells what times depend on."""
+        """`identity`: the hardware and software that times depend on."""
         self._machine = machine
         self.compilers = machine.compilers
+        self.fusion = Fusion(self._joins, is_rowwise=self._is_rowwise)
         self._choices = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
@@ -171,8 +173,8 @@ class Fused:
             return f"no {lacking[0].name} in its language"
         return None
 
-    def joins(self, region: Region, base: Region) -> bool:
-        """True if a region, which is another one and neighbours of it, takes no more kernels than that one alone."""
+    def _joins(self, region: Region, base: Region, _: Region) -> bool:
+        """True if a region, which is `base` with neighbours, takes no more kernels than `base`."""
         if base.precision is not Precision.FULL or self._attentions(base):
             return False  # what is generated is of full precision, and attention as a whole takes nothing with it
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
@@ -186,7 +188,7 @@ class Fused:
             return False  # what is before would be computed again in every pass over a row
         return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
 
-    def is_rowwise(self, region: Region) -> bool:
+    def _is_rowwise(self, region: Region) -> bool:
         """True if a region is one kernel that goes row by row."""
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
             return False

@@ -39,7 +39,7 @@ from ..._tensor.dtype import (
 )
 from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
-from ..._tune.autotune import disagreement
+from ..._tune.comparison import disagreement
 from ...codegen.c.programs import family as program_family
 from ...codegen.c.programs import indexes
 from ...errors import DeviceFailure
@@ -59,7 +59,6 @@ from ...ops.reduce import sum as total
 from ...ops.shape import concat, flip, permute_dims, tril
 from ...ops.sort import argmax, argmin, searchsorted
 from ...ops.types import astype
-from .sequences import parts_of
 
 _ROUNDINGS: Final = 64
 """Of the largest number of a result, by which an element may differ from the reference."""
@@ -83,7 +82,7 @@ class Specimen:
 
 def families_of(region: Region) -> set[str]:
     """The families of kernels that a region's parts belong to, as `loops float32`."""
-    return {_family(_kind(part), dtype) for part in parts_of(region) for dtype in _dtypes(part)}
+    return {_family(_kind(part), dtype) for part in region.parts for dtype in _dtypes(part)}
 
 
 def _family(kind: str, dtype: DType) -> str:

@@ -1,53 +1,21 @@
-"""Several regions that a kernel device runs as one unit."""
+"""Units on a kernel device: their kernels, one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from ..._run.background import side_by_side
 from ..._run.device import Kernel
-from ..._schedule.fuse import JOINED, Region, RegionKind, fuse, join
-from .clusters import clustered
+from ..._schedule.fuse import Region, RegionKind
+from ..._schedule.kernels import kernels_of
 from .fused import Fused
 
 
-def parts_of(region: Region) -> list[Region]:
-    """The regions that a sequence is made of, in an order in which they can run; of another region, itself."""
-    if region.kind not in JOINED:
-        return [region]
-    return [replace(part, repeats=region.repeats, precision=region.precision) for part in fuse(region.graph, region)]
-
-
-def stretches(region: Region, stands_alone: Callable[[Region], bool]) -> list[Region]:
-    """A region cut at the parts that stand alone: each of these, and the parts between them joined."""
-    parts = parts_of(region)
-    if len(parts) == 1 or not any(map(stands_alone, parts)):
-        return [region]
-    groups: list[list[Region]] = []
-    for is_alone, neighbours in groupby(parts, stands_alone):
-        own = list(neighbours)
-        groups += [[part] for part in own] if is_alone else [own]
-    made = []
-    for group in groups:
-        inside = {n for part in group for n in part.nodes}
-        read = {e for part in parts if not inside.intersection(part.nodes) for e in part.inputs}
-        joined = join(group, read.union(region.outputs))
-        made.append(replace(joined, repeats=region.repeats, precision=region.precision))
-    return made
-
-
-def compiled_parts(region: Region, fused: Fused) -> list[Region]:
-    """The parts of a region as they are compiled: products and rows with what they take of their neighbours."""
-    return clustered(parts_of(region), region.outputs, fused)
-
-
 def sequence(region: Region, fused: Fused, compile_part: Callable[[Region], Kernel]) -> Kernel:
-    """The parts one after the other."""
-    parts = compiled_parts(region, fused)
+    """A unit as its kernels, in order."""
+    parts = kernels_of(region, fused.fusion)
     makers = [partial(fused.compiled if p.kind is RegionKind.SEQUENCE else compile_part, p) for p in parts]
     return in_order(region, parts, side_by_side(makers, fused.compilers))
 

@@ -12,6 +12,7 @@ from ..._place.work import digest
 from ..._run.device import Device, Kernel, Limits
 from ..._run.drivers import Driver, Verdict
 from ..._schedule.fuse import JOINED, Region
+from ..._schedule.kernels import kernels_of
 from ..._schedule.portable_region import region_as_plain
 from ..._tensor.dtype import ALL, complex128, float64
 from ..._tensor.op import OpKind
@@ -19,7 +20,6 @@ from ...codegen.c.dialect import Target
 from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.qualification import families_of
-from ..kernel.sequences import compiled_parts, parts_of
 from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue
@@ -74,7 +74,7 @@ class OpenCL:
         if lacking is not None:
             return f"no {lacking.name} on this device"
         reason = self._found_wrong(region) or refusal(region, self._fused)
-        arrays = max(len(part.inputs) + len(part.outputs) for part in parts_of(region))
+        arrays = max(len(part.inputs) + len(part.outputs) for part in region.parts)
         if reason is None and arrays > self._arrays:
             return f"{arrays} arrays are more than a kernel of this device takes"
         return reason
@@ -110,14 +110,18 @@ class OpenCL:
                 self.queue.programs.adopt(source, b64decode(code))
         return watched(compile_region(region, self.queue, self._fused), region, self._memory.faults)
 
+    def kernels(self, region: Region) -> list[Region]:
+        """The kernels of a region, in order."""
+        return kernels_of(region, self._fused.fusion)
+
     def variants(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
         """Every variant of a product or a composite, by name."""
         return self._fused.variants(region)
 
     def parts(self, region: Region) -> list[tuple[Region, Callable[[], Kernel]]]:
         """The parts of a region, each with what compiles it as a part."""
-        parts = compiled_parts(region, self._fused)
-        return [(p, partial(self._fused.compiled if p.kind in JOINED else self.compile, p)) for p in parts]
+        compiled = self._fused.compiled
+        return [(p, partial(compiled if p.kind in JOINED else self.compile, p)) for p in self.kernels(region)]
 
     def fill_with_garbage(self) -> None:
         """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""

@@ -13,26 +13,25 @@ from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
 from ...codegen.c.loops import loop
-from ...codegen.c.moves import moves
+from ...codegen.c.moves import is_free, moves
 from ...codegen.c.programs import has_program, is_computed_once, program
 from ...codegen.c.programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
-from ..kernel.sequences import parts_of, sequence
+from ..kernel.sequences import sequence
 from .dialect import OPENCL
 from .launch import Launch, Queue
 from .memory import Data
 
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
-_FREE: Final = frozenset({"reshape", "constant", "embedded"})
 
 
 def refusal(region: Region, fused: Fused) -> str | None:
     """Why no kernels can be generated for a region, or `None`."""
-    return next(filter(None, (_refusal(part, fused) for part in parts_of(region))), None)
+    return next(filter(None, (_refusal(part, fused) for part in region.parts)), None)
 
 
 def _refusal(region: Region, fused: Fused) -> str | None:
@@ -43,8 +42,8 @@ def _refusal(region: Region, fused: Fused) -> str | None:
     call = region.calls[-1]
     if has_program(call):
         return program_refusal(call)
-    is_free = call.op.name in _FREE or is_computed_once(call)
-    return None if is_free or moves(call) is not None else f"no OpenCL kernel for {call.op.name}"
+    has_kernel = is_free(call) or is_computed_once(call) or moves(call) is not None
+    return None if has_kernel else f"no OpenCL kernel for {call.op.name}"
 
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:

@@ -12,7 +12,6 @@ from ..._graph.portable import Plain
 from ..._schedule.portable_region import region_of_plain
 from ...errors import LaunchFailure
 from ..kernel.qualification import difference, difference_of, inputs_for
-from ..kernel.sequences import parts_of
 from .device import OpenCL
 from .library import flattened, identity_of, opencl
 
@@ -50,7 +49,7 @@ _given: Final[set[str]] = set()
 def check(number: int, family: str) -> dict[str, str]:
     """The family of kernels, if a device gets it wrong, and how."""
     device = _device(number)
-    wrong = difference(device, family, lambda region: device.variants(parts_of(region)[0]))
+    wrong = difference(device, family, lambda region: device.variants(region.parts[0]))
     return {} if wrong is None else {family: wrong}
 
 

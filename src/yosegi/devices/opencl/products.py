@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call, Shape
+from ..._tune.timing import seconds_of
 from ...codegen.c.contractions import Contraction
 from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.pieces import Library
@@ -84,9 +84,4 @@ class Machine:
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
         """What a call takes, of so many that are launched one behind the other."""
         kernel(*data)
-        self._memory.wait()
-        start = perf_counter()
-        for _ in range(calls):
-            kernel(*data)
-        self._memory.wait()
-        return (perf_counter() - start) / calls
+        return seconds_of(kernel, *data, calls=calls, wait=self._memory.wait)

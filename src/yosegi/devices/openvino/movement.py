@@ -11,6 +11,7 @@ from ..._graph.graph import Graph
 from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
 from ..._tensor.node import Call
+from ..._tensor.role import Triangle
 from .rows import DTYPES, Row, number, places
 
 _MASK_LIMIT: Final = 1 << 24  # elements of a triangle's mask, which the model holds
@@ -96,8 +97,9 @@ def _diagonal(o: Any, call: Call, args: Sequence[Any]) -> Any:
 def _triangle(o: Any, call: Call, args: Sequence[Any]) -> Any:
     rows, columns = call.spec.shape[-2:]
     k = call.attrs["k"]
-    below = np.arange(columns) - np.arange(rows)[:, None] <= k - (call.op.name == "triu")
-    mask = o.constant(below if call.op.name == "tril" else ~below)
+    is_lower = call.op.role == Triangle(is_lower=True)
+    below = np.arange(columns) - np.arange(rows)[:, None] <= k - (not is_lower)
+    mask = o.constant(below if is_lower else ~below)
     return o.select(mask, args[0], number(o, 0, args[0]))
 
 

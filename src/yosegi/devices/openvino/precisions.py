@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..._tensor.dtype import bfloat16, float16, float32, float_info
 from ..._tensor.node import Call, spec
 from ..._tensor.op import REGISTRY, embedded, leaf_call
 from ..._tensor.precision import Precision
+from ..._tune.timing import seconds_of
 from .device import OpenVINO
 
 _EPS: Final = {Precision.F16: float_info(float16).eps, Precision.BF16: float_info(bfloat16).eps}
@@ -44,16 +44,10 @@ def reason_against(plugin: str, name: str) -> str | None:
             return f"its {title} was off by {off:.0e} of the largest value when it was tried here"
         if np.array_equal(reduced(x)[0], full(x)[0]):
             return "it computes in float32 all the same"
-        gains[title] = median([_seconds(full, x) / _seconds(reduced, x) for _ in range(_ROUNDS)])
+        gains[title] = median([seconds_of(full, x) / seconds_of(reduced, x) for _ in range(_ROUNDS)])
     if max(gains.values()) >= _GAIN:
         return None
     return "no gain: " + ", ".join(f"{gain:.2g} of float32's speed for a {title}" for title, gain in gains.items())
-
-
-def _seconds(kernel: Any, x: Any) -> float:
-    start = perf_counter()
-    kernel(x)
-    return perf_counter() - start
 
 
 def _products() -> Iterator[tuple[str, Region, Any, Any]]:

@@ -21,6 +21,7 @@ from ..._schedule.portable_region import region_of_plain
 from ..._tensor.dtype import as_dtype, float_info
 from ..._tensor.node import Node
 from ..._tensor.precision import Precision
+from ..._tune.comparison import largest, wrong_elements
 from ...errors import DeviceFailure, LaunchFailure
 from ..kernel.qualification import difference_of, inputs_for
 from .device import OpenVINO
@@ -80,16 +81,14 @@ def _difference(node: Node, got: Any) -> str | None:
     given = [i.buffer.data for i in node.inputs if i.buffer is not None]
     with np.errstate(all="ignore"):
         wanted = np.asarray(bind(node.call)(*given)).astype(node.spec.dtype.numpy)
-        if not node.spec.dtype.is_float:
-            right = got == wanted
-        else:
+        allowed: Any = 0
+        if node.spec.dtype.is_float:
             info = float_info(node.spec.dtype)
-            a, b = got.astype(np.float64), wanted.astype(np.float64)
             adds = ROWS[node.call.op.name].sums
-            scale = _ADDED * np.max(np.abs(b[np.isfinite(b)]), initial=0) if adds else np.abs(b)
+            scale = _ADDED * largest(wanted) if adds else np.abs(wanted.astype(np.float64))
             allowed = node.call.op.tolerance.ulps * info.eps * scale + info.smallest_normal
-            right = (a == b) | (np.isnan(a) & np.isnan(b)) | ((np.abs(a - b) <= allowed) & np.isfinite(b))
-    if right.all():
+        wrong = wrong_elements(got, wanted, allowed)
+    if not wrong.any():
         return None
-    at = tuple(np.argwhere(~right)[0])
+    at = tuple(np.argwhere(wrong)[0])
     return f"{got[at]!s} instead of {wanted[at]!s}"

@@ -11,6 +11,7 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._tensor.dtype import DType, bool_, float_info
 from ..._tensor.node import Call, Spec
+from ..._tensor.role import Spread
 from .elementwise import each
 from .rows import BOOL, FLOATS, SINGLE, Builder, Row, is_nan, number, places
 
@@ -97,7 +98,7 @@ def _variance(o: Any, call: Call, args: Sequence[Any]) -> Any:
     count = prod(call.inputs[0].shape[a] for a in axes) - call.attrs["correction"]
     total = o.reduce_sum(o.multiply(away, away), places(o, axes), call.attrs["keepdims"])
     spread = o.divide(total, number(o, count, x))
-    return spread if call.op.name == "var" else o.sqrt(spread)
+    return o.sqrt(spread) if call.op.role == Spread(is_root=True) else spread
 
 
 def _no_variance(graph: Graph, entry: int) -> str | None:

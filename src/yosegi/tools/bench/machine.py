@@ -30,6 +30,7 @@ from ..._run.memory import HOST
 from ..._tensor.environment import setting
 from ..._tensor.op import REGISTRY
 from ..._tensor.options import options
+from ..._tune.timing import seconds_of
 from ...ops.creation import asarray
 
 COPY_SIZES: Final = (4_000, 40_000, 400_000, 4_000_000, 40_000_000)
@@ -128,9 +129,7 @@ def _best(call: Callable[[], object], seconds: float = 0.03) -> float:
     call()
     best, begin = float("inf"), perf_counter()
     while perf_counter() - begin < seconds:
-        start = perf_counter()
-        call()
-        best = min(best, perf_counter() - start)
+        best = min(best, seconds_of(call))
     return best
 
 

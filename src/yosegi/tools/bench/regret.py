@@ -24,8 +24,9 @@ from ..._run.device import devices
 from ..._tensor.options import Options, options
 from ..._tensor.tree import flatten
 from ..._trace.jit import Jitted, jit
+from ..._tune.comparison import agree
 from ..._tune.learn import DECIDED
-from ..._tune.trial import agree
+from ..._tune.timing import seconds_of
 from ...errors import ArgumentError
 from . import machine
 from .programs import Program, programs
@@ -194,13 +195,8 @@ def _hopeless(contenders: dict[str, Contender]) -> dict[str, float]:
 
 
 def _once(contender: Contender) -> float:
-    taken = []
     with contender.turn():
-        for _ in range(3):
-            start = perf_counter()
-            contender.call()
-            taken.append(perf_counter() - start)
-    return min(taken)
+        return min(seconds_of(contender.call) for _ in range(3))
 
 
 def _turn(name: str) -> AbstractContextManager[Options]:

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._tune.timing import seconds_of
+
 _TURN: Final = 0.003  # seconds; a shorter turn is mostly the clock and the caches
 _LONG: Final = 0.01  # seconds; a call that takes longer is its own average
 _BATCHES: Final = 5
@@ -148,10 +150,7 @@ def _turn(contender: Contender, calls: int) -> float:
         call()
         for number in range(batches):
             batch = calls * (number + 1) // batches - calls * number // batches
-            start = perf_counter()
-            for _ in range(batch):
-                call()
-            taken.append((perf_counter() - start) / batch)
+            taken.append(seconds_of(call, calls=batch))
     return median(taken)
 
 
@@ -159,14 +158,9 @@ def _calls_per_turn(contender: Contender) -> int:
     """Warm up, and find how many calls make a turn long enough."""
     with contender.turn():
         contender.call()
-        start = perf_counter()
-        contender.call()
-        once = perf_counter() - start
+        once = seconds_of(contender.call)
         if once < _TURN:
-            start = perf_counter()
-            for _ in range(5):
-                contender.call()
-            once = (perf_counter() - start) / 5
+            once = seconds_of(contender.call, calls=5)
     if once > _LONG:
         return 1
     return max(3, min(_MOST_CALLS, round(_TURN / max(once, 1e-9))))

@@ -1,34 +1,45 @@
-"""Which ops become one kernel.
+"""Groups: kernels that pass over rows several times.
 
 A group runs over one space of indices. Some of its values have an element for every index (whole values), others one
-for every row: what is left when the axes that the group reduces are gone (row values). A reduction makes a row value of
-a whole one; a whole value may be made with row values again, in another pass over the row: this is how a softmax or
-a normalisation becomes one kernel, whatever ops it is written in. Rows must be many, or short, for that: each is
-worked on by one thread, and stays in its cache. A running total is a whole value that needs its row in order.
+for every row, without the axes that the group reduces (row values). A reduction makes a row value of a whole one; a
+whole value may be made with row values again, in another pass over the row: so a softmax or a normalisation becomes one
+kernel, whatever ops it is written in. Rows must be many, or short, for that: each is worked on by one thread, and stays
+in its cache. A running total is a whole value that needs its row in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from sys import maxsize
 from typing import Final
 
-from ..._graph.graph import Graph
-from ..._schedule.fuse import is_constant, multiplies
-from ..._tensor.dtype import bool_
-from ..._tensor.node import Call, Shape
-from ..._tensor.role import Extremum, Placing, Reduction, Scan, is_view
+from .._graph.graph import Graph
+from .._tensor.dtype import bool_
+from .._tensor.node import Call, Shape
+from .._tensor.role import Extremum, Placing, Power, Reduction, Scan, is_view
+from .fuse import Region, RegionKind, is_constant, multiplies
 
-MOST_OPS: Final = 64
-_MOST_ARRAYS: Final = 16
-_ROW_BYTES: Final = 1 << 18
-"""The most of one array that a row may have for a second pass to find it in a cache that is the core's own."""
-_FEW_ROWS: Final = 8
-_SMALL: Final = 1 << 15
-"""Elements up to which one thread does everything: there, rows may be as long as they are."""
-_ACROSS: Final = 64
-"""Rows that are worked on together, where they lie side by side."""
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """The size of the groups that a device runs well."""
+
+    ops: int = 64
+    arrays: int = 16
+    row_bytes: int = 1 << 18
+    """The bytes of one array in a row, for a second pass to find it in a cache that is the core's own."""
+    rows: int = 8
+    """The least rows of a group with several passes."""
+    elements_alone: int = 1 << 15
+    """Elements up to which one thread does all work: there, rows may have any length."""
+    rows_together: int = 64
+    """Rows that are worked on together, where they lie side by side."""
+
+
+_ANY: Final = RowLimits(maxsize, maxsize, maxsize, 0, maxsize)
+"""Limits that every group keeps: it is formed already."""
 
 
 def reduces(call: Call) -> bool:
@@ -63,6 +74,18 @@ class Group:
     inputs: tuple[int, ...]
     """What it reads from memory, constants of several elements included."""
     outputs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, region: Region) -> Group:
+        """The group that a kernel is, as `grouped` has formed it."""
+        graph = region.graph
+        growing = _Growing(graph, _space(graph.calls[region.nodes[0]]), _ANY)
+        for entry in region.nodes:
+            is_taken = growing.takes(entry)
+            assert is_taken, f"{region} is no group"
+        read = (a for n in region.nodes for a in graph.args[n] if a not in growing.passes and not _is_number(graph, a))
+        inputs = tuple(dict.fromkeys(read))
+        return cls(graph, growing.space, growing.axes or (), region.nodes, growing.passes, inputs, region.outputs)
 
     def __str__(self) -> str:
         return "+".join(self.graph.calls[n].op.name for n in self.nodes)
@@ -104,6 +127,7 @@ class _Growing:
 
     graph: Graph
     space: Shape
+    limits: RowLimits
     axes: tuple[int, ...] | None = None
     nodes: list[int] = field(default_factory=list)
     passes: dict[int, int] = field(default_factory=dict)
@@ -114,11 +138,11 @@ class _Growing:
 
     def takes(self, entry: int) -> bool:
         """Add an op, if it can be part of the group."""
-        if len(self.nodes) >= MOST_OPS:
+        if len(self.nodes) >= self.limits.ops:
             return False
         call, args = self.graph.calls[entry], self.graph.args[entry]
         reads = {a for a in args if a not in self.passes and not _is_number(self.graph, a)}
-        if len(self.reads | reads) > _MOST_ARRAYS:
+        if len(self.reads | reads) > self.limits.arrays:
             return False
         if reduces(call) or runs(call):
             at = self._along_axes(call, args[0])
@@ -180,12 +204,13 @@ class _Growing:
         axes = axes or self.axes
         assert axes is not None
         total, length = prod(self.space), prod(self.space[a] for a in axes)
-        if total <= _SMALL:
+        limits = self.limits
+        if total <= limits.elements_alone:
             return True
         inner = max(a for a, n in enumerate(self.space) if n > 1)
-        beside = 1 if inner in axes else min(_ACROSS, self.space[inner])
+        beside = 1 if inner in axes else min(limits.rows_together, self.space[inner])
         size = max(self.graph.calls[n].spec.dtype.itemsize for n in self.nodes)
-        return total // length // beside >= _FEW_ROWS and length * beside * size <= _ROW_BYTES
+        return total // length // beside >= limits.rows and length * beside * size <= limits.row_bytes
 
 
 def _is_number(graph: Graph, entry: int) -> bool:
@@ -194,44 +219,44 @@ def _is_number(graph: Graph, entry: int) -> bool:
 
 def _has_rule(call: Call) -> bool:
     """Whether the call is elementwise, and its rule gives what the reference gives, infinities included."""
-    return call.op.scalar is not None and not (call.op.name == "pow" and call.spec.dtype.is_complex)
+    return call.op.scalar is not None and not (isinstance(call.op.role, Power) and call.spec.dtype.is_complex)
 
 
-def _begun(graph: Graph, entry: int) -> _Growing | None:
+def _space(call: Call) -> Shape:
+    """The indices that a group runs over which begins with a call."""
+    return call.spec.shape if _has_rule(call) else call.inputs[0].shape
+
+
+def _begun(graph: Graph, entry: int, limits: RowLimits) -> _Growing | None:
     """A new group for an op that a kernel can be generated for."""
     call = graph.calls[entry]
-    if is_constant(graph, entry) or len(call.outputs) > 1:
+    if is_constant(graph, entry) or len(call.outputs) > 1 or not (_has_rule(call) or reduces(call) or runs(call)):
         return None
-    if _has_rule(call):
-        group = _Growing(graph, call.spec.shape)
-    elif reduces(call) or runs(call):
-        group = _Growing(graph, call.inputs[0].shape)
-    else:
-        return None
+    group = _Growing(graph, _space(call), limits)
     return group if prod(group.space) and group.takes(entry) else None
 
 
-def grouped(graph: Graph, nodes: Sequence[int], outputs: Iterable[int]) -> list[Group | int]:
-    """Some entries of a graph as groups, and entries that are on their own, in an order in which they can run."""
+def grouped(region: Region, limits: RowLimits) -> list[Region]:
+    """A region as groups, which are loops and reductions, and single ops, in an order in which they can run."""
+    graph = region.graph
     made: list[_Growing | int | None] = []
     home: dict[int, int] = {}
-    for entry in nodes:
+    for entry in region.nodes:
         args = graph.args[entry]
         # A group can take an op if all that the op reads is made there or before.
         last = max((home[a] for a in args if a in home), default=-1)
         found = next((n for n in range(max(last, 0), len(made)) if _fits(made[n], entry, n == last)), None)
         if found is None:
             found = len(made)
-            made.append(_begun(graph, entry) or entry)
+            made.append(_begun(graph, entry, limits) or entry)
         home[entry] = found
     _join(graph, made, home)
-    shown = set(outputs)
     readers: dict[int, set[int]] = {}
     for entry, at in home.items():
         for a in graph.args[entry]:
             readers.setdefault(a, set()).add(at)
-    parts = ((n, g) for n, g in enumerate(made) if g is not None)
-    return [g if isinstance(g, int) else _finished(g, n, readers, shown) for n, g in parts]
+    shown = set(region.outputs)
+    return [_finished(region, g, n, readers, shown) for n, g in enumerate(made) if g is not None]
 
 
 def _join(graph: Graph, made: list[_Growing | int | None], home: dict[int, int]) -> None:
@@ -257,7 +282,7 @@ def _join(graph: Graph, made: list[_Growing | int | None], home: dict[int, int])
             group = plain(first)
             if later is None or group is None or group.space != later.space or is_read_before(group, first + 1, last):
                 continue
-            joined = _Growing(graph, later.space)
+            joined = _Growing(graph, later.space, later.limits)
             if all(joined.takes(entry) for entry in sorted([*group.nodes, *later.nodes])):
                 made[first], made[last], later = None, joined, joined
                 home.update(dict.fromkeys(group.nodes, last))
@@ -271,7 +296,16 @@ def _fits(group: _Growing | int | None, entry: int, feeds: bool) -> bool:
     return shares and group.takes(entry)
 
 
-def _finished(g: _Growing, number: int, readers: dict[int, set[int]], shown: set[int]) -> Group:
-    read = (a for n in g.nodes for a in g.graph.args[n] if a not in g.passes and not _is_number(g.graph, a))
-    outputs = tuple(n for n in g.nodes if n in shown or readers.get(n, set()) - {number})
-    return Group(g.graph, g.space, g.axes or (), tuple(g.nodes), g.passes, tuple(dict.fromkeys(read)), outputs)
+def _finished(
+    region: Region, part: _Growing | int, number: int, readers: dict[int, set[int]], shown: set[int]
+) -> Region:
+    graph = region.graph
+    if isinstance(part, int):
+        nodes, kind = [part], RegionKind.CONTRACTION if multiplies(graph.calls[part]) else RegionKind.OPAQUE
+    else:
+        nodes, kind = part.nodes, RegionKind.LOOP if part.axes is None else RegionKind.REDUCTION
+    read = (a for n in nodes for a in graph.args[n] if a not in nodes and not is_constant(graph, a))
+    outputs = tuple(n for n in nodes if n in shown or readers.get(n, set()) - {number})
+    return replace(
+        region, kind=kind, nodes=tuple(nodes), inputs=tuple(dict.fromkeys(read)), outputs=outputs, regions=()
+    )
