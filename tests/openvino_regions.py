@@ -14,6 +14,7 @@ import pytest
 
 import yosegi as ys
 from values import Array
+from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.reference import bind
 from yosegi._graph.simplify import simplify
@@ -69,7 +70,8 @@ def garbage() -> None:
 def whole(*tensors: ys.Tensor, simplified: bool = True) -> tuple[Region, list[Array]]:
     """Everything that these tensors need, as one region, and the values of its inputs."""
     key, leaves, _ = capture([t._node for t in tensors])
-    graph = simplify(graph_of(key)) if simplified else graph_of(key)
+    graph = expand(graph_of(key), [DEVICE])
+    graph = simplify(graph) if simplified else graph
     outputs = graph.outputs[: len(tensors)]
     nodes = tuple(e for e, c in enumerate(graph.calls)
                   if c.op is not leaf and (e in outputs or not is_constant(graph, e)))  # fmt: skip

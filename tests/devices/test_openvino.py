@@ -184,9 +184,6 @@ def test_reductions(name: str, axis: Any) -> None:
         odd = odd[~(np.isfinite(odd) & (np.abs(odd) > 1e30))]
     for values in (RNG.uniform(0.5, 1.5, (5, 4, 25)), np.resize(RNG.permutation(odd), (7, 4, 9))):
         made = getattr(ys, name)(ys.asarray(values.astype(np.float32)), axis=axis)
-        if axis == () and name in ("var", "std"):
-            assert reason(made) == "no elements to tell a spread from"
-            continue
         with np.errstate(all="ignore"):
             close(run(made)[0], reference(made)[0], ulps=64 if name == "prod" else 8, zero_signs=False)
 

@@ -35,6 +35,7 @@ def composite(
     inexact: bool = False,
     computes_half: bool = False,
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
+    operator: str | None = None,
     role: Role | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function, of tensors and of attributes, an op that is made of what the function calls.
@@ -61,7 +62,7 @@ def composite(
         made: Op[P] = op(
             kind, infer=infer, vjp=vjp if vjp is None or computes_half else _in_single(vjp),
             promotes_from=promotes_from, inexact=inexact, computes_half=computes_half, tolerance=tolerance,
-            decomposition=function, role=role,
+            decomposition=function, operator=operator, role=role,
         )(function)  # fmt: skip
         return made
 

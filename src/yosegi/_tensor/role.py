@@ -115,13 +115,6 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """The variance along some axes, or its square root."""
-
-    is_root: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Triangle:
     """Matrices with zeros on one side of a diagonal."""
 
@@ -173,7 +166,7 @@ class Leaf:
 
 
 Role = (
-    View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Spread | Triangle
+    View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
     | Progression | Transform | RandomWords | Attention | Overwrite | Leaf
 )  # fmt: skip
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .._tensor.dtype import DType, bool_, int64, real_of, uint64
+from .._tensor.composite import composite
+from .._tensor.dtype import DType, bool_, int64, uint64
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
-from .._tensor.role import Reduction, Scan, Spread
+from .._tensor.role import Reduction, Scan
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
-from .elementwise import conj
+from .elementwise import conj, imag, real, sqrt
 from .shape import Axes, broadcast_to, concat, flip, moveaxis, reshape
 
 _op = partial(op, OpKind.REDUCTION)
@@ -142,15 +143,12 @@ def mean(x: Arr, /, axis: Axes | None = None, *, keepdims: bool = False) -> Arr:
     return np.true_divide(np.sum(x, axis=axis, keepdims=keepdims), np.asarray(n, x.real.dtype), dtype=x.dtype)
 
 
-def _spread_rule(x: Spec, *, axis: Any, correction: Any, keepdims: bool) -> Normal:
+def _spread_form(x: Spec, *, axis: Any, correction: Any, keepdims: bool) -> dict[str, Any]:
     rules.expect(x.dtype, "a floating dtype", lambda d: d.is_inexact)
     if not isinstance(correction, (int, float, np.integer, np.floating)):
         raise DTypeError(f"expected correction as a real number, got {correction!r}")
     normal = _reduce_rule(x, axis=axis, keepdims=keepdims)
-    assert isinstance(normal.outputs, Spec)
-    outputs = spec(normal.outputs.shape, real_of(x.dtype))
-    less = float(rules.as_float(correction))
-    return Normal(outputs, {"axis": normal.attrs["axis"], "correction": less, "keepdims": bool(keepdims)})
+    return {"axis": normal.attrs["axis"], "correction": float(rules.as_float(correction)), "keepdims": bool(keepdims)}
 
 
 def _var_vjp(
@@ -159,20 +157,23 @@ def _var_vjp(
     return (kept(g, x, axis) * (x - mean(x, axis=axis, keepdims=True)) * (2 * _share(x, axis, correction)),)
 
 
-@_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True, operator="var", role=Spread(is_root=False))
+_spread = partial(composite, OpKind.REDUCTION, normal=_spread_form, promotes_from=0, inexact=True)
+
+
+@_spread(operator="var", vjp=_var_vjp)
 def var(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The variance over some axes (all by default): squares are divided by the count less `correction`."""
-    n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
-    if n - correction <= 0:
-        return np.sum(x.real, axis=axis, keepdims=keepdims) * np.asarray(np.nan, x.real.dtype)
-    return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
+    away = x - mean(x, axis=axis, keepdims=True)
+    squares = real(away) * real(away) + imag(away) * imag(away) if x.dtype.is_complex else away * away
+    total = sum(squares, axis=axis, keepdims=keepdims)
+    n = _count(x.shape[a] for a in axis) - correction  # type: ignore[union-attr]  # normal form: a tuple
+    return total / n if n > 0 else total * float("nan")
 
 
-@_op(infer=_spread_rule, promotes_from=0, inexact=True, operator="std", role=Spread(is_root=True),
-     vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))  # fmt: skip
+@_spread(operator="std", vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))
 def std(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The standard deviation over some axes (all by default)."""
-    return np.sqrt(var.body(x, axis=axis, correction=correction, keepdims=keepdims))
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
 # Running totals

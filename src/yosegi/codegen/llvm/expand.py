@@ -1,5 +1,4 @@
-"""Ops that are short for several others, written out: variances, so that they can be part of a group, and sums of
-products by named indices, so that they are products of matrices."""
+"""Sums of products by named indices, written out as products of matrices."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from ..._graph.simplify import Program
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
-from ..._tensor.op import REGISTRY, constant
-from ..._tensor.role import Operands, Spread, is_contraction
+from ..._tensor.op import REGISTRY
+from ..._tensor.role import Operands, is_contraction
 
 
 def expanded(region: Region) -> Region:
-    """The region with variances and products by named indices written out; itself if it has none that can be."""
+    """The region with products by named indices written out; itself if it has none that can be."""
     graph = region.graph
     if not any(_expands(graph.calls[n]) for n in region.nodes):
         return region
@@ -39,7 +38,7 @@ def expanded(region: Region) -> Region:
     for entry in region.nodes:
         call = graph.calls[entry]
         if _expands(call):
-            new[entry] = _written(program, call, tuple(map(put, graph.args[entry])))
+            new[entry] = _matrices(program, call, *tuple(map(put, graph.args[entry])))
         else:
             for a in graph.args[entry]:
                 assert a in new or is_constant(graph, a)
@@ -62,33 +61,8 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
 
 
 def _expands(call: Call) -> bool:
-    """Whether it is short for ops that can be part of a group, or for a product of matrices."""
-    if is_contraction(call.op.role, Operands.LABELS):
-        return _labels(call) is not None
-    if not isinstance(call.op.role, Spread) or not call.inputs[0].dtype.is_float or not call.inputs[0].size:
-        return False
-    n = prod(call.inputs[0].shape[a] for a in call.attrs["axis"])
-    return bool(call.attrs["axis"]) and n > call.attrs["correction"]
-
-
-def _written(program: Program, call: Call, args: tuple[int, ...]) -> int:
-    return _spread(program, call, *args) if isinstance(call.op.role, Spread) else _matrices(program, call, *args)
-
-
-def _spread(program: Program, call: Call, x: int) -> int:
-    """The mean of the squares of what is left when the mean is taken away. 16-bit floats are rounded in the end."""
-    given, axes = call.inputs[0], call.attrs["axis"]
-    dtype = float32 if given.dtype.is_half else given.dtype
-
-    wide = _put(program, "convert", x, dtype=dtype)
-    mean = _put(program, "mean", wide, axis=axes, keepdims=True)
-    squares = _put(program, "square", _put(program, "subtract", wide, mean))
-    total = _put(program, "sum", squares, axis=axes, keepdims=call.attrs["keepdims"])
-    count = prod(given.shape[a] for a in axes) - call.attrs["correction"]
-    made = _put(program, "divide", total, program.put(constant.call((), {"value": count, "dtype": dtype}), ()))
-    if call.op.role == Spread(is_root=True):
-        made = _put(program, "sqrt", made)
-    return _put(program, "convert", made, dtype=call.spec.dtype)
+    """True for an einsum that is a product of matrices."""
+    return is_contraction(call.op.role, Operands.LABELS) and _labels(call) is not None
 
 
 def _put(program: Program, name: str, *args: int, **attrs: Any) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._tensor.dtype import DType, bool_, float_info
 from ..._tensor.node import Call, Spec
-from ..._tensor.role import Spread
 from .elementwise import each
 from .rows import BOOL, FLOATS, SINGLE, Builder, Row, is_nan, number, places
 
@@ -91,22 +90,6 @@ def _not_a_sum(graph: Graph, entry: int) -> str | None:
     return _too_long(graph, entry)
 
 
-def _variance(o: Any, call: Call, args: Sequence[Any]) -> Any:
-    (x,) = args
-    axes = call.attrs["axis"]
-    away = o.subtract(x, o.reduce_mean(x, places(o, axes), True))
-    count = prod(call.inputs[0].shape[a] for a in axes) - call.attrs["correction"]
-    total = o.reduce_sum(o.multiply(away, away), places(o, axes), call.attrs["keepdims"])
-    spread = o.divide(total, number(o, count, x))
-    return o.sqrt(spread) if call.op.role == Spread(is_root=True) else spread
-
-
-def _no_variance(graph: Graph, entry: int) -> str | None:
-    call = graph.calls[entry]
-    count = prod(call.inputs[0].shape[a] for a in call.attrs["axis"]) - call.attrs["correction"]
-    return "no elements to tell a spread from" if count <= 0 or not call.attrs["axis"] else _too_long(graph, entry)
-
-
 def _running_sum(o: Any, call: Call, args: Sequence[Any]) -> Any:
     (x,) = args
     made = o.cum_sum(x, o.constant(np.int64(call.attrs["axis"])))
@@ -164,8 +147,6 @@ REDUCTIONS: Final[dict[str, Row]] = {
     "any": Row(_reduced("reduce_logical_or"), FLOATS | BOOL),
     "argmax": Row(_first_extreme("max"), FLOATS, _too_many_positions, gives_places=True),
     "argmin": Row(_first_extreme("min"), FLOATS, _too_many_positions, gives_places=True),
-    "var": Row(_variance, SINGLE, _no_variance, sums=True),
-    "std": Row(_variance, SINGLE, _no_variance, sums=True),
     "cumulative_sum": Row(_running_sum, SINGLE, _too_long_a_run, sums=True),
     "matmul": Row(each(lambda o, a, b: o.matmul(a, b, False, False)), SINGLE, sums=True),
     "einsum": Row(lambda o, call, args: o.einsum(list(args), call.attrs["subscripts"]), SINGLE, sums=True),

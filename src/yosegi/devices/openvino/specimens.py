@@ -29,13 +29,13 @@ _OF_ANY_VALUES: Final[dict[str, dict[str, Any]]] = {
 """Ops of one matrix of any values, with their attributes."""
 
 _OF_NUMBERS: Final[dict[str, dict[str, Any]]] = {
-    "sum": {"axis": 1}, "mean": {"axis": 0}, "prod": {"axis": 1}, "var": {"axis": 1, "correction": 1.0},
-    "std": {"axis": 0}, "cumulative_sum": {"axis": 1, "include_initial": True},
+    "sum": {"axis": 1}, "mean": {"axis": 0}, "prod": {"axis": 1},
+    "cumulative_sum": {"axis": 1, "include_initial": True},
     "softmax": {"axis": 1}, "log_softmax": {"axis": 0}, "layer_norm": {"axis": 1}, "gelu": {},
     "leaky_relu": {"negative_slope": 0.1},
 }  # fmt: skip
 """Ops of one matrix of tame numbers; those that are not plain sums also of any values."""
-_SUMS: Final = ("sum", "mean", "prod", "var", "std", "cumulative_sum")
+_SUMS: Final = ("sum", "mean", "prod", "cumulative_sum")
 
 _CONVOLVED: Final[tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...]] = (
     ((2, 8, 9, 10), (6, 8, 3, 3), {"padding": 1}),
