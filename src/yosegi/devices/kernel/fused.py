@@ -146,7 +146,7 @@ class Fused:
         """`identity`: the hardware and software that times depend on."""
         self._machine = machine
         self.fusion = Fusion(self._joins)
-        self._choices = TuningRecords(identity)
+        self._records = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
@@ -194,7 +194,7 @@ class Fused:
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
         products = [p for p in work.pieces if isinstance(p, Contraction)]
-        return _Measured(self._machine, self._choices, region, work, variants, self._expected(work, products, variants))
+        return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
@@ -393,22 +393,22 @@ class _Measured:
     """A kernel that goes over to a better way when one has been found."""
 
     def __init__(
-        self, machine: Machine, choices: TuningRecords, region: Region, work: _Work,
+        self, machine: Machine, records: TuningRecords, region: Region, work: _Work,
         variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
-        self._machine, self._choices, self._region, self._work = machine, choices, region, work
+        self._machine, self._records, self._region, self._work = machine, records, region, work
         self._variants, self._expected = variants, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
         self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
-        known = choices.known(self._kind)
+        known = records.known(self._kind)
         worth = work.size >= _WORTH[machine.target.blocked]
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
         self._lock = Lock()
         winner = None if known is None else known.winner
         variant, self._kernel = self._first(winner if winner is not None and winner in variants else expected)
         if known is not None:
-            choices.take(self._kind, variant)
+            records.take(self._kind, variant)
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
@@ -454,7 +454,7 @@ class _Measured:
             lambda: data, self._reference(), _OF_ROUNDED if is_rounded(self._region) else _ROUNDINGS, turn=turn,
             tie=_TIE[machine.target.blocked],
         )  # fmt: skip
-        chosen = self._choices.best(self._kind, {name: keeping(name) for name in order}, trial)
+        chosen = self._records.best(self._kind, {name: keeping(name) for name in order}, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:
