@@ -35,7 +35,7 @@ from yosegi.devices.cpu.compiler import Code, Compiler, Machine
 from yosegi.devices.cpu.library import Library
 from yosegi.devices.cpu.native import IN_ORDER, Call, Runtime
 from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.products import Objects
+from yosegi.devices.cpu.product_calls import Objects
 from yosegi.devices.cpu.variants import Variants
 
 TRIPLE: Final = "aarch64-unknown-linux-gnu"

@@ -28,7 +28,7 @@ from yosegi.codegen.c.frames import inputs_of
 from yosegi.codegen.c.kernels import Kernel
 from yosegi.codegen.c.naive import naive_product
 from yosegi.codegen.c.pieces import Library
-from yosegi.codegen.c.tiles import tiled_product
+from yosegi.codegen.c.shared_tiles import tiled_product
 from yosegi.codegen.c.tilings import ON_GPUS, ON_UNITS
 from yosegi.codegen.c.unit_tiles import unit_product
 from yosegi.devices.kernel.fused import Fused

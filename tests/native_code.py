@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,10 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
         patch.setattr(stages, "worthwhile", lambda group: True)
         patch.setattr(stages, "_COMPILING", 0.0)
         patch.setattr(import_module("yosegi.devices.cpu.device"), "_LOADING", 0.0)
-        patch.setattr(natives, "_STRIDED", 0)
+        policy = replace(natives._POLICY, strided_elements=0)
         if chunked:
-            patch.setattr(natives, "_THREADED", 0)
-            patch.setattr(natives, "_CHUNK", 1)
-            patch.setattr(natives, "_CHUNKS", 1 << 30)
+            policy = replace(policy, threaded_work=0, chunk_work=1, chunks_per_thread=1 << 30)
+        patch.setattr(natives, "_POLICY", policy)
         plans.clear()  # what was planned before has its code
         yield
         plans.clear()

@@ -24,6 +24,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from math import prod
@@ -51,7 +52,6 @@ _HANGS: Final = 120  # seconds
 _MEMORY: Final = 1 << 26  # bytes that the device says it has: larger values are refused
 _ERRORS: Final = {16: 0.05, 32: 5e-4}
 """Of the largest number of a result, by the bits of the shortest floats that a program computes with."""
-_THRESHOLDS: Final = {"natives": "_SINGLE_OP", "stages": "_SMALL_PRODUCT"}
 
 # Programs
 
@@ -401,8 +401,9 @@ def install() -> None:
 
 def only_native() -> None:
     """Let native code compute whatever it can, however small: that it would not pay is not the question here."""
-    for module, name in _THRESHOLDS.items():
-        setattr(import_module(f"yosegi.devices.cpu.{module}"), name, 0)
+    natives, stages = (import_module(f"yosegi.devices.cpu.{name}") for name in ("natives", "stages"))
+    setattr(natives, "_POLICY", replace(natives._POLICY, numpy_elements=0))  # noqa: B010
+    setattr(stages, "_SMALL_PRODUCT", 0)  # noqa: B010
 
 
 # In the child

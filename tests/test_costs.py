@@ -104,8 +104,8 @@ def test_a_line_that_is_wrong_about_a_class_of_work_is_corrected():
     shapes = [(64, 64), (96, 96), (128, 128)]
     for shape in shapes:
         region = region_of(lambda x: x @ x, np.ones(shape, np.float32))
-        table.observe(*region, device, 20 * table.line(region[1], device).total)
-        table.observe(*region, device, 20 * table.line(region[1], device).total)  # a region has one say
+        table.observe(*region, device, 20 * table.modelled(region[1], device).total)
+        table.observe(*region, device, 20 * table.modelled(region[1], device).total)  # a region has one say
     other, before = Costs(), region_of(lambda x: x @ x, np.ones((160, 160), np.float32))
     other.set_speed(device.device, SPEED)
     assert table.predict(*before, device).total == pytest.approx(20 * other.predict(*before, device).total, rel=0.01)
@@ -116,7 +116,7 @@ def test_a_correction_follows_later_measurements_of_the_same_regions():
     table, device = Costs(), Candidate.of(Known())
     table.set_speed(device.device, SPEED)
     regions = [region_of(lambda x: x @ x, np.ones((n, n), np.float32)) for n in (64, 96, 128)]
-    modelled = [table.line(works, device).total for _, works in regions]
+    modelled = [table.modelled(works, device).total for _, works in regions]
     for times in (20, 1):  # beside other work at first
         for region, seconds in zip(regions, modelled, strict=True):
             table.observe(*region, device, times * seconds)
@@ -129,8 +129,8 @@ def test_ways_between_memories_go_through_the_host():
     table = Costs()
     one, two = ys.devices()[-1], Known()
     table.set_speed(two, SPEED)
-    assert table.way(one.space, one.space) == TransferCost()
-    assert table.way("host", "host").seconds(1 << 30) == 0
+    assert table.transfer(one.space, one.space) == TransferCost()
+    assert table.transfer("host", "host").seconds(1 << 30) == 0
 
 
 # What makes two regions the same

@@ -34,7 +34,7 @@ A, B = (RNG.normal(size=s).astype(np.float32) for s in ((20, 30), (30, 10)))
 @pytest.fixture(autouse=True)
 def measures_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_WORTH", {True: 0, False: 0})
+    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work={True: 0, False: 0}))
 
 
 def product(*, repeats: bool) -> Region:
@@ -126,7 +126,7 @@ def test_a_winner_that_is_not_there_any_more_leaves_what_is_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.TuningRecords, "known", lambda self, kind: Verdict("library, second", {}))
-    monkeypatch.setattr(module, "_LARGE", 1)
+    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, large_work=1))
     machine = Counted(tmp_path, 1)
     trace.clear()
     np.testing.assert_allclose(multiplied(machine, repeats=True), A @ B, rtol=1e-5, atol=1e-5)

@@ -44,3 +44,10 @@ def test_the_page_tells_the_same():
     page = (Path(__file__).parents[1] / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
     for name in names.counted():
         assert f"`{name}`" in page, f"docs/reference/names.md has nothing on {name}; run make names"
+
+
+def test_dir_shows_the_public_names_alone():
+    hidden = [n for n in dir(ys) if n.startswith("_") and not n.startswith("__")]
+    assert hidden == []
+    assert {"codegen", "ops", "_run"} & set(dir(ys)) == set()
+    assert {"jit", "exp", "linalg", "float32", "bool"} <= set(ys.__all__)

@@ -59,7 +59,7 @@ def single(graph, device):
     """The plan that puts all it can on one device."""
     regions = fuse(graph)
     table = Table(graph, regions, works_of(graph, regions), (device, host_device()))
-    units = units_of(graph, table.choices(table.single(device)))
+    units = units_of(graph, table.placed(table.single(device)))
     return Plan(graph, [Step.of(u, (device, host_device()), IN_FULL, is_named=False) for u in units])
 
 

@@ -102,9 +102,9 @@ def ledger(content: bytes | None) -> Any:
     path_of(device).parent.mkdir(exist_ok=True)
     path_of(device).write_bytes(content)
     found = table.load(device)
-    for cost in (table.predict(REGION, WORKS, candidate), table.line(WORKS, candidate)):
+    for cost in (table.predict(REGION, WORKS, candidate), table.modelled(WORKS, candidate)):
         assert 0 < cost.total < 1e30
-    assert isfinite(table.way("known", "host").latency)
+    assert isfinite(table.transfer("known", "host").latency)
     if path_of(device).exists():
         table.save()
         return found or "a page without a speed"

@@ -420,6 +420,13 @@ from .ops.vectors import (
 __version__ = "0.1.0"
 newaxis = None
 
+__all__ = sorted([name for name in globals() if not name.startswith("_") and name not in ("codegen", "ops")])
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *[name for name in globals() if name.startswith("__")]]
+
+
 if not _TYPE_CHECKING:  # a type checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:

@@ -19,7 +19,7 @@ from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.compiler import Compiler, Machine
 from yosegi.devices.cpu.matrices import Arrays
 from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.products import Objects, Products
+from yosegi.devices.cpu.product_calls import Objects, Products
 
 pytestmark = needs_llvm
 

@@ -204,11 +204,11 @@ def test_it_is_among_those_that_are_chosen_from(monkeypatch: pytest.MonkeyPatch,
     body = owner.body(region.graph, region.nodes[0])
     assert body is not None
     np.testing.assert_allclose(body(x, w), wide(x, w, dense()), atol=1e-4)
-    (verdict,) = owner.choices._known.values()
+    (verdict,) = owner.records._known.values()
     assert {"generated", "winograd"} <= set(verdict.seconds)
     channels_last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
     np.testing.assert_allclose(body(channels_last, w), wide(x, w, dense()), atol=1e-4)
-    first, second = owner.choices._known.values()
+    first, second = owner.records._known.values()
     assert first is verdict, "what has fewer ways is another kind"
     assert "winograd" not in second.seconds
 

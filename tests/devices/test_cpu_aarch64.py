@@ -25,7 +25,7 @@ from yosegi._run.trace import trace
 from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm.product import Product
 from yosegi.devices.cpu.matrices import Arrays
-from yosegi.devices.cpu.products import Objects, Products
+from yosegi.devices.cpu.product_calls import Objects, Products
 from yosegi.devices.cpu.stages import native_function
 from yosegi.devices.cpu.units import find
 from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Variants

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,8 @@ def test_the_choice_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_small_lead_is_measured_again_when_the_product_has_run_often(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(contest, "_CLOSE", 1e6)  # every lead is small
-    monkeypatch.setattr(contest, "_HOPELESS", 1e6)
+    policy = replace(contest._POLICY, close_share=1e6, hopeless_ratio=1e6)  # every lead is small
+    monkeypatch.setattr(contest, "_POLICY", policy)
     monkeypatch.setattr(contest.Verdict, "runs", 5)
     region, arrays, expected = product()
     with fresh(monkeypatch, tmp_path) as first:

@@ -25,7 +25,7 @@ from yosegi.codegen.c.loops import loop
 from yosegi.devices.kernel.fused import Fused
 from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.dialect import OPENCL
-from yosegi.devices.opencl.products import Machine
+from yosegi.devices.opencl.machine import Machine
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 

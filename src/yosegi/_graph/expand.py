@@ -23,7 +23,7 @@ def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
     """The graph with the composites in parts that no device of the chain takes whole."""
     if all(call.op.decomposition is None for call in graph.calls):
         return graph
-    writer = _Writer(chain)
+    writer = _Expansion(chain)
     at: list[int] = []
     for call, args in zip(graph.calls, graph.args, strict=True):
         at.append(writer.put(call, tuple([at[a] for a in args])))
@@ -31,7 +31,7 @@ def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
     return Graph(tuple(writer.calls), tuple(writer.args), outputs, tuple(writer.origins))
 
 
-class _Writer:
+class _Expansion:
     """The graph being written."""
 
     def __init__(self, chain: Sequence[Device]) -> None:

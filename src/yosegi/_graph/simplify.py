@@ -1,11 +1,11 @@
 """Graph → a smaller graph with the same values.
 
 A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
-what no output needs is left out. Turned products, for which it matters who else reads them, have a walk of their own.
+entries that no output needs are left out. Transposed products, whose rule depends on their readers, have a second walk.
 Only identities that hold for every number are used: `x + 0` is not `x` when x is -0.0, and stays. Three rules may
-change bits: `x**2` becomes `x * x`, which is correctly rounded; a transposed product becomes that of its transposed
-operands, whose sums have the same terms in whatever order its kernel takes them; and a sum of windows in zeros becomes
-a concatenation, which keeps the sign of -0.0.
+change bits: `x**2` becomes `x * x`, which is correctly rounded; a transposed product becomes the product of its
+transposed operands, whose sums have the same terms in the order of its kernel; and a sum of windows in zeros becomes a
+concatenation, which keeps the sign of -0.0.
 """
 
 from __future__ import annotations
@@ -186,22 +186,24 @@ def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     if inner.op is call.op:
         first = inner.attrs["axes"]
         return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
-    return _turned_product(p, args[0], axes) if is_contraction(inner.op.role, Operands.MATRICES) else None
+    return _transposed_product(p, args[0], axes) if is_contraction(inner.op.role, Operands.MATRICES) else None
 
 
-def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
-    """(a b)ᵀ is bᵀ aᵀ. Where an operand is turned already, as for the gradient of `x @ w.T` by w, less has to be turned
-    so; unless others want the product as it is, or the other operand is larger than all that was turned before."""
+def _transposed_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
+    """(a b)ᵀ is bᵀ aᵀ. Where an operand is transposed already, as for the gradient of `x @ w.T` by w, this transposes
+    less; unless other entries read the product, or the other operand is larger than all that was transposed."""
     ndim = len(axes)
-    turn = (*range(ndim - 2), ndim - 1, ndim - 2)
+    swapped = (*range(ndim - 2), ndim - 1, ndim - 2)
     operands = p.args[at]
-    if axes != turn or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
+    if axes != swapped or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
         return None
-    turned = [x for x in operands if is_view(p.calls[x].op.role, Placing.PERMUTED) and p.calls[x].attrs["axes"] == turn]
-    before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in turned)
-    if not turned or sum(p.calls[x].spec.size for x in operands if x not in turned) > before:
+    transposed = [
+        x for x in operands if is_view(p.calls[x].op.role, Placing.PERMUTED) and p.calls[x].attrs["axes"] == swapped
+    ]
+    before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in transposed)
+    if not transposed or sum(p.calls[x].spec.size for x in operands if x not in transposed) > before:
         return None
-    right, left = (p.args[x][0] if x in turned else p.as_it_is("permute_dims", x, axes=turn) for x in operands)
+    right, left = (p.args[x][0] if x in transposed else p.as_it_is("permute_dims", x, axes=swapped) for x in operands)
     made = p.calls[at].op.call((p.calls[left].spec, p.calls[right].spec), {})
     return p.put(made, (left, right), p.origins[at])
 

@@ -74,9 +74,9 @@ class Costs:
     def predict(self, region: Region, works: Sequence[Work], candidate: Candidate) -> Cost:
         """What a region, whose parts come to these works, takes on a candidate, its launch included."""
         measured = self.measured(region, candidate)
-        return self.line(works, candidate) if measured is None else Cost(measured, is_measured=True)
+        return self.modelled(works, candidate) if measured is None else Cost(measured, is_measured=True)
 
-    def line(self, works: Sequence[Work], candidate: Candidate) -> Cost:
+    def modelled(self, works: Sequence[Work], candidate: Candidate) -> Cost:
         """What such works take by the line of the device."""
         speed, precision = self.speed(candidate.device), candidate.precision
         compute = speed.launch if candidate.device.coalesces else 0.0
@@ -101,7 +101,7 @@ class Costs:
         seconds = page.times.get(digest(region), {}).get(candidate.precision.value)
         return None if seconds is None else min(seconds)
 
-    def way(self, source: str, target: str) -> TransferCost:
+    def transfer(self, source: str, target: str) -> TransferCost:
         """Moving values from one memory to another, through the host. Pairs are not measured: where a device takes
         another's data directly, this is the most that it takes."""
         down = TransferCost() if source in (HOST, target) else self._speed_of_space(source).download

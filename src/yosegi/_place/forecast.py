@@ -87,4 +87,4 @@ def _moved(graph: Graph, entry: int, homes: list[str], target: str) -> float:
     homes.append(target)
     if HOST not in homes and not is_linked(source, target):
         homes.append(HOST)
-    return costs.way(source, target).seconds(graph.calls[entry].spec.nbytes)
+    return costs.transfer(source, target).seconds(graph.calls[entry].spec.nbytes)

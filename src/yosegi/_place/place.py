@@ -16,7 +16,7 @@ from .._run.device import Device
 from .._run.memory import HOST
 from .._run.trace import log
 from .._schedule.fuse import fuse
-from .._schedule.partition import Choice, Unit, units_of
+from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy
 from .._tune.calibration import ensure_measured
 from .candidates import Candidate
@@ -94,7 +94,7 @@ class _Placing:
     @property
     def takes(self) -> float:
         """Seconds that the host takes for all, by its line."""
-        return costs.line(self.works, Candidate.of(self.host)).total
+        return costs.modelled(self.works, Candidate.of(self.host)).total
 
     def worth_asking(self) -> list[Device]:
         """The devices that could make a plan that is worth it; none if the host is clearly best."""
@@ -138,11 +138,11 @@ class _Placing:
         """The plan that is all on the host."""
         if self.policy.precisions:
             table = self._table((self.host,))
-            choices = table.choices(table.in_order())
+            placed = table.placed(table.in_order())
         else:
             host = Candidate.of(self.host)
-            choices = [Choice(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
-        steps = self._steps(units_of(self.graph, choices, repeats=self.repeats))
+            placed = [Placed(r, host, w) for r, w in zip(self.regions, self.works, strict=True)]
+        steps = self._steps(units_of(self.graph, placed, repeats=self.repeats))
         return Schedule.of(self.graph, steps)
 
     def _table(self, asked: Sequence[Device]) -> Table:
@@ -167,12 +167,12 @@ class _Placing:
         meant = labels = table.single(device)
         if device.coalesces and device is not self.host:
             labels = table.worth_a_call(meant)
-        return Schedule.of(self.graph, self._steps(units_of(self.graph, table.choices(labels), repeats=self.repeats)))
+        return Schedule.of(self.graph, self._steps(units_of(self.graph, table.placed(labels), repeats=self.repeats)))
 
     def in_order(self) -> Schedule:
         """The plan in which devices get what they can, in the order of the chain, whatever it costs."""
         table = self._table(self.chain)
-        units = units_of(self.graph, table.choices(table.in_order()), repeats=self.repeats)
+        units = units_of(self.graph, table.placed(table.in_order()), repeats=self.repeats)
         return Schedule.of(self.graph, self._steps(units, is_named=True))
 
     def as_named(self) -> Schedule:
@@ -181,7 +181,7 @@ class _Placing:
         meant = labels = table.in_order()
         if any(device.coalesces for device in self.chain[:-1]):
             labels = table.worth_a_call(meant)
-        units = units_of(self.graph, table.choices(labels, instead_of=meant), repeats=self.repeats)
+        units = units_of(self.graph, table.placed(labels, instead_of=meant), repeats=self.repeats)
         return Schedule.of(self.graph, self._steps(units, is_named=True))
 
     def _steps(self, units: Sequence[Unit], *, is_named: bool = False) -> tuple[Step, ...]:

@@ -450,7 +450,7 @@ def _told_of(step: Step, candidate: Candidate) -> dict[str, Any]:
     return {
         "device": candidate.device.name,
         "precision": candidate.precision.value,
-        "predicted_ms": costs.line(step.works, candidate).total * 1e3,
+        "predicted_ms": costs.modelled(step.works, candidate).total * 1e3,
         "measured_ms": None if measured is None else measured * 1e3,
         "error": step.error_on(candidate),
         "is_prior": not costs.speed(candidate.device).is_measured,

@@ -15,7 +15,7 @@ from .._graph.graph import Graph
 from .._run.device import Device
 from .._run.memory import HOST
 from .._schedule.fuse import Region
-from .._schedule.partition import Choice, Unit, units_of
+from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import is_delicate_sum, is_product
 from .candidates import Candidate, Refusals, candidates_for
@@ -58,20 +58,20 @@ class Table:
         self.labels = list(asked)
         self.policy = policy
         self.refused: list[Refusals] = []
-        self.variants: list[dict[int, Candidate]] = []
+        self.candidates: list[dict[int, Candidate]] = []
         """For each region, by label, how that device would run it."""
         for region, work in zip(regions, works, strict=True):
             found, refused = candidates_for(region, asked, policy)
             self.refused.append(refused)
-            variants: dict[int, Candidate] = {}
+            candidates: dict[int, Candidate] = {}
             for candidate in found:
                 label = asked.index(candidate.device)
-                is_better = label not in variants or (
-                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, variants[label])
+                is_better = label not in candidates or (
+                    not policy.is_fixed and _cost(region, work, candidate) < _cost(region, work, candidates[label])
                 )
                 if is_better:
-                    variants[label] = candidate
-            self.variants.append(variants)
+                    candidates[label] = candidate
+            self.candidates.append(candidates)
         self.pins = self._pins()
 
     def _pins(self) -> dict[int, int]:
@@ -82,7 +82,7 @@ class Table:
         pins: dict[int, int] = {}
         for n, region in enumerate(self.regions) if pinned else ():
             spaces = {pinned[i] for i in region.inputs if i in pinned}
-            there = [label for label in self.variants[n] if self.labels[label].space in spaces]
+            there = [label for label in self.candidates[n] if self.labels[label].space in spaces]
             if there:
                 pins[n] = there[0]
                 pinned.update(dict.fromkeys(region.outputs, self.labels[there[0]].space))
@@ -92,12 +92,12 @@ class Table:
 
     def in_order(self) -> list[int]:
         """Each region with the first label that it can have."""
-        return [self.pins.get(n, next(iter(variants))) for n, variants in enumerate(self.variants)]
+        return [self.pins.get(n, next(iter(candidates))) for n, candidates in enumerate(self.candidates)]
 
     def single(self, device: Device) -> list[int]:
         """All that a device can do on it, the rest on the host."""
         own, host = self.labels.index(device), len(self.labels) - 1
-        return [self.pins.get(n, own if own in variants else host) for n, variants in enumerate(self.variants)]
+        return [self.pins.get(n, own if own in candidates else host) for n, candidates in enumerate(self.candidates)]
 
     def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[Layout]) -> list[int]:
         """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
@@ -109,18 +109,18 @@ class Table:
         What a named device takes to compute plays no part: it is meant. A single piece is what was asked for.
         """
         host = len(self.labels) - 1
-        users = [u.candidate.device for u in units_of(self.graph, self.choices(labels))]
+        users = [u.candidate.device for u in units_of(self.graph, self.placed(labels))]
         if sum(device.coalesces and device is not self.labels[host] for device in users) <= 1:
             return labels
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, variants in enumerate(self.variants):
-            for label in variants:
+        for n, candidates in enumerate(self.candidates):
+            for label in candidates:
                 own[n][label] = self._cost(n, label) if label == host else _LITTLE * label
         calls = [*self._calls()[:-1], 0.0]
         problem = Problem([0] * len(self.labels), calls, own, (), self._feeders(), ())
         return best(problem, (labels, [host] * len(labels)))
 
-    def choices(self, labels: Sequence[int], instead_of: Sequence[int] | None = None) -> list[Choice]:
+    def placed(self, labels: Sequence[int], instead_of: Sequence[int] | None = None) -> list[Placed]:
         """The regions with their labels; `instead_of` others, which were not worth a call."""
         made = []
         for n, label in enumerate(labels):
@@ -129,18 +129,18 @@ class Table:
                 refused = (*refused, (self.labels[instead_of[n]].name, _NOT_WORTH_IT))
             region = self.regions[n]
             is_alone = self.policy.tolerance is not None and (is_product(region) or is_delicate_sum(region))
-            made.append(Choice(region, self.variants[n][label], self.works[n], refused, n in self.pins, is_alone))
+            made.append(Placed(region, self.candidates[n][label], self.works[n], refused, n in self.pins, is_alone))
         return made
 
     def layout(self, labels: Sequence[int]) -> Layout:
         """A labelling as units, with what they take."""
-        units = units_of(self.graph, self.choices(labels), repeats=self.repeats)
+        units = units_of(self.graph, self.placed(labels), repeats=self.repeats)
         return Layout(units, forecast_of(self.graph, units, self.reused))
 
     # Costs
 
     def _cost(self, region: int, label: int, correction: float = 1.0) -> float:
-        return _cost(self.regions[region], self.works[region], self.variants[region][label], correction)
+        return _cost(self.regions[region], self.works[region], self.candidates[region][label], correction)
 
     def _calls(self) -> list[float]:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
@@ -154,22 +154,22 @@ class Table:
                 if seconds is not None:
                     label = self.labels.index(unit.candidate.device)
                     timed[label] += seconds
-                    lines[label] += costs.line(unit.works, unit.candidate).total
+                    lines[label] += costs.modelled(unit.works, unit.candidate).total
         return [t / line if line else 1.0 for t, line in zip(timed, lines, strict=True)]
 
     def _problem(self, corrections: Sequence[float]) -> Problem:
         names = list(dict.fromkeys((HOST, *[d.space for d in self.labels], *self._outside().values())))
         spaces = [names.index(d.space) for d in self.labels]
-        variants = [[costs.way(a, b) for b in names] for a in names]
+        transfers = [[costs.transfer(a, b) for b in names] for a in names]
         is_wanted = frozenset(self.graph.outputs) if comes_from_host(self.graph) else frozenset()
         own = [[NEVER] * len(self.labels) for _ in self.regions]
-        for n, variants_of in enumerate(self.variants):
+        for n, own_candidates in enumerate(self.candidates):
             back = sum(self.graph.calls[o].spec.nbytes for o in self.regions[n].outputs if o in is_wanted)
-            for label in [self.pins[n]] if n in self.pins else variants_of:
+            for label in [self.pins[n]] if n in self.pins else own_candidates:
                 own[n][label] = self._cost(n, label, corrections[label])
                 if back and spaces[label]:
-                    own[n][label] += variants[spaces[label]][0].seconds(back)
-        return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), variants)
+                    own[n][label] += transfers[spaces[label]][0].seconds(back)
+        return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), transfers)
 
     def _outside(self) -> dict[int, str]:
         """The inputs that have to be moved in every run, with the memories that they are in."""

@@ -14,8 +14,8 @@ from .fuse import Region, join
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A region, who runs it, what it comes to, and which devices do not get it."""
+class Placed:
+    """A region with the candidate that runs it, its work, and the devices that do not get it."""
 
     region: Region
     candidate: Candidate
@@ -45,9 +45,9 @@ class Unit:
     is_pinned: bool = False
 
 
-def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) -> list[Unit]:
+def units_of(graph: Graph, placed: Sequence[Placed], *, repeats: bool = False) -> list[Unit]:
     """The units of a graph, in an order in which they can run."""
-    ordered = _together(choices)
+    ordered = _together(placed)
     last_use = _last_uses(graph, ordered)
     units: list[Unit] = []
     begin = 0
@@ -55,7 +55,7 @@ def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) 
         end = begin + len(group)
         own = [c.region for c in group]
         region = join(own, (n for r in own for n in r.nodes if last_use[n] >= end)) if len(own) > 1 else own[0]
-        if len(group) == len(choices) and set(graph.outputs) <= set(region.nodes):
+        if len(group) == len(placed) and set(graph.outputs) <= set(region.nodes):
             region = replace(region, inputs=graph.inputs, outputs=tuple(dict.fromkeys(graph.outputs)))
         candidate = next((c.candidate for c in group if c.precision is not None), group[0].candidate)
         precision = candidate.precision
@@ -69,29 +69,29 @@ def units_of(graph: Graph, choices: Sequence[Choice], *, repeats: bool = False) 
     return units
 
 
-def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
-    """The choices in an order in which those of one device stand together as far as what they read allows."""
-    if all(c.candidate.device is choices[0].candidate.device for c in choices):
-        return choices
-    maker = {entry: i for i, c in enumerate(choices) for entry in c.region.nodes}
-    needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in choices]
+def _together(placed: Sequence[Placed]) -> Sequence[Placed]:
+    """The regions in an order in which those of one device stand together as far as their inputs allow."""
+    if all(c.candidate.device is placed[0].candidate.device for c in placed):
+        return placed
+    maker = {entry: i for i, c in enumerate(placed) for entry in c.region.nodes}
+    needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in placed]
     missing = [len(needed) for needed in needs]
-    readers: list[list[int]] = [[] for _ in choices]
+    readers: list[list[int]] = [[] for _ in placed]
     for i, needed in enumerate(needs):
         for n in needed:
             readers[n].append(i)
-    names = [c.candidate.device.name for c in choices]
+    names = [c.candidate.device.name for c in placed]
     ready: dict[str, list[int]] = {name: [] for name in names}
     for i, count in enumerate(missing):
         if not count:
             heappush(ready[names[i]], i)
-    order: list[Choice] = []
+    order: list[Placed] = []
     current = names[0]
-    while len(order) < len(choices):
+    while len(order) < len(placed):
         if not ready[current]:  # on to the device whose turn it would have been
             current = min((name for name in ready if ready[name]), key=lambda name: ready[name][0])
         i = heappop(ready[current])
-        order.append(choices[i])
+        order.append(placed[i])
         for reader in readers[i]:
             missing[reader] -= 1
             if not missing[reader]:
@@ -99,38 +99,38 @@ def _together(choices: Sequence[Choice]) -> Sequence[Choice]:
     return order
 
 
-def _groups(choices: Sequence[Choice]) -> Iterator[list[Choice]]:
+def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
     """Neighbours on one device that wants them as one, up to its number of ops, with products in one precision."""
-    group: list[Choice] = []
+    group: list[Placed] = []
     size = 0
     precision: Precision | None = None
-    for choice in choices:
-        ops, most = len(choice.region.nodes), choice.candidate.device.limits.unit
+    for each in placed:
+        ops, most = len(each.region.nodes), each.candidate.device.limits.unit
         if (
             group
             and (most is None or size + ops <= most)
-            and choice.candidate.device is group[0].candidate.device
-            and choice.candidate.device.coalesces
-            and not (choice.is_alone or group[0].is_alone)
-            and (choice.precision is None or precision is None or choice.precision is precision)
+            and each.candidate.device is group[0].candidate.device
+            and each.candidate.device.coalesces
+            and not (each.is_alone or group[0].is_alone)
+            and (each.precision is None or precision is None or each.precision is precision)
         ):
-            group.append(choice)
+            group.append(each)
             size += ops
-            precision = precision or choice.precision
+            precision = precision or each.precision
         else:
             if group:
                 yield group
-            group, size, precision = [choice], ops, choice.precision
+            group, size, precision = [each], ops, each.precision
     if group:
         yield group
 
 
-def _last_uses(graph: Graph, choices: Sequence[Choice]) -> list[int]:
+def _last_uses(graph: Graph, placed: Sequence[Placed]) -> list[int]:
     """For each entry the index of the last region that reads it; past the end for outputs."""
     last = [-1] * len(graph.calls)
-    for i, choice in enumerate(choices):
-        for entry in choice.region.inputs:
+    for i, each in enumerate(placed):
+        for entry in each.region.inputs:
             last[entry] = i
     for entry in graph.outputs:
-        last[entry] = len(choices)
+        last[entry] = len(placed)
     return last

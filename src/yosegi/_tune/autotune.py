@@ -24,21 +24,32 @@ Turn = Callable[[Any, Sequence[Any], int], float]
 Sitting = tuple[Mapping[str, float], ...]
 """Seconds that a call took, by candidates, in each round."""
 
-_LEAST_ROUNDS: Final = 3
-_ROUNDS: Final = 12
-_TURN: Final = 2e-4
-"""Seconds of a turn: a shorter one is mostly the clock."""
-_LONG: Final = 5e-3
-"""Seconds of a call from which it does not matter what it finds in the caches."""
-_HOPELESS: Final = 2.0
-"""How many times the best one's time a candidate may take to get a third turn."""
-_TIE: Final = 0.02
-_CLOSE: Final = 0.15
-"""One that is slower than the winner by less than this share might be faster after all."""
-_SITTINGS: Final = 3
-"""After so many, the choice stands."""
-_RUNS: Final = 200
-"""Calls of a winner, or turns if those are longer, that are worth another sitting."""
+
+@dataclass(frozen=True, slots=True)
+class TuningPolicy:
+    """The effort of autotuning, and the leads that decide it."""
+
+    least_rounds: int = 3
+    most_rounds: int = 12
+    sitting_seconds: float = 0.3
+    """The length of a sitting, about; it ends earlier if one candidate has a clear lead."""
+    turn_seconds: float = 2e-4
+    """The length of a turn: a shorter one is mostly the clock."""
+    long_call_seconds: float = 5e-3
+    """A call of this length does not depend on the state of the caches."""
+    hopeless_ratio: float = 2.0
+    """A candidate that takes longer than so many times the best one's time gets no third turn."""
+    tie_share: float = 0.02
+    """A lead below this share of the time is a tie."""
+    close_share: float = 0.15
+    """A candidate that is slower than the winner by less than this share might be faster after all."""
+    most_sittings: int = 3
+    """The number of sittings after which the record stands."""
+    runs_per_sitting: int = 200
+    """Calls of a winner, or turns if those are longer, that are worth another sitting."""
+
+
+_POLICY: Final = TuningPolicy()
 
 
 def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
@@ -59,9 +70,9 @@ class Trial:
     """Seconds before each turn, in which whoever was before comes to rest."""
     turn: Turn = back_to_back
     """Another clock, for calls that return before their work is done."""
-    tie: float = _TIE
+    tie: float = _POLICY.tie_share
     """A candidate that is faster by less than this share does not come before one that is named before it."""
-    seconds: float = 0.3
+    seconds: float = _POLICY.sitting_seconds
     """The length of a sitting, about; it ends earlier if one candidate has a clear lead."""
 
 
@@ -107,13 +118,13 @@ class Verdict:
     @property
     def is_open(self) -> bool:
         """Whether another sitting could turn it over."""
-        return len(self.contenders) > 1 and len(self.sittings) < _SITTINGS
+        return len(self.contenders) > 1 and len(self.sittings) < _POLICY.most_sittings
 
     @property
     def runs(self) -> int:
         """After how many calls of the winner another sitting is cheap beside them."""
-        taken = self.seconds.get(self.winner or "", _TURN)
-        return round(_RUNS * max(1.0, _TURN / max(taken, 1e-9)))
+        taken = self.seconds.get(self.winner or "", _POLICY.turn_seconds)
+        return round(_POLICY.runs_per_sitting * max(1.0, _POLICY.turn_seconds / max(taken, 1e-9)))
 
 
 def autotuned(
@@ -177,7 +188,9 @@ def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping
     work on the machine has had its say."""
     scores = _scores(sittings, refused)
     best = _best([taken for sitting in sittings for taken in sitting])
-    most, longest = ((1 + _CLOSE) * min(of[n] for n in scores) for of in (scores, best)) if scores else (0.0, 0.0)
+    most, longest = (
+        ((1 + _POLICY.close_share) * min(of[n] for n in scores) for of in (scores, best)) if scores else (0.0, 0.0)
+    )
     return [name for name, score in scores.items() if score <= most or best[name] <= longest]
 
 
@@ -210,9 +223,9 @@ def _benchmark(
     running = list(kernels)
     last: dict[str, float] = {}
     begin = perf_counter()
-    while running and len(rounds) < _ROUNDS:
+    while running and len(rounds) < _POLICY.most_rounds:
         number = len(rounds)
-        if number >= _LEAST_ROUNDS and (len(running) == 1 or perf_counter() - begin > trial.seconds):
+        if number >= _POLICY.least_rounds and (len(running) == 1 or perf_counter() - begin > trial.seconds):
             break
         rounds.append({})
         for name in running[number % len(running) :] + running[: number % len(running)]:
@@ -223,9 +236,9 @@ def _benchmark(
             except Exception as failure:
                 refused[name] = Refusal.of(failure)
         running = [name for name in running if name not in refused]
-        if number and number + 1 < _LEAST_ROUNDS:  # one slow turn may be the machine's
+        if number and number + 1 < _POLICY.least_rounds:  # one slow turn may be the machine's
             best = _best(rounds)
-            running = [name for name in running if best[name] <= _HOPELESS * min(best[n] for n in running)]
+            running = [name for name in running if best[name] <= _POLICY.hopeless_ratio * min(best[n] for n in running)]
         elif number:
             leading = _leading([rounds], refused)
             running = [name for name in running if name in leading]
@@ -235,6 +248,8 @@ def _benchmark(
 def _turn(kernel: Kernel, arguments: Sequence[Any], trial: Trial, before: float | None) -> float:
     """Seconds a call takes in this turn, if it took so many in the turn before. Short ones are made several times, and
     one call more goes before, to bring code and data into the caches."""
-    if before is None or before < _LONG:
+    if before is None or before < _POLICY.long_call_seconds:
         kernel(*arguments)
-    return trial.turn(kernel, arguments, 1 if before is None else max(1, round(_TURN / max(before, 1e-9))))
+    return trial.turn(
+        kernel, arguments, 1 if before is None else max(1, round(_POLICY.turn_seconds / max(before, 1e-9)))
+    )

@@ -158,7 +158,7 @@ class _Meter:
             speed = replace(speed, bandwidth=self.probes["bandwidth"].work.nbytes / self._body("bandwidth", speed))
         if "parts" in self.best:
             speed = replace(speed, part=self._body("parts", speed) / _PARTS)
-        upload, download = self._variants(speed)
+        upload, download = self._transfers(speed)
         reduced, conversion = self._reduced(speed)
         return replace(
             speed, upload=upload, download=download, rates=dict(self._rates(speed)) | reduced, conversion=conversion,
@@ -278,7 +278,7 @@ class _Meter:
                 conversion = min(conversion, 1 / float(per_byte) if per_byte else float("inf"))
         return rates, conversion
 
-    def _variants(self, speed: Speed) -> tuple[TransferCost, TransferCost]:
+    def _transfers(self, speed: Speed) -> tuple[TransferCost, TransferCost]:
         """To the device's memory and back: few bytes, and many."""
         if not all(f"{name} up" in self.best for name in _MOVED):
             return TransferCost(), TransferCost()

@@ -88,7 +88,7 @@ def is_worth_judging(plan: Plan, chain: Sequence[Device]) -> bool:
     if plan.host_kernel is None:
         return bool(plan.steps)
     step = plan.steps[0]
-    seconds = costs.line(step.works, step.candidate).total
+    seconds = costs.modelled(step.works, step.candidate).total
     return any(_overhead(device) < _FAR * seconds for device in chain[:-1])
 
 
@@ -117,7 +117,7 @@ class _CandidatePlan:
     @classmethod
     def of(cls, name: str, schedule: Schedule, reused: Collection[int]) -> _CandidatePlan:
         forecast = schedule.forecast(reused)
-        modelled = sum(costs.line(s.works, s.candidate).total for s in schedule.steps) + forecast.transfer
+        modelled = sum(costs.modelled(s.works, s.candidate).total for s in schedule.steps) + forecast.transfer
         return cls(name, schedule, min(modelled, forecast.total), _signature(schedule))
 
     @property

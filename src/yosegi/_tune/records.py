@@ -65,7 +65,7 @@ class _Watched:
 
 
 class TuningRecords:
-    """The choices of one machine."""
+    """The tuning records of one machine."""
 
     def __init__(self, identity: str) -> None:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""

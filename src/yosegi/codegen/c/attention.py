@@ -40,10 +40,10 @@ def plain_refusal(call: Call) -> str | None:
 
 def plain_attention(call: Call, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a call that is not refused, whose result has elements."""
-    return _Writer(Attending(call, dialect, target, _BLOCK)).written()
+    return _PlainAttention(Attending(call, dialect, target, _BLOCK)).written()
 
 
-class _Writer:
+class _PlainAttention:
     """Writes one kernel."""
 
     def __init__(self, own: Attending) -> None:

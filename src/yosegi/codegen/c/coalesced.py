@@ -39,7 +39,9 @@ def coalesced_loop(region: Region, inputs: Inputs, dialect: Dialect, target: Tar
         count //= 2
     items = -(-total // count)
     plenty = items >= 4 * target.units * target.group and len(region.nodes) <= _MANY_OPS
-    writer = _Writer(inputs, dims, CBuilder(dialect), Sizes(total + count, dialect), count, _TURNS if plenty else 1)
+    writer = _CoalescedLoop(
+        inputs, dims, CBuilder(dialect), Sizes(total + count, dialect), count, _TURNS if plenty else 1
+    )
     writer.write(region, items, total, target.group)
     source = assembled(writer.k, inputs.dtypes, outputs, writer.sizes, packed=True)
     started = -(-items // (target.group * writer.turns)) * target.group
@@ -47,7 +49,7 @@ def coalesced_loop(region: Region, inputs: Inputs, dialect: Dialect, target: Tar
     return Kernel(source, tuple(sizes.values.values()), sizes.is_long, started, target.group)
 
 
-class _Writer:
+class _CoalescedLoop:
     """Writes one loop."""
 
     def __init__(

@@ -22,8 +22,8 @@ from .frames import inputs_of
 from .kernels import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
+from .shared_tiles import tiled_product
 from .sliding import Slide, slide_kernel
-from .tiles import tiled_product
 from .tilings import ON_UNITS, tiles
 from .unit_tiles import unit_product, unit_refusal
 

@@ -54,9 +54,9 @@ def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) 
     place = region.outputs.index(last)
     outputs = [graph.calls[e].spec.dtype for e in region.outputs]
     axes = call.attrs["axis"]
-    writer: _Writer | TreeWriter
+    writer: _ReductionKernel | TreeWriter
     if target.blocked:
-        writer = _Writer(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, dtypes_of(region))
+        writer = _ReductionKernel(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, dtypes_of(region))
     else:
         shown = [dtype for n, dtype in enumerate(outputs) if n != place]
         writer = TreeWriter(dialect, target, shape, axes, inputs.shapes, inputs.dtypes, shown, fold.accumulated)
@@ -71,11 +71,11 @@ def second_stage(of: Reduction, dialect: Dialect, target: Target) -> Kernel:
     dtype = of.fold.accumulated
     shape = (of.slices, of.results)
     own = (dialect, target, shape, (0,), (shape,), (dtype,), (dtype,))
-    writer = _Writer(*own, whole=True) if target.blocked else TreeWriter(*own, dtype, whole=True)
+    writer = _ReductionKernel(*own, whole=True) if target.blocked else TreeWriter(*own, dtype, whole=True)
     return writer.write(of.fold, lambda k, read: (read(0), []), [of.fold.result], "b0", ends=True)
 
 
-class _Writer:
+class _ReductionKernel:
     """Writes one stage."""
 
     def __init__(

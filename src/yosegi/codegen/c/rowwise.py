@@ -333,8 +333,8 @@ def _lanes(rows: Rows, reads: Sequence[Read]) -> int:
     whole = [o for o in rows.outputs if rows.is_whole(o)]
     dtypes = [r.dtype for r in reads] + [o.expression.dtype for o in whole]
     count = widest(dtypes)
-    variants = [*[r.strides for r in reads], *[o.strides for o in whole]]
-    steps = [step for way in variants for axis, step in enumerate(way) if axis != rows.axis]
+    strides = [*[r.strides for r in reads], *[o.strides for o in whole]]
+    steps = [step for own in strides for axis, step in enumerate(own) if axis != rows.axis]
     if any(o.strides[rows.axis] != 1 for o in whole):
         return 1
     while count > 1 and (rows.length < _LEAST_SUBGROUP * count or any(n % count for n in (rows.length, *steps))):

@@ -102,10 +102,10 @@ def unit_attention(call: Call, dialect: Dialect, target: Target, shape: Shape) -
     """The kernel of a call that is not refused, whose result has elements."""
     unit = dialect.matrix_unit
     assert unit is not None
-    return _Writer(Attending(call, dialect, target, shape.block), unit, shape).written()
+    return _UnitAttention(Attending(call, dialect, target, shape.block), unit, shape).written()
 
 
-class _Writer:
+class _UnitAttention:
     """Writes one kernel."""
 
     def __init__(self, own: Attending, unit: MatrixUnit, shape: Shape) -> None:

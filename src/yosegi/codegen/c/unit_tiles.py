@@ -48,7 +48,7 @@ def unit_product(graph: Graph, product: Contraction, dialect: Dialect, target: T
     if product.row_values:  # which take some of the shared memory
         tile = replace(tile, stages=tile.stages - 1)
     own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
-    return _Writer(own, unit, tile).written()
+    return _UnitProduct(own, unit, tile).written()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Operand:
         return isinstance(self.value, (Read, Windowed)) and self.lanes < PACKET
 
 
-class _Writer:
+class _UnitProduct:
     """Writes one kernel."""
 
     def __init__(self, own: ProductFrame, unit: MatrixUnit, tile: UnitTile) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from .product import Product
-from .products import PADDING
-from .tiles import LINE, TileShape
+from .product_kernels import PADDING
+from .register_tiles import LINE, TileShape
 
 _LINES: Final = 0.8
 """How much of the first cache the rows may take that a tile reads. The right operand's panels, which pass through it,

@@ -19,8 +19,8 @@ from .ir import Function, Module
 from .memory import lanes_below, load, store
 from .packing import PARAMETERS as PANEL
 from .product import Job
-from .tiles import LINE, TileShape
-from .tiles import PARAMETERS as TILE
+from .register_tiles import LINE, TileShape
+from .register_tiles import PARAMETERS as TILE
 
 
 class _Shares:

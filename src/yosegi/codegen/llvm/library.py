@@ -17,7 +17,7 @@ from .ir import Function, Module
 from .jobs import called
 from .nest import Target
 from .product import PLAN, Job
-from .products import spread, told_arrays, write_stack
+from .product_kernels import spread, told_arrays, write_stack
 
 _ROW_MAJOR: Final = 101
 AS_IT_IS: Final = 111

@@ -14,7 +14,7 @@ from .ir import Function, Module
 from .lanes import shuffled
 from .memory import lanes_below, load, store
 from .nest import Target
-from .tiles import tile_shape
+from .register_tiles import tile_shape
 
 PARAMETERS: Final = (
     ("ptr", "from"), ("i64", "across"), ("i64", "along"), ("i64", "rows"), ("i64", "columns"), ("ptr", "to"),

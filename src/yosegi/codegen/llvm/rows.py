@@ -58,10 +58,10 @@ def kernel(
 
     `strides` are those of the arrays that are not contiguous. `streams`: results do not go through the caches.
     """
-    return _Writer(group, target, strides or {}, streams).write()
+    return _RowKernel(group, target, strides or {}, streams).write()
 
 
-class _Writer:
+class _RowKernel:
     def __init__(self, group: Group, target: Target, strides: Strides, streams: bool) -> None:
         self.target = target
         self.reads, self.writes = operands_of(group, strides)
@@ -237,7 +237,7 @@ def _states(start: dict[int, State], flat: list[Value], parts: tuple[str, ...]) 
 class _Rows:
     """Where rows begin."""
 
-    def __init__(self, writer: _Writer, frame: Frame) -> None:
+    def __init__(self, writer: _RowKernel, frame: Frame) -> None:
         self._frame = frame
         self._across = writer.course.across
         self._wide = str(writer.course.wide)

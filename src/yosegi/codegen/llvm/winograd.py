@@ -36,7 +36,7 @@ from .jobs import write_claim
 from .lanes import counted, shuffled
 from .memory import lanes_below, load, repeated, store, strided
 from .nest import Target
-from .tiles import LINE, TileShape, tile_shape
+from .register_tiles import LINE, TileShape, tile_shape
 
 KERNEL: Final = 3
 """Places of a kernel in each dimension."""

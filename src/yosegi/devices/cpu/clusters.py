@@ -21,7 +21,7 @@ from ...errors import DeviceFailure
 from .kernel import Native
 from .matrices import Arrays, laid
 from .native import ALIGNED, IN_ORDER, Call
-from .products import Bound
+from .product_calls import Bound
 
 _MOST_LAYOUTS: Final = 8
 """Calls of one cluster for arrays that are not in order."""

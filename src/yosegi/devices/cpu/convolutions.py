@@ -113,7 +113,7 @@ class Convolutions:
     def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
         self.results = results
-        self.choices = TuningRecords(
+        self.records = TuningRecords(
             f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{package_digest()}"
         )
         self.spare = Spare()
@@ -178,7 +178,7 @@ class Body:
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
         kept = "kept" if self._kept else "given"
         kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
-        chosen = owner.choices.best(kind, candidates, trial)
+        chosen = owner.records.best(kind, candidates, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._call), "cpu", CompileFailure(f"{name}: {refusal.reason}"))
         log.info("%s: %s, of %s", self._call, chosen.verdict.winner or "NumPy", chosen.verdict.seconds or "one")

@@ -12,7 +12,7 @@ from .clusters import Operands, fused, is_keepable
 from .halves import PARTS, HalfProducts
 from .kernel import Native
 from .matrices import Arrays
-from .products import Bound
+from .product_calls import Bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def numpy_function(
 
     The names of its own begin with `label`. `tick` is called at the beginning of each call.
     """
-    source, names = _Writer(region, region.nodes, None, body, label).write(counted=tick is not None)
+    source, names = _PythonKernel(region, region.nodes, None, body, label).write(counted=tick is not None)
     return function_of(source, names | {"tick": tick})
 
 
@@ -73,7 +73,7 @@ def mixed_function(
     region: Region, steps: Sequence[Step], results: Results, *, body: Body = reference_body, label: str = ""
 ) -> FunctionType:
     """The same, by steps of which some are native."""
-    source, names = _Writer(region, steps, results, body, label).write(counted=False)
+    source, names = _PythonKernel(region, steps, results, body, label).write(counted=False)
     return function_of(source, names)
 
 
@@ -97,7 +97,7 @@ def _out_of_memory(error: MemoryError) -> OutOfMemory:
     return OutOfMemory(str(error) or "the system has no memory left")
 
 
-class _Writer:
+class _PythonKernel:
     """Writes one region."""
 
     def __init__(self, region: Region, steps: Sequence[Step], results: Results | None, body: Body, label: str) -> None:

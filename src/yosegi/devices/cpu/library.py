@@ -12,12 +12,12 @@ from ..._tensor.dtype import DType
 from ...codegen.llvm.blocking import Sizes
 from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
 from ...codegen.llvm.product import Product
-from ...codegen.llvm.tiles import LINE
+from ...codegen.llvm.register_tiles import LINE
 from .blas import Blas
 from .compiler import Part
 from .matrices import Arrays, OperandLayout, laid
 from .native import ALIGNED
-from .products import Bound, Objects
+from .product_calls import Bound, Objects
 
 _SINGLE: Final = 1 << 17
 """Products of elements up to which one thread is faster than two."""

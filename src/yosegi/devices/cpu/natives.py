@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -32,22 +33,31 @@ from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
 from .results import LARGE, Results
 
-_SINGLE_OP: Final = 8192
-"""Elements up to which one NumPy call does an op as fast as a kernel would."""
-_THREADED: Final = 1 << 15
-"""Elements times ops from which a second thread pays."""
-_CHUNK: Final = 1 << 14
-"""Elements times ops that are worth being a chunk of their own."""
-_CHUNKS: Final = 8
-"""Chunks for each thread, so that one that comes late takes fewer."""
-_LETS_GO: Final = 1 << 15
-"""Elements times ops from which other Python threads may run meanwhile: letting them costs a tenth of a microsecond."""
-_STRIDED: Final = 1 << 14
-"""Elements from which a kernel is made for arrays that are not in order: fewer are copied faster than it compiles."""
-_MOST_STRIDES: Final = 8
-"""Kernels of one group for arrays that are not in order."""
-_STREAMED: Final = 1 << 25
-"""Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
+
+@dataclass(frozen=True, slots=True)
+class NativePolicy:
+    """The sizes from which native code, threads and special kernels pay. Work is elements times ops."""
+
+    numpy_elements: int = 8192
+    """Elements up to which one NumPy call does an op as fast as a kernel would."""
+    threaded_work: int = 1 << 15
+    """Work from which a second thread pays."""
+    chunk_work: int = 1 << 14
+    """Work that is worth a chunk of its own."""
+    chunks_per_thread: int = 8
+    """Chunks for each thread, so that one that comes late takes fewer."""
+    releasing_work: int = 1 << 15
+    """Work from which other Python threads may run meanwhile: letting them costs a tenth of a microsecond."""
+    strided_elements: int = 1 << 14
+    """Elements from which a kernel is made for arrays that are not in order: fewer are copied faster than it
+    compiles."""
+    strided_kernels: int = 8
+    """Kernels of one group for arrays that are not in order."""
+    streamed_bytes: int = 1 << 25
+    """Bytes read and written from which results do not go through the caches: nothing would be left of them there."""
+
+
+_POLICY: Final = NativePolicy()
 
 
 class Natives:
@@ -182,13 +192,13 @@ class Natives:
         assert runtime is not None
         work = made.unit * len(group.nodes)
         chunk = made.units
-        if runtime.threads > 1 and work * made.units >= _THREADED:
-            chunk = max(-(-made.units // (runtime.threads * _CHUNKS)), -(-_CHUNK // work))
+        if runtime.threads > 1 and work * made.units >= _POLICY.threaded_work:
+            chunk = max(-(-made.units // (runtime.threads * _POLICY.chunks_per_thread)), -(-_POLICY.chunk_work // work))
             chunk = min(chunk, -(-made.units // runtime.threads))
         arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
         return runtime.call(
             code, arrays, made.sizes, count=made.units, chunk=chunk, finishes=made.finishes,
-            lets_go=work * made.units >= _LETS_GO, needs=needs, fallback=fallback,
+            lets_go=work * made.units >= _POLICY.releasing_work, needs=needs, fallback=fallback,
         )  # fmt: skip
 
 
@@ -207,7 +217,7 @@ class _StridedFallback:
         self._natives = natives
         self._group = group
         self._kernel = made
-        self._is_large = prod(group.space) >= _STRIDED
+        self._is_large = prod(group.space) >= _POLICY.strided_elements
         self._known: dict[tuple[Any, ...], Call | None] = {}
         self.call: Call | None = None
 
@@ -232,7 +242,7 @@ class _StridedFallback:
             strides[entry] = tuple([s // array.itemsize for s in array.strides])
         key = tuple(strides.items())
         if key not in self._known:
-            if len(self._known) >= _MOST_STRIDES:
+            if len(self._known) >= _POLICY.strided_kernels:
                 return None
             self._known[key] = self._natives.strided(self._group, strides, self._kernel, self)
         return self._known[key]
@@ -241,11 +251,14 @@ class _StridedFallback:
 def worthwhile(group: Group) -> bool:
     """Whether a kernel is better than the few NumPy calls it replaces."""
     folds = any(reduces(group.graph.calls[n]) for n in group.nodes)  # NumPy needs microseconds to begin a reduction
-    return folds or len(group.nodes) > 1 or prod(group.space) > _SINGLE_OP
+    return folds or len(group.nodes) > 1 or prod(group.space) > _POLICY.numpy_elements
 
 
 def _streams(group: Group) -> bool:
     """Whether results go past the caches: all of them large, and what is read and written more than the caches hold."""
     calls = group.graph.calls
     written = [calls[e].spec.nbytes for e in group.outputs]
-    return min(written) >= LARGE and sum(written) + sum(calls[e].spec.nbytes for e in group.inputs) >= _STREAMED
+    return (
+        min(written) >= LARGE
+        and sum(written) + sum(calls[e].spec.nbytes for e in group.inputs) >= _POLICY.streamed_bytes
+    )

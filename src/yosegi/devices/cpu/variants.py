@@ -33,7 +33,7 @@ from .half_clusters import HalfClusters, fitting
 from .kernel import Native, Step, mixed_function
 from .library import Library
 from .natives import Natives
-from .products import Objects, Products
+from .product_calls import Objects, Products
 from .reduced import Reduced
 from .results import Results
 from .sampling import reference, roundings, samples
@@ -75,7 +75,7 @@ class Variants:
         return None if blas is None else Library(self._objects, blas)
 
     @cached_property
-    def _choices(self) -> TuningRecords:
+    def _records(self) -> TuningRecords:
         runtime, blas = self._objects.runtime, numpy_blas()
         versions = [
             platform.python_version(),
@@ -101,7 +101,7 @@ class Variants:
         else:
             kind, parts, found = f"{halves.kind}\n{_kind(operands)}", halves.parts, self._in_halves(operands, halves)
         candidates = {n: lambda n=n, s=s: make(n, s) for n, s in found.items()}
-        chosen = self._choices.best(kind, candidates, self._trial(cluster, region, parts))
+        chosen = self._records.best(kind, candidates, self._trial(cluster, region, parts))
         verdict = chosen.verdict
         for name, refusal in verdict.refused.items():
             trace.failed(f"{cluster} ({name})", "cpu", LaunchFailure(refusal.reason))

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final
 
 from ..._tensor.dtype import as_dtype
-from ...codegen.llvm.tiles import LINE
+from ...codegen.llvm.register_tiles import LINE
 from ...codegen.llvm.winograd import (
     CONVOLVE_SIZES,
     KERNEL,

@@ -111,7 +111,7 @@ def graph_of(operation: Descriptor, handle: c_void_p) -> Descriptor:
     return Descriptor(_GRAPH).set(_GRAPH_HANDLE, handle).set(_GRAPH_OPERATIONS, operation).finished()
 
 
-def _choices(graph: Descriptor, mode: int) -> list[Descriptor]:
+def _ranked(graph: Descriptor, mode: int) -> list[Descriptor]:
     """What the library has for a graph, the best first, as it thinks in one of its modes. Raises `CUDNNError`."""
     asked = Descriptor(_EXPECTATION).set(_EXPECTATION_GRAPH, graph).set(_EXPECTATION_MODE, mode).finished()
     return asked.parts(_EXPECTATION_CHOICES, _CHOICE)
@@ -142,7 +142,7 @@ def _described(graph: Descriptor, mode: int, objections: dict[str, None]) -> Ite
     """The engines of a mode; what the library refuses to tell is an objection."""
     offered: list[Descriptor] = []
     try:
-        offered = _choices(graph, mode)
+        offered = _ranked(graph, mode)
     except CUDNNError as error:
         objections[str(error)] = None
     for choice in offered:

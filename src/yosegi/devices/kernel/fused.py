@@ -9,7 +9,7 @@ against the reference. The winner is the tuning record for regions of that size 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
 from threading import Lock
@@ -51,34 +51,42 @@ _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
 LIBRARY: Final = "library"
 """What the names of ways begin with that are a vendor's."""
-_ALGORITHMS: Final = 3
-"""Of a library's, so many are measured: the one that it expects to be best often is not."""
 _FLASH: Final = "online softmax"
 _ON_UNIT: Final = "matrix unit, "
-"""What the names of ways begin with that use one."""
-_PATIENCE: Final = 16
-"""Runs after which a region that nobody said would repeat is measured."""
-_WORTH: Final = {True: 1 << 22, False: 1 << 18}
-"""Products of elements, or elements of results, from which a better way repays the time that all of them take to
-compile; by whether the target has caches and vectors, for which compilers take seconds."""
-_CALLS: Final = 3
-"""How many times as many calls are in a turn as on the host: devices change their speed with what they do."""
-_TIE: Final = {True: 0.02, False: 0.01}
-"""The share that a way has to be faster by; by whether the target is such a one: those are hosts, which keep worse
-time."""
-_SITTING: Final = {True: 0.3, False: 0.05}
-"""Seconds of a benchmark, likewise: a GPU's own clock counts no work of others."""
-_ROUNDINGS: Final = 64
-_OF_ROUNDED: Final = 8 << 13
-"""How many spacings of the largest numbers of a result an element may be off; where float32 operands are rounded to 10
-bits, a spacing is 2**13 times as wide."""
-_HOST_WORK: Final = 1 << 31
-"""Products of elements up to which the host's result is the reference; beyond, that of the simplest kernel is."""
-_LARGE: Final = 256**3
-"""Products of elements from which a library, or parts one by one, are expected to be better than one kernel."""
+"""What the names of variants begin with that use one."""
 
-_HOPELESS: Final = 1 << 28
-"""Products of elements beyond which the simplest kernel takes too long even to be measured."""
+
+@dataclass(frozen=True, slots=True)
+class FusedPolicy:
+    """The sizes from which variants are measured or expected to be faster, and the tolerance of their results. Work is
+    products of elements; where there are none, elements of results. The fields by `blocked` are for targets with
+    caches and vectors (True), whose compilers take seconds and which are hosts, and for others (False)."""
+
+    algorithms: int = 3
+    """Algorithms of a library that are measured: the one that it expects to be best often is not."""
+    patience_runs: int = 16
+    """Runs after which a region is measured that is not known to repeat."""
+    measured_work: Mapping[bool, int] = field(default_factory=lambda: {True: 1 << 22, False: 1 << 18})
+    """By `blocked`: work from which a faster variant repays the compile time of all."""
+    calls_factor: int = 3
+    """The calls in a turn, as a multiple of the host's: devices change their speed with their load."""
+    tie_share: Mapping[bool, float] = field(default_factory=lambda: {True: 0.02, False: 0.01})
+    """By `blocked`: the share that a variant has to be faster by."""
+    sitting_seconds: Mapping[bool, float] = field(default_factory=lambda: {True: 0.3, False: 0.05})
+    """By `blocked`: the length of a benchmark. The clock of a GPU counts no work of other programs."""
+    roundings: int = 64
+    """Spacings of the largest number of a result that an element may be off."""
+    roundings_of_rounded: int = 8 << 13
+    """Spacings where float32 operands are rounded to 10 bits, which is a spacing 2**13 times as wide."""
+    host_work: int = 1 << 31
+    """Work up to which the host's result is the reference; beyond, that of the simplest kernel is."""
+    large_work: int = 256**3
+    """Work from which a library, or separate kernels, are expected to be faster than one kernel."""
+    hopeless_work: int = 1 << 28
+    """Work beyond which the simplest kernel takes too long even to be measured."""
+
+
+_POLICY: Final = FusedPolicy()
 
 Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -153,7 +161,7 @@ class Fused:
         self._machine = machine
         self.compilers = machine.compilers
         self.fusion = Fusion(self._joins, is_rowwise=self._is_rowwise)
-        self._choices = TuningRecords(identity)
+        self._records = TuningRecords(identity)
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
@@ -211,7 +219,7 @@ class Fused:
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
         products = [p for p in work.pieces if isinstance(p, Contraction)]
-        return _Measured(self._machine, self._choices, region, work, variants, self._expected(work, products, variants))
+        return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
@@ -221,7 +229,7 @@ class Fused:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
-            if (name == NAIVE and work.size > _HOPELESS) or is_rounded(region):
+            if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
                 continue
             variants[name] = partial(_steps, work.graph, work.pieces, machine, name)
         if region.kind is RegionKind.CONTRACTION:
@@ -231,7 +239,7 @@ class Fused:
         by_library = library_pieces(work.graph, machine.takes) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
             precision = region.precision if is_rounded(region) else Precision.FULL
-            for rank in range(_ALGORITHMS):
+            for rank in range(_POLICY.algorithms):
                 cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
                 name = LIBRARY if LIBRARY not in variants else f"{LIBRARY}, algorithm {rank + 1}"
                 variants[name] = partial(_steps, work.graph, cut, machine, "")
@@ -272,7 +280,7 @@ class Fused:
         if variants and all(variant.startswith(LIBRARY) for variant in variants):
             return LIBRARY
         calls = [call for call in work.graph.calls if multiplies(call)]
-        if work.size >= _LARGE:
+        if work.size >= _POLICY.large_work:
             if LIBRARY in variants:
                 return LIBRARY
             has_library = all(self._machine.has_library(call) for call in calls)
@@ -410,22 +418,22 @@ class _Measured:
     """A kernel that goes over to a better way when one has been found."""
 
     def __init__(
-        self, machine: Machine, choices: TuningRecords, region: Region, work: _Work,
+        self, machine: Machine, records: TuningRecords, region: Region, work: _Work,
         variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
-        self._machine, self._choices, self._region, self._work = machine, choices, region, work
+        self._machine, self._records, self._region, self._work = machine, records, region, work
         self._variants, self._expected = variants, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
         self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
-        known = choices.known(self._kind)
-        worth = work.size >= _WORTH[machine.target.blocked]
-        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _PATIENCE
+        known = records.known(self._kind)
+        worth = work.size >= _POLICY.measured_work[machine.target.blocked]
+        self._wait = 0 if known is not None or not worth else 1 if region.repeats else _POLICY.patience_runs
         self._lock = Lock()
         winner = None if known is None else known.winner
         variant, self._kernel = self._first(winner if winner is not None and winner in variants else expected)
         if known is not None:
-            choices.take(self._kind, variant)
+            records.take(self._kind, variant)
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
@@ -456,17 +464,18 @@ class _Measured:
         machine = self._machine
         order = sorted(self._variants, key=lambda name: name != self._expected)
         jobs = {name: Job(partial(self._shown, name), inf) for name in order}
-        if self._choices.known(self._kind) is None:
+        if self._records.known(self._kind) is None:
             side_by_side([job.run for job in jobs.values()], machine.compilers)
 
         def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
-            return machine.seconds(shown.kernel, given, _CALLS * calls)
+            return machine.seconds(shown.kernel, given, _POLICY.calls_factor * calls)
 
+        roundings = _POLICY.roundings_of_rounded if is_rounded(self._region) else _POLICY.roundings
         trial = Trial(
-            lambda: data, self._reference(), _OF_ROUNDED if is_rounded(self._region) else _ROUNDINGS, turn=turn,
-            tie=_TIE[machine.target.blocked], seconds=_SITTING[machine.target.blocked],
+            lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share[machine.target.blocked],
+            seconds=_POLICY.sitting_seconds[machine.target.blocked],
         )  # fmt: skip
-        chosen = self._choices.best(self._kind, {name: job.result for name, job in jobs.items()}, trial)
+        chosen = self._records.best(self._kind, {name: job.result for name, job in jobs.items()}, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:
@@ -478,7 +487,7 @@ class _Measured:
     def _reference(self) -> Callable[..., Sequence[Any]]:
         """The host's results; of large products those of the simplest kernel."""
         region, machine = self._region, self._machine
-        if self._work.size > _HOST_WORK:
+        if self._work.size > _POLICY.host_work:
             simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
             return lambda *data: [machine.to_host(d) for d in simplest(*data)]
         return lambda *data: outputs_of(region, [machine.to_host(d) for d in data])

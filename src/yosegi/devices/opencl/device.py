@@ -23,8 +23,8 @@ from ..kernel.qualification import families_of
 from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue
+from .machine import Machine
 from .memory import Data, Memory
-from .products import Machine
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,

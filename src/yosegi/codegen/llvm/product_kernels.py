@@ -22,7 +22,7 @@ from .jobs import Columns, called, write_claim, write_keeping, write_pack_lines,
 from .nest import Target
 from .packing import PARAMETERS as PANEL
 from .product import PLAN, Told
-from .tiles import LINE, TileShape, tile_shape
+from .register_tiles import LINE, TileShape, tile_shape
 
 PADDING: Final = 64
 """Bytes between copied lines, lest all of them fall into the same places of a cache."""

@@ -13,8 +13,8 @@ from ...codegen.llvm.fused import finish_source, lines_source
 from ...codegen.llvm.nest import Target
 from ...codegen.llvm.packing import lie_of, panel_source
 from ...codegen.llvm.product import PLAN, Product, Stage, Words
-from ...codegen.llvm.products import product_source
-from ...codegen.llvm.tiles import TileShape, tile_name, tile_shape, tile_source
+from ...codegen.llvm.product_kernels import product_source
+from ...codegen.llvm.register_tiles import TileShape, tile_name, tile_shape, tile_source
 from .caches import caches
 from .compiler import Code, Part
 from .matrices import Arrays, OperandLayout, laid

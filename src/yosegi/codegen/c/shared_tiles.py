@@ -39,7 +39,7 @@ _PADDING: Final = 4
 def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
     """The kernel of a product whose result has elements."""
     own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
-    return _Writer(own, target, tile).written()
+    return _TiledProduct(own, target, tile).written()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Operand:
         return "rows" if self.side == "left" else "columns"
 
 
-class _Writer:
+class _TiledProduct:
     """Writes one kernel."""
 
     def __init__(self, own: ProductFrame, target: Target, tile: Tile) -> None:
@@ -287,7 +287,7 @@ class _Writer:
 class _TileElements:
     """Neighbouring elements of one operand on their way into its tile."""
 
-    writer: _Writer
+    writer: _TiledProduct
     operand: _Operand
     step: str
     line: str
