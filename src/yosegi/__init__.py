@@ -49,6 +49,7 @@ from ._tensor.tree import (
 )
 from ._trace.grad import grad, value_and_grad, vjp
 from ._trace.jit import jit
+from ._trace.vmap import vmap
 from ._tune.calibration import calibrate
 from .ops import fft, linalg, random
 from .ops.aliases import (
