@@ -27,7 +27,7 @@ LAYERS = (
     "ops.distributions", "ops.random", "ops.normal", "ops.linear", "ops.attention", "ops.loss", "ops.windows",
     "ops.conv", "ops.pool", "ops.signal", "ops.polynomials", "ops.aliases", "ops.updates", "ops", "nn", "_tensor.tree",
     "_tensor.files", "_trace.objects", "_trace.grad",
-    "_trace.batching", "_trace.vmap",
+    "_trace.batching", "_trace.vmap", "_trace.forward", "_trace.jacobian",
     "_graph.graph", "_graph.portable", "_graph.simplify",
     "_schedule.fuse", "_schedule.portable_region", "_place.work", "_place.speed", "_graph.float64", "_tune.projection",
     "_tune.certificate", "codegen.c.kernels", "codegen.c.packets", "codegen.c.coalesced", "codegen.c.loops",
