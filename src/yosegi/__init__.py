@@ -47,10 +47,13 @@ from ._tensor.tree import (
     tree_structure,
     tree_unflatten,
 )
+from ._trace.checkpoint import checkpoint, stop_gradient
+from ._trace.custom import custom_vjp
 from ._trace.forward import jvp, linearize
 from ._trace.grad import grad, value_and_grad, vjp
 from ._trace.jacobian import hessian, jacfwd, jacobian, jacrev
 from ._trace.jit import jit
+from ._trace.shapes import eval_shape
 from ._trace.vmap import vmap
 from ._tune.calibration import calibrate
 from .ops import fft, linalg, random

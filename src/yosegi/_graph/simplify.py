@@ -17,7 +17,7 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, constant, embedded, leaf
-from .._tensor.role import Operands, Placing, View, is_contraction, is_view
+from .._tensor.role import Operands, Passed, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
@@ -45,6 +45,8 @@ class Program:
             same = self.known.get((call, args))
             if same is not None:
                 return same
+            if isinstance(call.op.role, Passed) and len(call.outputs) == 1:
+                return args[0]
             rule = RULES.get(call.op.name)
             simpler = rule(self, call, args) if rule is not None else None
             if simpler is not None:
@@ -156,6 +158,11 @@ def _turned_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
     return p.put(made, (left, right), p.origins[at])
 
 
+def _picked(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    passed = isinstance(p.calls[args[0]].op.role, Passed)
+    return p.args[args[0]][call.attrs["index"]] if passed else None
+
+
 def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     return args[0] if p.calls[args[0]].spec.dtype is call.spec.dtype else None
 
@@ -173,7 +180,7 @@ RULES: Final[dict[str, Rule]] = {
     "broadcast_to": _last_wins,
     "permute_dims": _permuted,
     "convert": _same_dtype,
-    "variable": lambda p, call, args: args[0],
+    "pick": _picked,
 }
 
 

@@ -80,7 +80,12 @@ class Contraction:
     operands: Operands
 
 
-Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The outputs are the first inputs as they are. The op concerns transforms alone, and is left out of every plan."""
+
+
+Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Passed
 
 
 def is_contraction(role: Role | None, operands: Operands) -> bool:

@@ -19,6 +19,7 @@ from .._tensor.composite import rebuilt
 from .._tensor.interchange import Read
 from .._tensor.node import Call, Node, Spec, in_order
 from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
+from .._tensor.role import Passed
 from .._tensor.tensor import Tensor
 from .._tensor.tree import Structure, flatten, paths, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
@@ -30,7 +31,7 @@ from .objects import given
 from .tracing import Recording, recording
 
 
-@op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x)
+@op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x, role=Passed())
 def variable(x: Arr, /) -> Arr:
     """The same value under a name of its own, so that the pass back knows where to stop."""
     return x
