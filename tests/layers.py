@@ -9,10 +9,12 @@ from pathlib import Path
 
 LAYERS = (
     "errors", "_tensor.spellings", "_graph.decode", "_run.forks", "_tensor.dtype", "_tensor.precision", "_tensor.role",
-    "_tensor.environment", "_tensor.options", "_run.progress", "_run.memory.buffer", "_run.memory.transfer",
+    "_tensor.environment", "_tensor.tracebacks",
+    "_tensor.options", "_run.progress", "_run.memory.buffer", "_run.memory.transfer",
     "_run.memory.pool", "_run.memory", "_tensor.node", "_tensor.interchange", "_tensor.tensor", "_tensor.op",
     "_tensor.batch",
-    "_tensor.composite", "_trace.tracing", "_graph.reference", "_run.shutdown", "_run.child", "_tune.store",
+    "_tensor.composite", "_trace.tracing", "_trace.mistakes",
+    "_graph.reference", "_run.shutdown", "_run.child", "_tune.store",
     "_run.background", "_run.drivers", "_tune.autotune", "_tune.records", "codegen.scalar.error_function",
     "codegen.scalar.builder", "codegen.c.matrix_unit", "codegen.c.dialect", "codegen.scalar.value",
     "codegen.scalar.complexes", "codegen.scalar.formulas", "codegen.scalar.halves", "codegen.scalar.primitives",
@@ -28,7 +30,7 @@ LAYERS = (
     "ops.conv", "ops.pool", "ops.signal", "ops.polynomials", "ops.aliases", "ops.updates", "ops", "nn", "_tensor.tree",
     "_tensor.files", "_trace.objects", "_trace.grad",
     "_trace.batching", "_trace.vmap", "_trace.forward", "_trace.jacobian", "_trace.guarded", "_trace.custom",
-    "_trace.shapes",
+    "_trace.shapes", "_trace.debug",
     "_graph.graph", "_trace.checkpoint", "_graph.portable", "_graph.simplify",
     "_schedule.fuse", "_schedule.portable_region", "_place.work", "_place.speed", "_graph.float64", "_tune.projection",
     "_tune.certificate", "codegen.c.kernels", "codegen.c.packets", "codegen.c.coalesced", "codegen.c.loops",

@@ -10,7 +10,7 @@ from . import devices as _folder  # loaded first: importing it later would put t
 from . import errors, nn
 from ._place.plan import Plan
 from ._run.device import devices
-from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
+from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan, synchronize
 from ._tensor import protocols as _protocols
 from ._tensor.dtype import (
     bfloat16,
@@ -47,6 +47,7 @@ from ._tensor.tree import (
     tree_structure,
     tree_unflatten,
 )
+from ._trace import debug
 from ._trace.checkpoint import checkpoint, stop_gradient
 from ._trace.custom import custom_vjp
 from ._trace.forward import jvp, linearize

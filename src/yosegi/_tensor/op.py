@@ -44,6 +44,7 @@ from .node import Call, Node, Spec, spec
 from .role import Role
 from .spellings import advice
 from .tensor import HOOKS, OPERATORS, Tensor
+from .tracebacks import hide_frames
 
 Arr: TypeAlias = Any
 """A tensor argument. The public call takes tensors and numbers; the reference body gets NumPy arrays."""
@@ -173,7 +174,11 @@ class Op(Generic[P]):
                 bound = self._bound.get(na.spec)
                 if bound is not None and bound.casts is None:
                     return Tensor(Node(bound.call, (na,)))
-        return Tensor(self._node(args, kwargs))
+        try:
+            return Tensor(self._node(args, kwargs))
+        except (UserError, TypeError) as error:
+            hide_frames(error)
+            raise
 
     def outputs(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
         """Call an op that has several outputs."""

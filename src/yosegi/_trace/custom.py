@@ -69,7 +69,7 @@ class _Backward:
         if made is None:
             return [None] * len(flatten(argument)[0])
         parts, inner = children(argument), children(made)
-        if parts is None and argument is not None:
+        if parts is None and inner is None and argument is not None:
             g = asarray(made)
             if g.shape != argument.shape:
                 raise ShapeError(

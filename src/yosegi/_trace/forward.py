@@ -16,6 +16,7 @@ from .._tensor.node import Node, Spec, in_order
 from .._tensor.op import leaf_call, pick
 from .._tensor.role import View
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops.creation import asarray, zeros
@@ -141,6 +142,7 @@ def _fitting(value: Any, wanted: Spec) -> Tensor:
     return tangent.astype(wanted.dtype, copy=False)
 
 
+@short_tracebacks
 def jvp(
     function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False
 ) -> tuple[Any, ...]:
@@ -197,6 +199,7 @@ def _without_aux(function: Callable[..., Any], aux: list[Any]) -> Callable[..., 
     return first
 
 
+@short_tracebacks
 def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """Compute a function's value and its derivative as a linear function.
 

@@ -21,6 +21,7 @@ from .._tensor.node import Call, Node, Spec, in_order
 from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
 from .._tensor.role import Passed
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks, user_level
 from .._tensor.tree import Structure, flatten, paths, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
 from ..ops.creation import asarray
@@ -126,6 +127,7 @@ def fitted_to(g: Tensor, wanted: Spec) -> Tensor:
     return g
 
 
+@short_tracebacks
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """Compute a function's value and its vector-Jacobian product.
 
@@ -262,7 +264,7 @@ def _check_dependence(
             warnings.warn(
                 f"[{name}] an argument has a zero gradient: {read.place} takes its value out of the graph, and the "
                 "result does not depend on it otherwise; use the tensor itself",
-                stacklevel=4,
+                stacklevel=user_level(),
             )
 
 

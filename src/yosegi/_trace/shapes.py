@@ -10,11 +10,13 @@ import numpy as np
 from .._tensor.node import Node, Spec, spec
 from .._tensor.op import leaf_call
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, unflatten
 from ..ops.creation import asarray
 from .tracing import tracing
 
 
+@short_tracebacks
 def eval_shape(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Return the shapes and dtypes of a function's results, without computing any.
 

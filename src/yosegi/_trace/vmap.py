@@ -22,7 +22,7 @@ from ..ops.creation import asarray
 from ..ops.shape import moveaxis
 from .batching import batched_outputs
 from .objects import given
-from .tracing import Trace, fed, tracing
+from .tracing import Print, Trace, fed, printed, tracing
 
 Axes = Any
 """An axis, `None` for a value that all examples share, or a tree of these that begins like the tree that it is for."""
@@ -92,9 +92,12 @@ def vmap(
         examples = {p: v for p, v in zip(placeholders, values, strict=True) if p is not None}
         results, shape = flatten(returned)
         outputs = [_result(r) for r in results]
-        made = batched_outputs([o._node for o in outputs], {**examples, **_draws(trace, size)})
+        shown = [node for line in trace.prints for node in line.nodes]
+        roots = [*[o._node for o in outputs], *shown]
+        made = batched_outputs(roots, {**examples, **_draws(trace, size)})
+        _print(trace, dict(zip(shown, made[len(outputs) :], strict=True)), size)
         back = _prefixed("out_axes", out_axes, returned)
-        moved = [_moved(m, o, a, size) for m, o, a in zip(made, outputs, back, strict=True)]
+        moved = [_moved(m, o, a, size) for m, o, a in zip(made, outputs, back, strict=False)]
         return unflatten(shape, moved)
 
     return given(wrapped, function)
@@ -170,6 +173,14 @@ def _draws(trace: Trace, size: int) -> dict[Node, Tensor]:
 
     drawn = fed(make, (size, len(makers), *each.shape), each.dtype)
     return {node: drawn[:, n] for n, node in enumerate(nodes)}
+
+
+def _print(trace: Trace, made: dict[Node, Tensor], size: int) -> None:
+    """Print all lines of an example, then those of the next, as a loop would."""
+    for i in range(size if trace.prints else 0):
+        for line in trace.prints:
+            parts = [made[n][i] if made[n].ndim > n.spec.ndim else made[n] for n in line.nodes]
+            printed(Print(tuple([p._node for p in parts]), line.show))
 
 
 def _moved(made: Tensor, output: Tensor, axis: int | None, size: int) -> Tensor:
