@@ -358,7 +358,8 @@ def main() -> int:
         failed += len(failures)
         seconds = time.perf_counter() - start
         print(f"{kind}: {given.programs - len(failures)} of {given.programs} programs agree with JAX {jax.__version__} "
-              f"({left_out} others left out: derivatives above {STEEPEST:g}, or JAX's compiler failed; {seconds:.0f} s)", flush=True)  # fmt: skip
+              f"({left_out} others left out: derivatives above {STEEPEST:g}, or JAX's compiler failed; "
+              f"{seconds:.0f} s)", flush=True)  # fmt: skip
     return 1 if failed else 0
 
 
