@@ -105,3 +105,13 @@ def test_an_index_of_its_own_for_each_example(name, batched, monkeypatch):
     for i in range(SIZE):
         row = [ys.asarray(g[i] if b == 0 else g) for g, b in zip(given, batched, strict=True)]
         np.testing.assert_allclose(got[i], function(*row).numpy(), rtol=1e-12)
+
+
+def test_an_op_without_a_rule_is_called_for_one_example_after_another(monkeypatch):
+    calls = []
+    original = batching.one_by_one
+    monkeypatch.setattr(batching, "one_by_one", lambda call, *rest: calls.append(call.op.name) or original(call, *rest))
+    sequences, x = np.sort(np.random.default_rng(2).normal(size=(SIZE, 5))), np.linspace(-1, 1, 4)
+    got = ys.vmap(ys.searchsorted, in_axes=(0, None))(ys.asarray(sequences), ys.asarray(x))
+    np.testing.assert_array_equal(got.numpy(), [np.searchsorted(s, x) for s in sequences])
+    assert set(calls) == set(ONE_BY_ONE), "the list of such ops is up to date"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType, TracebackType
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from .environment import setting
 
@@ -17,6 +17,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PACKAGE: Final = __name__.partition(".")[0]
+_STANDS_FOR: Final = {"call": "function", "__call__": "self", "_node": "self", "method": "name"}
+"""Functions of this package that stand for others, and the variable that has these or their name."""
 _IS_FULL: Final = setting("YOSEGI_TRACEBACK", "short") == "full"
 
 
@@ -24,6 +26,13 @@ def package_of(frame: FrameType) -> str:
     """The package whose code a frame runs."""
     name: str = frame.f_globals.get("__name__", "")
     return name.partition(".")[0]
+
+
+def function_of(frame: FrameType) -> str:
+    """The name of the function that a frame of this package runs."""
+    name = frame.f_code.co_name
+    behind: Any = frame.f_locals.get(_STANDS_FOR.get(name, ""))
+    return name if behind is None else behind if isinstance(behind, str) else behind.__name__
 
 
 def user_level() -> int:

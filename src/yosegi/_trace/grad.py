@@ -252,9 +252,10 @@ def _check_dependence(
     if not unused or (len(unused) == len(variables) and not outputs):
         return
     if len(unused) == len(variables):
-        if not is_loss and not made.reads:
+        reads = [r for r in made.reads if any(_depend([r.node], v) for v in variables)]
+        if not is_loss and not reads:
             return
-        cause = f": {made.reads[-1].place} takes a value out of the graph" if made.reads else ""
+        cause = f": {reads[-1].place} takes a value out of the graph" if reads else ""
         raise ArgumentError(
             f"[{name}] expected a result that depends on the arguments, got one that depends on none of them{cause}; "
             "compute it from the arguments, with Yosegi's functions in place of NumPy's"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-from .._tensor.tracebacks import PACKAGE, package_of
+from .._tensor.tracebacks import PACKAGE, function_of, package_of
 from ..errors import TraceError
 
 _STATIC: Final = {
@@ -53,15 +53,12 @@ _CAUSES: Final = (
 )  # fmt: skip
 _OTHER: Final = _cause("", "{function}() with a traced tensor whose value it needs", "{static}")
 
-_STANDS_FOR: Final = {"call": "function", "__call__": "self", "_node": "self", "method": "name"}
-"""Functions of this package that stand for others, and the variable that has these or their name."""
-
 
 def value_needed(transform: str) -> TraceError:
     """The error of a function that is being traced and reads a value. The call that reads it is on the stack."""
     frames, line = _frames()
     names = {frame.f_code.co_name for frame in frames}
-    function = _name(frames[-1])
+    function = function_of(frames[-1])
     fitting = [c for c in _CAUSES if not c.readers.isdisjoint({function} if c.is_direct else names)]
     cause = fitting[0] if fitting else _OTHER
     texts = {"function": function.strip("_"), "static": _STATIC.get(transform, "close over a Python number")}
@@ -78,10 +75,3 @@ def _frames() -> tuple[list[FrameType], str]:
             frames.append(frame)
         frame = frame.f_back
     return frames, "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _name(frame: FrameType) -> str:
-    """The name of the function that a frame runs."""
-    name = frame.f_code.co_name
-    behind: Any = frame.f_locals.get(_STANDS_FOR.get(name, ""))
-    return name if behind is None else behind if isinstance(behind, str) else behind.__name__
