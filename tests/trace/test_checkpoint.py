@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from yosegi._trace import grad
 
 X = np.linspace(0.1, 1.0, 5)
 WIDTH, DEPTH = 32, 8
@@ -80,6 +81,12 @@ def test_intermediate_values_are_not_kept():
     assert kept.count("tanh") == DEPTH
     assert again.count("tanh") >= 2 * DEPTH - 1
     assert peak(plans[0].graph) < 0.6 * peak(plans[1].graph)
+
+
+def test_a_backward_function_does_not_hold_them_either():
+    for wrap, ops in ((ys.checkpoint, set()), (lambda f: f, {"tanh", "sin"})):
+        made = grad.recorded("vjp", network(wrap), (weights(), inputs()), inputs_of=grad.cotangent_inputs)
+        assert {node.call.op.name for node, _ in made.tape} & {"tanh", "sin"} == ops
 
 
 def test_values_from_an_enclosing_scope_get_gradients():

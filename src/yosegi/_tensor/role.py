@@ -84,6 +84,9 @@ class Contraction:
 class Passed:
     """The outputs are the first inputs as they are. The op concerns transforms alone, and is left out of every plan."""
 
+    is_guarded: bool = False
+    """True if no cotangent flows to these inputs."""
+
 
 Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Passed
 

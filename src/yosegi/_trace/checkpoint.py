@@ -68,7 +68,7 @@ def barrier(x: Arr, after: Arr, /) -> Arr:
     return x
 
 
-@op(OpKind.MOVEMENT, infer=guarded.infer, vjp=guarded.vjp, batch=guarded.batch, role=Passed(),
+@op(OpKind.MOVEMENT, infer=guarded.infer, vjp=guarded.vjp, batch=guarded.batch, role=Passed(is_guarded=True),
     jvp=lambda tangents, out, *inputs, count, rule: tangents[:count])  # fmt: skip
 def recomputed(*inputs: Arr, count: int, rule: Any) -> Arr:
     """Values that the backward pass computes again."""

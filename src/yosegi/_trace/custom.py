@@ -20,7 +20,7 @@ from .guarded import Cotangents
 from .tracing import is_recording
 
 
-@op(OpKind.MOVEMENT, infer=guarded.infer, vjp=guarded.vjp, batch=guarded.batch, role=Passed())
+@op(OpKind.MOVEMENT, infer=guarded.infer, vjp=guarded.vjp, batch=guarded.batch, role=Passed(is_guarded=True))
 def custom(*inputs: Arr, count: int, rule: Any) -> Arr:
     """Values whose gradient is the user's."""
     return guarded.body(*inputs, count=count, rule=rule)

@@ -42,16 +42,29 @@ Tape = list[tuple[Node, tuple[Node, ...]]]
 """Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
 
 
-def record(outputs: Sequence[Node], variables: Sequence[Node], ends: Iterable[Node] = ()) -> Tape:
+def record(
+    outputs: Sequence[Node],
+    variables: Sequence[Node],
+    ends: Iterable[Node] = (),
+    inputs_of: Callable[[Node], Sequence[Node]] = lambda node: node.inputs,
+) -> Tape:
     """The nodes on the way from the variables to the outputs. No way is looked for behind `ends`."""
     depends = {**dict.fromkeys(ends, False), **dict.fromkeys(variables, True)}
     tape: Tape = []
-    for node in in_order(outputs, lambda n: () if n in depends else n.inputs):
+    for node in in_order(outputs, lambda n: () if n in depends else inputs_of(n)):
         if node not in depends:
-            depends[node] = any(depends[i] for i in node.inputs)
+            depends[node] = any(depends[i] for i in inputs_of(node))
             if depends[node]:
                 tape.append((node, node.inputs))
     return tape
+
+
+def cotangent_inputs(node: Node) -> Sequence[Node]:
+    """The inputs of a node to which a cotangent may flow. A tape of these alone does not hold on to what `checkpoint`
+    computes again."""
+    role = node.call.op.role
+    is_guarded = isinstance(role, Passed) and role.is_guarded
+    return node.inputs[len(node.call.outputs) :] if is_guarded else node.inputs
 
 
 def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node]) -> list[Tensor]:
@@ -169,7 +182,7 @@ def _vjp(
     names: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Any, Callable[[Any], Any]]:
     """`vjp`, with errors in the name of the function that the user has called. A loss must depend on an argument."""
-    made = recorded(name, function, primals, is_loss=is_loss, names=names)
+    made = recorded(name, function, primals, is_loss=is_loss, names=names, inputs_of=cotangent_inputs)
     return made.value, made.back
 
 
@@ -212,6 +225,7 @@ def recorded(
     *,
     is_loss: bool = False,
     names: Callable[[], Sequence[str]] = tuple,
+    inputs_of: Callable[[Node], Sequence[Node]] = lambda node: node.inputs,
 ) -> Recorded:
     """Run a function on marked arguments, for the transform `name`. A loss must depend on an argument."""
     leaves, structure = flatten(tuple(primals))
@@ -225,7 +239,7 @@ def recorded(
             if not isinstance(result, Tensor):
                 raise _not_a_tensor(name, result, made.reads)
         outputs = [r._node for r in results]
-        tape = record(outputs, variables)
+        tape = record(outputs, variables, inputs_of=inputs_of)
         _check_dependence(name, outputs, variables, tape, made, is_loss=is_loss)
     return Recorded(structure, tuple(variables), shape, tuple(outputs), tape)
 
