@@ -28,7 +28,7 @@ LAYERS = (
     "ops.statistics", "ops.counts", "ops.nans", "ops.fft", "ops.philox", "ops.erf", "ops.activation",
     "ops.distributions", "ops.random", "ops.normal", "ops.linear", "ops.attention", "ops.loss", "ops.windows",
     "ops.conv", "ops.pool", "ops.signal", "ops.polynomials", "ops.aliases", "ops.updates", "ops", "nn", "_tensor.tree",
-    "_tensor.files", "_trace.objects", "_trace.grad",
+    "_tensor.files", "_trace.objects", "_trace.reverse", "_trace.recorded", "_trace.grad",
     "_trace.batching", "_trace.vmap", "_trace.forward", "_trace.jacobian", "_trace.guarded", "_trace.custom",
     "_trace.shapes", "_trace.debug",
     "_graph.graph", "_trace.checkpoint", "_graph.portable", "_graph.simplify",

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi._trace import grad
+from yosegi._trace.recorded import recorded
+from yosegi._trace.reverse import cotangent_inputs
 
 X = np.linspace(0.1, 1.0, 5)
 WIDTH, DEPTH = 32, 8
@@ -85,7 +86,7 @@ def test_intermediate_values_are_not_kept():
 
 def test_a_backward_function_does_not_hold_them_either():
     for wrap, ops in ((ys.checkpoint, set()), (lambda f: f, {"tanh", "sin"})):
-        made = grad.recorded("vjp", network(wrap), (weights(), inputs()), inputs_of=grad.cotangent_inputs)
+        made = recorded("vjp", network(wrap), (weights(), inputs()), inputs_of=cotangent_inputs)
         assert {node.call.op.name for node, _ in made.tape} & {"tanh", "sin"} == ops
 
 

@@ -24,7 +24,7 @@ from .._tensor.options import Options, current
 from .._tensor.precision import Policy
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tree import flatten, paths
-from .._trace.grad import variable
+from .._trace.reverse import variable
 from .._trace.tracing import held, is_tracing
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting

@@ -22,9 +22,9 @@ from .._tensor.tree import flatten, tree_map, unflatten
 from ..ops.creation import asarray
 from ..ops.shape import reshape
 from . import guarded
-from .grad import pull_back, record, variable
 from .guarded import Cotangents
 from .objects import given
+from .reverse import pull_back, record, variable
 from .tracing import is_recording
 
 

@@ -21,7 +21,8 @@ from .._tensor.tree import flatten, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..ops.creation import asarray, zeros
 from ..ops.shape import broadcast_to
-from .grad import Recorded, Tape, fitted_to, pull_back, record, recorded, variable
+from .recorded import Recorded, recorded
+from .reverse import Tape, fitted_to, pull_back, record, variable
 
 Tangents = tuple[Tensor | None, ...]
 """One for each input or output of an op; `None` is zero."""

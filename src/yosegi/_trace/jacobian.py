@@ -18,8 +18,8 @@ from ..ops.creation import eye
 from ..ops.elementwise import conj
 from ..ops.shape import reshape
 from .forward import tangent_of
-from .grad import Chosen, Recorded, recorded
 from .objects import given
+from .recorded import Chosen, Recorded, recorded
 from .vmap import vmap
 
 Argnums = int | Sequence[int]

@@ -30,9 +30,9 @@ from .._tensor.tracebacks import hide_frames
 from .._tensor.tree import Structure, flatten, unflatten
 from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
 from ..ops.creation import asarray
-from .grad import variable
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
+from .reverse import variable
 from .tracing import Feed, held, is_recording, is_tracing, tracing
 
 P = ParamSpec("P")
