@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits gpu native-ops names bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -51,6 +51,12 @@ contract: $(READY)
 GRAPHS ?= 2000
 chaos: $(READY)
 	PYTHONPATH=tests YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs $(GRAPHS)
+
+# Transforms of random programs against JAX's.
+TRANSFORMED ?= 300
+transforms: $(READY)
+	$(BIN)/python -c "import jax" 2>/dev/null || $(BIN)/python -m pip install -q jax
+	PYTHONPATH=tests YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/transforms_vs_jax.py --programs $(TRANSFORMED)
 
 # Random programs over an OpenCL driver that crashes, hangs and computes wrong numbers: see tests/stub_driver.py.
 drivers: $(READY)

@@ -96,6 +96,7 @@ SAMPLES |= {
     "imag_part": [s(as_complex(X), real_only=True)],
     "conjugate": [s(as_complex(X), real_only=True)],
     "where": [s(BOOLS, X, ROW)],
+    "barrier": [s(X, np.asarray(0.5), real_only=True)],
     "reshape": [s(X, shape=(2, -1))],
     "permute_dims": [s(PERMUTED, axes=(2, 0, 1))],
     "broadcast_to": [s(ROW, shape=(2, 3, 4)), s(normal(3, 1), shape=(3, 4))],
@@ -209,8 +210,9 @@ BUILT_BY_INDEXING = {
 }
 """Ops whose attributes are internal: reached through the expressions that make them."""
 
-NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed"}
-"""Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there."""
+NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed", "stopped", "recomputed", "custom"}
+"""Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there; the others are those
+of `stop_gradient`, `checkpoint` and `custom_vjp`, tested in `trace`."""
 
 
 def _written(x: Any, key: Any) -> Any:

@@ -11,12 +11,14 @@ import pytest
 import yosegi as ys
 
 NOT_OPS = (
-    "Plan", "calibrate", "deterministic", "devices", "eval", "explain", "grad", "jit", "load_plan", "memory_stats",
-    "options", "plan", "tree_map", "value_and_grad", "vjp",
+    "Plan", "calibrate", "checkpoint", "custom_vjp", "deterministic", "devices", "eval", "eval_shape", "explain",
+    "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "load_plan", "memory_stats",
+    "options", "plan", "stop_gradient", "synchronize", "tree_map", "value_and_grad", "vjp", "vmap",
 )  # fmt: skip
 """The public functions that evaluate, transform or configure."""
-METHODS = ("astype", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
-NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random}
+METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
+NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random,
+              "ys.debug": ys.debug}  # fmt: skip
 
 
 def public(namespace):

@@ -83,7 +83,7 @@ def test_static_arguments_may_decide():
     ],
 )
 def test_a_trace_that_needs_a_value_says_so(needs_a_value):
-    with pytest.raises(TraceError, match=r"\[jit\] expected the function to need no values while it is traced"):
+    with pytest.raises(TraceError, match=r"\[jit\] expected no values of traced tensors to be read"):
         ys.jit(needs_a_value)(ys.asarray([1.0, 2.0]))
 
 

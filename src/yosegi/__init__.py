@@ -10,7 +10,7 @@ from . import devices as _folder  # loaded first: importing it later would put t
 from . import errors, nn
 from ._place.plan import Plan
 from ._run.device import devices
-from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan
+from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan, synchronize
 from ._tensor import protocols as _protocols
 from ._tensor.dtype import (
     bfloat16,
@@ -47,8 +47,15 @@ from ._tensor.tree import (
     tree_structure,
     tree_unflatten,
 )
+from ._trace import debug
+from ._trace.checkpoint import checkpoint, stop_gradient
+from ._trace.custom import custom_vjp
+from ._trace.forward import jvp, linearize
 from ._trace.grad import grad, value_and_grad, vjp
+from ._trace.jacobian import hessian, jacfwd, jacobian, jacrev
 from ._trace.jit import jit
+from ._trace.shapes import eval_shape
+from ._trace.vmap import vmap
 from ._tune.calibration import calibrate
 from .ops import fft, linalg, random
 from .ops.aliases import (

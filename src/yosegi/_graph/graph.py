@@ -14,7 +14,8 @@ from typing import Any, Final
 from .._run.memory import HOST, Buffer
 from .._tensor.node import Call, Node, Spec
 from .._tensor.op import leaf, leaf_call, pick
-from .._trace.tracing import is_tracing
+from .._trace.mistakes import value_needed
+from .._trace.tracing import tracing_transform
 from ..errors import TraceError
 
 Key = tuple[Any, ...]
@@ -49,13 +50,8 @@ class Graph:
 _OWN_REFERENCES: Final = 4
 
 
-_NEEDS_A_VALUE: Final = (
-    "[jit] expected the function to need no values while it is traced, but it asked for one (through float(), bool(), "
-    "if, numpy(), an index or a data-dependent shape); use ys.where for the choice, or name the argument in "
-    "static_argnames"
-)
 _LEFT_ITS_TRACE: Final = (
-    "[jit] expected a tensor that has a value, got one that was kept from inside a traced function; return it from "
+    "[eval] expected a tensor that has a value, got one that was kept from inside a traced function; return it from "
     "the function instead"
 )
 
@@ -99,7 +95,8 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
             if not ready:
                 continue
             if not inputs and node.call.op is leaf:
-                raise TraceError(_NEEDS_A_VALUE if is_tracing() else _LEFT_ITS_TRACE)
+                transform = tracing_transform()
+                raise TraceError(_LEFT_ITS_TRACE) if transform is None else value_needed(transform)
             key.append(node.call)
             for i in inputs:
                 at = position[i]

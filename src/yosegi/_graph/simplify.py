@@ -21,7 +21,7 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, constant, embedded, leaf
-from .._tensor.role import Operands, Overwrite, Placing, View, is_contraction, is_view
+from .._tensor.role import Operands, Overwrite, Passed, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
@@ -51,6 +51,8 @@ class Program:
             same = self.known.get((call, args))
             if same is not None:
                 return same
+            if isinstance(call.op.role, Passed) and len(call.outputs) == 1:
+                return args[0]
             rule = RULES.get(call.op.name)
             simpler = rule(self, call, args) if rule is not None else None
             if simpler is not None:
@@ -208,6 +210,11 @@ def _transposed_product(p: Program, at: int, axes: tuple[int, ...]) -> int | Non
     return p.put(made, (left, right), p.origins[at])
 
 
+def _picked(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    passed = isinstance(p.calls[args[0]].op.role, Passed)
+    return p.args[args[0]][call.attrs["index"]] if passed else None
+
+
 def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     return args[0] if p.calls[args[0]].spec.dtype is call.spec.dtype else None
 
@@ -225,7 +232,7 @@ RULES: Final[dict[str, Rule]] = {
     "broadcast_to": _last_wins,
     "permute_dims": _permuted,
     "convert": _same_dtype,
-    "variable": lambda p, call, args: args[0],
+    "pick": _picked,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, Final, final
@@ -23,11 +24,11 @@ from .._tensor.options import Options, current
 from .._tensor.precision import Policy
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tree import flatten, paths
-from .._trace.grad import variable
+from .._trace.reverse import variable
 from .._trace.tracing import held, is_tracing
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting
-from ..errors import ArgumentError, DeviceLost, Unsupported, ValuesLost
+from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, ValuesLost
 from ..ops.creation import asarray
 from .background import background
 from .device import Device, chain_named, device_named, host_device, owner_of, present
@@ -325,6 +326,38 @@ def eval(*tensors: Any) -> None:
             return
 
 
+def synchronize() -> None:
+    """Wait until all devices have done the work that was given to them.
+
+    `eval` and jitted functions may return before a GPU is done. A mistake that only the device could find, such as an
+    index out of range, is raised here. Tensors that are not computed yet are not computed.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> y = ys.asarray([1.0, 2.0]) * 2
+    >>> ys.eval(y)
+    >>> ys.synchronize()
+    """
+    for device in present():
+        with suppress(DeviceFailure):  # whoever reads what it had computes that again
+            device.synchronize()
+
+
+def block_until_ready(x: Tensor) -> Tensor:
+    """Compute a tensor and wait until its value is there."""
+    evaluate((x._node,))
+    buffer = x._node.buffer
+    device = None if buffer is None else owner_of(buffer.space)
+    try:
+        if device is None:
+            raise DeviceLost("its memory is gone")
+        device.synchronize()
+    except DeviceFailure:
+        fetch(x._node)  # computes the value again, elsewhere
+    return x
+
+
 def plan(*tensors: Any) -> Plan:
     """Return the plan that computes tensors.
 
@@ -535,6 +568,7 @@ def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
 
 HOOKS.device_of = device_of
 OPERATORS["to_device"] = to_device
+OPERATORS["block_until_ready"] = block_until_ready
 
 
 def _after_fork() -> None:

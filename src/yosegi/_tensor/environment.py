@@ -25,6 +25,7 @@ _FLAGS: Final = {
     "no": False,
     "off": False,
 }
+_TRACEBACKS: Final = ("short", "full")
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
                  "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -48,6 +49,10 @@ def _tolerance(text: str) -> float:
 
 def _precision(text: str) -> str:
     return STRATEGIES[STRATEGIES.index(text)]
+
+
+def _traceback(text: str) -> str:
+    return _TRACEBACKS[_TRACEBACKS.index(text)]
 
 
 def _level(text: str) -> int:
@@ -89,6 +94,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "YOSEGI_PRECISION": (_precision, f"one of {', '.join(STRATEGIES)}"),
     "YOSEGI_THREADS": (_threads, "a whole number of at least 1"),
     "YOSEGI_TOL": (_tolerance, "a positive number such as 1e-3"),
+    "YOSEGI_TRACEBACK": (_traceback, "short or full"),
 }
 """How each variable is read, and what it should be. Those that may be any text are not here."""
 

@@ -20,6 +20,7 @@ from ..errors import ArgumentError, DTypeError
 from .dtype import bfloat16
 from .node import Node, fetch
 from .role import Leaf
+from .tracebacks import PACKAGE, function_of, package_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -62,10 +63,10 @@ def _place() -> str:
     frame: FrameType | None = sys._getframe(1)
     name = ""
     while frame is not None:
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
-        if package not in ("yosegi", "numpy"):
+        package = package_of(frame)
+        if package not in (PACKAGE, "numpy"):
             break
-        name = frame.f_code.co_name if package == "yosegi" else name
+        name = function_of(frame) if package == PACKAGE else name
         frame = frame.f_back
     call = _CALLS.get(name, f"{name.strip('_')}()")
     return call if frame is None else f"{call} at {frame.f_code.co_filename}:{frame.f_lineno}"

@@ -44,6 +44,7 @@ from .node import Call, Node, Spec, spec
 from .role import Leaf, Role
 from .spellings import advice
 from .tensor import HOOKS, OPERATORS, Tensor
+from .tracebacks import hide_frames
 
 Arr: TypeAlias = Any
 """A tensor argument. The public call takes tensors and numbers; the reference body gets NumPy arrays."""
@@ -106,6 +107,8 @@ class Op(Generic[P]):
         tolerance: Tolerance,
         decomposition: Callable[..., Tensor] | None = None,
         role: Role | None = None,
+        batch: Callable[..., Any] | None = None,
+        jvp: Callable[..., Any] | None = None,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = function.__name__.strip("_")
         self.__doc__ = function.__doc__
@@ -122,6 +125,8 @@ class Op(Generic[P]):
         self.tolerance = tolerance
         self.decomposition = decomposition
         self.role = role
+        self.batch = batch
+        self.jvp = jvp
         parameters = list(self.__signature__.parameters.values())
         self._variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self._names = tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
@@ -169,7 +174,11 @@ class Op(Generic[P]):
                 bound = self._bound.get(na.spec)
                 if bound is not None and bound.casts is None:
                     return Tensor(Node(bound.call, (na,)))
-        return Tensor(self._node(args, kwargs))
+        try:
+            return Tensor(self._node(args, kwargs))
+        except (UserError, TypeError) as error:
+            hide_frames(error)
+            raise
 
     def outputs(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
         """Call an op that has several outputs."""
@@ -312,6 +321,8 @@ def op(
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
     decomposition: Callable[..., Tensor] | None = None,
     role: Role | None = None,
+    batch: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function an op, with itself as the NumPy reference body.
 
@@ -327,12 +338,15 @@ def op(
     - `operator` names the Python operator that is this op: "add" for `+`.
     - `decomposition` is the op in other ops, on tensors: see `composite`.
     - `role` is its structure, for ops that are more than one element at a time: see `role`.
+    - `batch(op, batched, *inputs, **attrs)` is the op on many examples at once: see `batch`. Most roles imply it.
+    - `jvp(tangents, out, *inputs, **attrs)` gives the tangent of each output, with `None` for a zero on both sides. It
+      is needed only where it is better than the transpose of the vjp.
     """
 
     def declare(function: Callable[P, Arr]) -> Op[P]:
         made = Op(
             function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance,
-            decomposition, role,
+            decomposition, role, batch, jvp,
         )  # fmt: skip
         assert made.name not in REGISTRY, f"two ops are named {made.name}"
         REGISTRY[made.name] = made

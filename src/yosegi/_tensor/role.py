@@ -165,9 +165,17 @@ class Leaf:
     """A value from outside of the graph."""
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The outputs are the first inputs as they are. The op concerns transforms alone, and is left out of every plan."""
+
+    is_guarded: bool = False
+    """True if no cotangent flows to these inputs."""
+
+
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | Overwrite | Leaf
+    | Progression | Transform | RandomWords | Attention | Overwrite | Passed | Leaf
 )  # fmt: skip
 
 

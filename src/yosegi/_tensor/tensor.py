@@ -16,11 +16,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, NoDimensionsError, ShapeError
+from ..errors import ArgumentError, DTypeError, NoDimensionsError, ShapeError, UserError
 from . import interchange
 from .dtype import DType
 from .interchange import Array as Array
 from .node import Node, Shape, fetch
+from .tracebacks import hide_frames, short_tracebacks
 
 Operand: TypeAlias = "Tensor | bool | int | float | complex | np.ndarray[Any, Any] | np.generic"
 
@@ -54,10 +55,11 @@ def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
         try:
             return OPERATORS[name](self, other)
-        except DTypeError:
-            if _is_operand(other):
-                raise
-            return NotImplemented  # type: ignore[no-any-return]  # lets Python try the other side's operator
+        except UserError as error:
+            if isinstance(error, DTypeError) and not _is_operand(other):
+                return NotImplemented  # type: ignore[no-any-return]  # lets Python try the other side's operator
+            hide_frames(error)
+            raise
 
     return method
 
@@ -68,7 +70,7 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
             return NotImplemented  # type: ignore[no-any-return]
         return OPERATORS[name](other, self)
 
-    return method
+    return short_tracebacks(method)
 
 
 def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
@@ -92,7 +94,7 @@ def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
         self._node = result._node
         return self
 
-    return method
+    return short_tracebacks(method)
 
 
 def _reduction(name: str) -> Callable[..., Tensor]:
@@ -104,7 +106,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
         return OPERATORS[name](self, axis=axis, **attrs)
 
     method.__name__, method.__doc__ = name, f"See `ys.{name}`."
-    return method
+    return short_tracebacks(method)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -114,7 +116,7 @@ def _method(name: str) -> Callable[..., Any]:
         return OPERATORS[name](self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, f"See `ys.{name}`."
-    return method
+    return short_tracebacks(method)
 
 
 def _is_operand(value: Any) -> bool:
@@ -254,10 +256,12 @@ class Tensor:
             return array.astype(dtype)
         return array.copy() if copy else interchange.sealed(array)
 
+    @short_tracebacks
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's elementwise functions on tensors are ours: `np.sin(x)` is `ys.sin(x)`."""
         return HOOKS.ufunc(ufunc, method, *inputs, **kwargs)
 
+    @short_tracebacks
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """NumPy's other functions on tensors are ours: `np.median(x)` is `ys.median(x)`."""
         return HOOKS.function(function, args, kwargs)
@@ -325,9 +329,11 @@ class Tensor:
 
     # Parts and layouts
 
+    @short_tracebacks
     def __getitem__(self, key: Any, /) -> Tensor:
         return OPERATORS["getitem"](self, key)
 
+    @short_tracebacks
     def __setitem__(self, key: Any, value: Any, /) -> None:
         self._node = OPERATORS["setitem"](self, key, value)._node
 
@@ -368,6 +374,25 @@ class Tensor:
         'cpu'
         """
         return OPERATORS["to_device"](self, device, stream)
+
+    def block_until_ready(self) -> Tensor:
+        """Compute the tensor, and wait until its device is done.
+
+        `eval` may return before a GPU is done. A mistake that only the device could find, such as an index out of
+        range, is raised here.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Examples
+        --------
+        >>> import yosegi as ys
+        >>> (ys.asarray([1.0, 2.0]) * 2).block_until_ready().tolist()
+        [2.0, 4.0]
+        """
+        return OPERATORS["block_until_ready"](self)
 
     def astype(self, dtype: Any, /, *, copy: bool = True) -> Tensor:
         """Convert the elements to another dtype.
@@ -411,6 +436,7 @@ class Tensor:
         """
         return Tensor(self._node)
 
+    @short_tracebacks
     def reshape(self, *shape: Any) -> Tensor:
         """Return the elements in another shape.
 

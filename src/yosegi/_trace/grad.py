@@ -1,7 +1,4 @@
-"""Gradients: the reverse pass over the ops' own rules.
-
-A function is run on marked inputs, which builds its graph as always; the pass then walks that graph backwards. The
-rules are written in tensor operations, so a gradient is itself a graph and can be differentiated again.
+"""Gradients: `grad`, `value_and_grad` and `vjp`.
 
 Complex numbers: for a real loss L and a complex input z = x + iy the gradient is dL/dx + i dL/dy, the direction of
 steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch, and the conjugate of JAX's.
@@ -9,123 +6,19 @@ steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
-from inspect import signature
 from typing import Any
 
-from .._tensor.composite import rebuilt
-from .._tensor.interchange import Read
-from .._tensor.node import Call, Node, Spec, in_order
-from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
+from .._tensor.op import number
 from .._tensor.tensor import Tensor
-from .._tensor.tree import flatten, paths, unflatten
-from ..errors import ArgumentError, DTypeError, ShapeError, UserError
-from ..ops.creation import asarray
-from ..ops.elementwise import real
-from ..ops.reduce import sum as reduce_sum
-from ..ops.shape import broadcast_to, reshape
-from .objects import opens
-from .tracing import Recording, recording
+from .._tensor.tracebacks import short_tracebacks
+from ..errors import ShapeError
+from .objects import given
+from .recorded import Chosen, recorded
+from .reverse import cotangent_inputs
 
 
-@op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x)
-def variable(x: Arr, /) -> Arr:
-    """The same value under a name of its own, so that the pass back knows where to stop."""
-    return x
-
-
-Tape = list[tuple[Node, tuple[Node, ...]]]
-"""Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
-
-
-def record(outputs: Sequence[Node], variables: Sequence[Node]) -> Tape:
-    """The nodes on the way from the variables to the outputs."""
-    depends = dict.fromkeys(variables, True)
-    tape: Tape = []
-    for node in in_order(outputs, lambda n: () if n in depends else n.inputs):
-        if node not in depends:
-            depends[node] = any(depends[i] for i in node.inputs)
-            if depends[node]:
-                tape.append((node, node.inputs))
-    return tape
-
-
-def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node]) -> list[Tensor]:
-    """The cotangents of the variables, given those of the outputs."""
-    sums: dict[Node, list[Tensor | None]] = {}
-    for output, g in zip(outputs, gs, strict=True):
-        _accumulate(sums, output, 0, g)
-    for node, inputs in reversed(tape):
-        parts = sums.pop(node, None)
-        if parts is None:
-            continue
-        call = node.call
-        if call.op is pick:
-            assert parts[0] is not None
-            _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
-            continue
-        if call.op.vjp is None and call.op.decomposition is not None:
-            for input, g in zip(inputs, _through_parts(call, inputs, parts[0]), strict=True):
-                if input.spec.dtype.is_inexact:
-                    _accumulate(sums, input, 0, g)
-            continue
-        if call.op.vjp is None:
-            raise ArgumentError(
-                f"[grad] expected ops that have a gradient, got {call.op.name}; declare its vjp (flat, if it is a step)"
-            )
-        out: Any = Tensor(node)
-        cotangent: Any = parts[0]
-        if len(parts) > 1:
-            out = tuple(Tensor(Node(pick_call(call.outputs, i), (node,))) for i in range(len(parts)))
-            cotangent = tuple(_zeros(s) if g is None else g for s, g in zip(call.outputs, parts, strict=True))
-        handles = [Tensor(i) for i in inputs]
-        for input, g in zip(inputs, call.op.vjp(cotangent, out, *handles, **call.attrs), strict=True):
-            if g is not None and input.spec.dtype.is_inexact:
-                _accumulate(sums, input, 0, _fitted(g, input))
-    return [_total(sums, v) for v in variables]
-
-
-def _through_parts(call: Call, inputs: Sequence[Node], g: Tensor | None) -> list[Tensor]:
-    """The cotangents of a composite's inputs: those of what it is made of.
-
-    Its parts stand in the graph a second time then, and are found to be the same when it is simplified.
-    """
-    assert g is not None
-    own = [variable(Tensor(i))._node for i in inputs]  # one per input, though two may be the same node
-    output = rebuilt(call, own)
-    return pull_back(record([output], own), [output], [g], own)
-
-
-def _zeros(s: Spec) -> Tensor:
-    return broadcast_to(number(0, s.dtype), s.shape)
-
-
-def _total(sums: dict[Node, list[Tensor | None]], variable: Node) -> Tensor:
-    found = sums.get(variable, [None])[0]
-    return _zeros(variable.spec) if found is None else found
-
-
-def _accumulate(sums: dict[Node, list[Tensor | None]], node: Node, index: int, g: Tensor) -> None:
-    parts = sums.setdefault(node, [None] * len(node.call.outputs))
-    known = parts[index]
-    parts[index] = g if known is None else known + g
-
-
-def _fitted(g: Tensor, input: Node) -> Tensor:
-    """The cotangent in the input's shape and dtype: broadcast dimensions summed, the imaginary part of a real
-    input's dropped."""
-    wanted = input.spec
-    if g.shape != wanted.shape:
-        lead = g.ndim - wanted.ndim
-        wide = tuple(i for i in range(g.ndim) if i < lead or (wanted.shape[i - lead] == 1 and g.shape[i] != 1))
-        g = reshape(reduce_sum(g, axis=wide), wanted.shape) if lead else reduce_sum(g, axis=wide, keepdims=True)
-    if g.dtype is not wanted.dtype:
-        g = (g if wanted.dtype.is_complex else real(g)).astype(wanted.dtype)
-    return g
-
-
+@short_tracebacks
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """Compute a function's value and its vector-Jacobian product.
 
@@ -167,114 +60,8 @@ def _vjp(
     names: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Any, Callable[[Any], Any]]:
     """`vjp`, with errors in the name of the function that the user has called. A loss must depend on an argument."""
-    leaves, structure = flatten(tuple(primals))
-    variables = [_variable_of(p, n, primals, names) for n, p in enumerate(leaves)]
-    with recording(variables) as made:
-        value = function(*unflatten(structure, [Tensor(v) for v in variables]))
-        if value is None:
-            raise _not_a_tensor(name, value, made.reads)
-        results, shape = flatten(value)
-        for result in results:
-            if not isinstance(result, Tensor):
-                raise _not_a_tensor(name, result, made.reads)
-        outputs = [r._node for r in results]
-        tape = record(outputs, variables)
-        _check_dependence(name, outputs, variables, tape, made, is_loss=is_loss)
-
-    def back(cotangent: Any) -> tuple[Any, ...]:
-        gs, same = flatten(cotangent)
-        if same != shape:
-            raise ArgumentError(f"[vjp] expected a cotangent of the value's structure, {shape}, got {same}")
-        tensors = [asarray(g) for g in gs]
-        for g, output in zip(tensors, outputs, strict=True):
-            if g.shape != output.spec.shape:
-                raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
-        fitted = [_fitted(g, o) for g, o in zip(tensors, outputs, strict=True)]
-        return tuple(unflatten(structure, pull_back(tape, outputs, fitted, variables)))
-
-    return unflatten(shape, [Tensor(o) for o in outputs]), back
-
-
-def _not_a_tensor(name: str, result: Any, reads: Sequence[Read]) -> ArgumentError:
-    cause = f": {reads[-1].place} takes the value out of the graph" if reads else ""
-    return ArgumentError(
-        f"[{name}] expected the function to return a tensor made of its arguments, got {type(result).__name__}{cause}; "
-        "return the tensor itself, and use Yosegi's functions in place of NumPy's"
-    )
-
-
-def _check_dependence(
-    name: str, outputs: Sequence[Node], variables: Sequence[Node], tape: Tape, made: Recording, *, is_loss: bool
-) -> None:
-    """Raise if the outputs depend on none of the variables, and are a loss, or values were read. Warn of a variable
-    that they do not depend on though the function has read its values.
-
-    A gradient that was taken inside need not depend on the variables, as that of a linear function does not: nothing is
-    wrong then.
-    """
-    used = {*outputs, *[i for _, inputs in tape for i in inputs]}
-    unused = [v for v in variables if v not in used and not _depend(made.gradients, v)]
-    if not unused or (len(unused) == len(variables) and not outputs):
-        return
-    if len(unused) == len(variables):
-        if not is_loss and not made.reads:
-            return
-        cause = f": {made.reads[-1].place} takes a value out of the graph" if made.reads else ""
-        raise ArgumentError(
-            f"[{name}] expected a result that depends on the arguments, got one that depends on none of them{cause}; "
-            "compute it from the arguments, with Yosegi's functions in place of NumPy's"
-        )
-    for read in made.reads:
-        if read.node.spec.dtype.is_inexact and any(_depend([read.node], v) for v in unused):
-            warnings.warn(
-                f"[{name}] an argument has a zero gradient: {read.place} takes its value out of the graph, and the "
-                "result does not depend on it otherwise; use the tensor itself",
-                stacklevel=4,
-            )
-
-
-def _depend(nodes: Sequence[Node], variable: Node) -> bool:
-    return variable in nodes or bool(record(nodes, [variable]))
-
-
-def _variable_of(value: Any, number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> Node:
-    try:
-        t = asarray(value)
-    except UserError as error:
-        where = _path(number, primals, names)
-        raise DTypeError(
-            f"[grad] expected tensors and numbers, got {type(value).__name__} at {where}; close over it, or take it out"
-        ) from error
-    if not t.dtype.is_inexact:
-        where = _path(number, primals, names)
-        raise DTypeError(
-            f"[grad] expected floating arguments, got {t.dtype.name} at {where}; cast it, or close over it"
-        )
-    return variable(t)._node
-
-
-def _path(number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> str:
-    """Where a leaf stands, as the function writes it: `params['layers'][3].weight`."""
-    roots = list(names()) or [f"argument {n}" for n in range(len(primals))]
-    return [path for root, tree in zip(roots, primals, strict=True) for path in paths(tree, root)][number]
-
-
-def _names_of(function: Callable[..., Any], chosen: Sequence[int], count: int) -> list[str]:
-    """The names of a function's arguments, by number where they have none."""
-    try:
-        parameters = list(signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    places = [n % count for n in chosen]
-    return [positional[n] if n < len(positional) else f"argument {n}" for n in places]
-
-
-def _given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
-    if opens(function):
-        return partial(wrapped, function)
-    return lambda *args, **kwargs: wrapped(function, *args, **kwargs)
+    made = recorded(name, function, primals, is_loss=is_loss, names=names, inputs_of=cotangent_inputs)
+    return made.value, made.back
 
 
 def value_and_grad(
@@ -309,37 +96,19 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def wrapped(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        aux: list[Any] = []
-
-        def of_chosen(*values: Any) -> Any:
-            full = list(args)
-            for n, value in zip(chosen, values, strict=True):
-                full[n] = value
-            result = function(*full, **kwargs)
-            if has_aux:
-                result, extra = result
-                aux.append(extra)
-            return result
-
-        if len({n % max(1, len(args)) for n in chosen}) != len(chosen):
-            raise ArgumentError(f"[grad] expected each of argnums once, got {argnums}")
-        for n in chosen:
-            if not -len(args) <= n < len(args):
-                raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
-        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen], is_loss=True,
-                           names=lambda: _names_of(function, chosen, len(args)))  # fmt: skip
+        chosen = Chosen("grad", function, argnums, args, kwargs, has_aux)
+        value, back = _vjp("grad", chosen.call, chosen.primals, is_loss=True, names=chosen.names)
         if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
             got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(
                 f"[grad] expected the function to return a real floating scalar, got {got}; sum or mean it"
             )
         grads = back(number(1, value.dtype))
-        return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
+        return (value, chosen.aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
-    return _given(wrapped, function)
+    return given(wrapped, function)
 
 
 def grad(
@@ -390,4 +159,4 @@ def grad(
         value, gradient = value_and_grad(function, argnums, has_aux=has_aux)(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return _given(wrapped, function)
+    return given(wrapped, function)

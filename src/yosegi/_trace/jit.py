@@ -26,12 +26,13 @@ from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import hide_frames
 from .._tensor.tree import Structure, flatten, unflatten
 from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
 from ..ops.creation import asarray
-from .grad import variable
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
+from .reverse import variable
 from .tracing import Feed, held, is_recording, is_tracing, tracing
 
 P = ParamSpec("P")
@@ -81,6 +82,8 @@ class _Replay:
     """How each output comes out of that call."""
     is_plain: bool
     """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
+    prints: tuple[tuple[Callable[[Sequence[Tensor]], None], tuple[int, ...]], ...]
+    """What is printed after each run, and of which outputs: these come after those that the function returned."""
     graph: Graph
     """What was traced."""
     chain: tuple[Device, ...]
@@ -100,8 +103,10 @@ class _Replay:
         return None if old is None else Call(old.op, {"graph": plan.graph}, old.inputs, old.outputs)
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
-        """What the function returns, made of these outputs."""
+        """What the function returns, made of these outputs; what it prints is printed."""
         made = [Tensor(n) for n in nodes]
+        for show, places in self.prints:
+            show([made[n] for n in places])
         if self.form is not None:
             return made[0] if self.form is Tensor else tuple(made)
         leaves = [made[r.index] if isinstance(r, _Output) else r for r in self.results]
@@ -169,6 +174,8 @@ class Jitted(Generic[P, R]):
         The function to trace.
     static_argnames : str or iterable of str
         Names of arguments that belong to the signature by their value.
+    static_argnums : int or iterable of int
+        Positions of arguments that belong to the signature by their value.
 
     Examples
     --------
@@ -178,14 +185,22 @@ class Jitted(Generic[P, R]):
     [2.0, 4.0]
     """
 
-    def __init__(self, function: Callable[P, R], static_argnames: str | Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        static_argnames: str | Iterable[str] = (),
+        static_argnums: int | Iterable[int] = (),
+    ) -> None:
         self._bound: tuple[Any, ...] = (function,) if opens(function) else ()
         """A method with its object, or another callable with a state: it is an argument like others."""
         self._function: Callable[..., R] = _called if self._bound else function
-        self._static = frozenset([static_argnames] if isinstance(static_argnames, str) else static_argnames)
         parameters = signature(function).parameters
         positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        self._names = (*[""] * len(self._bound), *[p.name for p in parameters.values() if p.kind in positional])
+        named = [p.name for p in parameters.values() if p.kind in positional]
+        self._names = (*[""] * len(self._bound), *named)
+        by_name = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+        by_place = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
+        self._static = frozenset(by_name | _named(by_place, named))
         unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
@@ -203,48 +218,52 @@ class Jitted(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        # The common call, of computed tensors and numbers alone, is looked up by their specs and runs at once.
-        if not kwargs and self._is_direct:
-            key: list[Any] = [current()]
-            data: list[Any] = []
-            leaves: list[Node] = []
-            space = HOST
-            for a in args:
-                if type(a) is Tensor:
-                    node = a._node
-                    buffer = node.buffer
-                    if buffer is None or (buffer.space is not space and data):
+        try:
+            # The common call, of computed tensors and numbers alone, is looked up by their specs and runs at once.
+            if not kwargs and self._is_direct:
+                key: list[Any] = [current()]
+                data: list[Any] = []
+                leaves: list[Node] = []
+                space = HOST
+                for a in args:
+                    if type(a) is Tensor:
+                        node = a._node
+                        buffer = node.buffer
+                        if buffer is None or (buffer.space is not space and data):
+                            break
+                        space = buffer.space
+                        key.append(node.spec)
+                        leaves.append(node)
+                        data.append(buffer.data)
+                    elif type(a) is float and space is HOST:
+                        key.append(_WEAK[float])
+                        data.append(np.float64(a))
+                    else:
                         break
-                    space = buffer.space
-                    key.append(node.spec)
-                    leaves.append(node)
-                    data.append(buffer.data)
-                elif type(a) is float and space is HOST:
-                    key.append(_WEAK[float])
-                    data.append(np.float64(a))
                 else:
-                    break
-            else:
-                replay = self._replays.get(tuple(key))
-                if replay is None or not replay.is_plain or held() is not None:
-                    return self._call(args, kwargs)
-                if replay.generation != Generation.number:
-                    return self._call(args, kwargs)
-                watch, kernel = replay.plan.watch, replay.plan.host_kernel
-                if watch is not None and not watch.passes():
-                    return self._run(replay, args)
-                if space is not HOST or kernel is None:
-                    made = replay.on_device(space, data, tuple(leaves))
-                    return self._run(replay, args) if made is None else made
-                try:
-                    made = kernel(*data)
-                except OutOfMemory:
-                    return self._run(replay, args)  # the long way has other devices
-                if replay.form is Tensor:
-                    return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
-                nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
-                return replay.rebuilt(nodes)  # type: ignore[no-any-return]
-        return self._call(args, kwargs)
+                    replay = self._replays.get(tuple(key))
+                    if replay is None or not replay.is_plain or held() is not None:
+                        return self._call(args, kwargs)
+                    if replay.generation != Generation.number:
+                        return self._call(args, kwargs)
+                    watch, kernel = replay.plan.watch, replay.plan.host_kernel
+                    if watch is not None and not watch.passes():
+                        return self._run(replay, args)
+                    if space is not HOST or kernel is None:
+                        made = replay.on_device(space, data, tuple(leaves))
+                        return self._run(replay, args) if made is None else made
+                    try:
+                        made = kernel(*data)
+                    except OutOfMemory:
+                        return self._run(replay, args)  # the long way has other devices
+                    if replay.form is Tensor:
+                        return Tensor(Node(replay.calls[0], (), Buffer(made[0])))  # type: ignore[return-value]
+                    nodes = [Node(c, (), Buffer(m)) for c, m in zip(replay.calls, made, strict=True)]
+                    return replay.rebuilt(nodes)  # type: ignore[no-any-return]
+            return self._call(args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def _run(self, replay: _Replay, args: tuple[Any, ...]) -> R:
         """A plain replay for computed tensors and numbers, with the whole runtime around it."""
@@ -297,7 +316,7 @@ class Jitted(Generic[P, R]):
         nodes = iter(given)
         copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
         args, kwargs = copies.tree
-        with tracing() as trace:
+        with tracing("jit") as trace:
             try:
                 returned = self._function(*args, **kwargs)
             except AttributeError as error:
@@ -309,11 +328,15 @@ class Jitted(Generic[P, R]):
         tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
         indices = iter(range(len(tensors)))
         results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
+        prints = []
+        for line in trace.prints:
+            prints.append((line.show, tuple(range(len(tensors), len(tensors) + len(line.nodes)))))
+            tensors += [Tensor(node) for node in line.nodes]
         graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds])
         generation, chain = Generation.number, chain_named(current().device)
         plan = plan_of(graph, repeats=True)
         form = None
-        if all(is_output):
+        if all(is_output) and not prints:
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
         fed = [node for node, _ in trace.feeds]
@@ -325,7 +348,9 @@ class Jitted(Generic[P, R]):
             picks = (variable.call(outputs, {}),)
         feeds = tuple(make for _, make in trace.feeds)
         is_plain = form is not None and not feeds
-        return _Replay(plan, feeds, calls, results, shape, form, history, picks, is_plain, graph, chain, generation)
+        return _Replay(
+            plan, feeds, calls, results, shape, form, history, picks, is_plain, tuple(prints), graph, chain, generation
+        )
 
 
 def _remembered(node: Node) -> Node:
@@ -344,6 +369,14 @@ def _remembered(node: Node) -> Node:
     if call.op is pick and inputs:
         return Node(call, inputs)
     return inputs[0] if call.op is variable and inputs else node
+
+
+def _named(places: Iterable[int], names: Sequence[str]) -> set[str]:
+    """The names of the arguments at these positions."""
+    for n in places:
+        if not -len(names) <= n < len(names):
+            raise ArgumentError(f"[jit] expected static_argnums among the positions of {list(names)}, got {n}")
+    return {names[n] for n in places}
 
 
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
@@ -462,14 +495,26 @@ def _pending_inputs(node: Node) -> tuple[Node, ...]:
 
 
 @overload
-def jit(function: Callable[P, R], *, static_argnames: str | Iterable[str] = ()) -> Jitted[P, R]: ...
+def jit(
+    function: Callable[P, R],
+    *,
+    static_argnames: str | Iterable[str] = (),
+    static_argnums: int | Iterable[int] = (),
+) -> Jitted[P, R]: ...
 
 
 @overload
-def jit(*, static_argnames: str | Iterable[str] = ()) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(
+    *, static_argnames: str | Iterable[str] = (), static_argnums: int | Iterable[int] = ()
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
-def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> Any:
+def jit(
+    function: Any = None,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    static_argnums: int | Iterable[int] = (),
+) -> Any:
     """Compile a function: trace it once per signature of its arguments, then replay its plan.
 
     The signature holds the shapes and dtypes of tensors and arrays, the kinds of Python numbers, and the values of all
@@ -484,6 +529,8 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> A
         `jit` returns a decorator.
     static_argnames : str or iterable of str
         Names of arguments that belong to the signature by their value. A new value causes a new trace.
+    static_argnums : int or iterable of int
+        Positions of arguments that belong to the signature by their value.
 
     Returns
     -------
@@ -502,5 +549,5 @@ def jit(function: Any = None, *, static_argnames: str | Iterable[str] = ()) -> A
     1
     """
     if function is None:
-        return lambda f: Jitted(f, static_argnames)
-    return Jitted(function, static_argnames)
+        return lambda f: Jitted(f, static_argnames, static_argnums)
+    return Jitted(function, static_argnames, static_argnums)

@@ -25,6 +25,7 @@ import numpy as np
 
 from .._tensor import tree
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import Structure
 from ..errors import ArgumentError, TraceError
 
@@ -71,6 +72,13 @@ def opens(value: Any) -> bool:
     if kind.__hash__ not in (object.__hash__, None) and not is_dataclass(kind):
         return False
     return _slots(kind) is not None
+
+
+def given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
+    if opens(function):
+        return partial(short_tracebacks(wrapped), function)
+    return short_tracebacks(lambda *args, **kwargs: wrapped(function, *args, **kwargs))
 
 
 def is_comparable(value: Any) -> bool:

@@ -28,20 +28,33 @@ from .._tensor.tensor import Tensor
 Feed = Callable[[], np.ndarray[Any, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Print:
+    """A line that a traced function prints at every run: see `debug`."""
+
+    nodes: tuple[Node, ...]
+    """The tensors in it."""
+    show: Callable[[Sequence[Tensor]], None]
+    """Prints the line for the values of these tensors."""
+
+
 @dataclass(slots=True)
 class Trace:
-    """The feeds of one function being traced, in the order in which it asked for them."""
+    """One function being traced: by which transform, and its feeds in the order in which it asked for them."""
 
+    transform: str
     feeds: list[tuple[Node, Feed]] = field(default_factory=list)
+    prints: list[Print] = field(default_factory=list)
+    """What it prints, in order."""
 
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 @contextmanager
-def tracing() -> Iterator[Trace]:
-    """Make a new trace the one under way."""
-    trace = Trace()
+def tracing(transform: str) -> Iterator[Trace]:
+    """Make a new trace the one under way, for the transform of this name."""
+    trace = Trace(transform)
     token = _current.set(trace)
     try:
         yield trace
@@ -52,6 +65,12 @@ def tracing() -> Iterator[Trace]:
 def is_tracing() -> bool:
     """Whether a function is being traced in this context."""
     return _current.get() is not None
+
+
+def tracing_transform() -> str | None:
+    """The name of the transform that traces a function in this context."""
+    trace = _current.get()
+    return None if trace is None else trace.transform
 
 
 class _Recordings:
@@ -113,6 +132,15 @@ def recording(variables: Sequence[Node]) -> Iterator[Recording]:
                 _recordings.nodes = None
         for node in done or ():
             node.inputs = ()
+
+
+def printed(line: Print) -> None:
+    """Print a line: now, or, inside a trace, at every replay."""
+    trace = _current.get()
+    if trace is None:
+        line.show([Tensor(node) for node in line.nodes])
+    else:
+        trace.prints.append(line)
 
 
 def fed(make: Feed, shape: Shape, dtype: DType) -> Tensor:

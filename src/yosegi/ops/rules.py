@@ -14,6 +14,7 @@ from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import as_nodes
 from .._tensor.spellings import respelled
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import hide_frames
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UserError
 
 P = ParamSpec("P")
@@ -26,11 +27,15 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(*args, **kwargs)
-        except UserError as error:
-            raise error.retold(function.__name__) from None
-        except TypeError as error:
-            raise respelled(function, kwargs, error) from None
+            try:
+                return function(*args, **kwargs)
+            except UserError as error:
+                raise error.retold(function.__name__) from None
+            except TypeError as error:
+                raise respelled(function, kwargs, error) from None
+        except (UserError, TypeError) as error:
+            hide_frames(error)
+            raise
 
     return call
 
@@ -41,11 +46,15 @@ def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concate
     @wraps(function)
     def call(x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(as_tensor(x), *args, **kwargs)
-        except UserError as error:
-            raise error.retold(function.__name__) from None
-        except TypeError as error:
-            raise respelled(function, kwargs, error) from None
+            try:
+                return function(as_tensor(x), *args, **kwargs)
+            except UserError as error:
+                raise error.retold(function.__name__) from None
+            except TypeError as error:
+                raise respelled(function, kwargs, error) from None
+        except (UserError, TypeError) as error:
+            hide_frames(error)
+            raise
 
     return call
 

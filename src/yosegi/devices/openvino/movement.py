@@ -130,6 +130,7 @@ def _unknown_places(graph: Graph, entry: int) -> str | None:
 MOVEMENT: Final[dict[str, Row]] = {
     "positive": Row(_same, DTYPES),
     "variable": Row(_same, DTYPES),
+    "barrier": Row(_same, DTYPES),
     "reshape": Row(_reshaped, DTYPES),
     "broadcast_to": Row(_broadcast, DTYPES),
     "permute_dims": Row(_permuted, DTYPES),

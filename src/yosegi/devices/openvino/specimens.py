@@ -73,6 +73,7 @@ def _named(dtype: DType) -> Iterator[tuple[str, Tensor]]:
             yield name, REGISTRY[name](x, **attrs)
     if dtype is not bool_:
         yield "positive", REGISTRY["positive"](x)
+    yield "barrier", REGISTRY["barrier"](x, from_array(np.asarray(values[0])))
     yield "concatenate", REGISTRY["concatenate"](x, x, axis=1)
     yield "slice_set", REGISTRY["slice_set"](x, from_array(np.resize(values, 61)), key=((60, 20, -3), (0, 61, 1)))
     yield "where", REGISTRY["where"](from_array(np.resize([True, False, False], a.shape)), a, b)

@@ -1,0 +1,128 @@
+"""The reverse pass: cotangents through an expression, from its results to its arguments.
+
+A function is run on marked inputs, which builds its graph as always; the pass then walks that graph backwards. The
+rules are written in tensor operations, so a gradient is itself a graph and can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .._tensor.composite import rebuilt
+from .._tensor.node import Call, Node, Spec, in_order
+from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
+from .._tensor.role import Passed
+from .._tensor.tensor import Tensor
+from ..errors import ArgumentError
+from ..ops.elementwise import real
+from ..ops.reduce import sum as reduce_sum
+from ..ops.shape import broadcast_to, reshape
+
+
+@op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x, role=Passed())
+def variable(x: Arr, /) -> Arr:
+    """The same value under a name of its own, so that the pass back knows where to stop."""
+    return x
+
+
+Tape = list[tuple[Node, tuple[Node, ...]]]
+"""Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
+
+
+def record(
+    outputs: Sequence[Node],
+    variables: Sequence[Node],
+    ends: Iterable[Node] = (),
+    inputs_of: Callable[[Node], Sequence[Node]] = lambda node: node.inputs,
+) -> Tape:
+    """The nodes on the way from the variables to the outputs. No way is looked for behind `ends`."""
+    depends = {**dict.fromkeys(ends, False), **dict.fromkeys(variables, True)}
+    tape: Tape = []
+    for node in in_order(outputs, lambda n: () if n in depends else inputs_of(n)):
+        if node not in depends:
+            depends[node] = any(depends[i] for i in inputs_of(node))
+            if depends[node]:
+                tape.append((node, node.inputs))
+    return tape
+
+
+def cotangent_inputs(node: Node) -> Sequence[Node]:
+    """The inputs of a node to which a cotangent may flow. A tape of these alone does not hold on to what `checkpoint`
+    computes again."""
+    role = node.call.op.role
+    is_guarded = isinstance(role, Passed) and role.is_guarded
+    return node.inputs[len(node.call.outputs) :] if is_guarded else node.inputs
+
+
+def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node]) -> list[Tensor]:
+    """The cotangents of the variables, given those of the outputs."""
+    sums: dict[Node, list[Tensor | None]] = {}
+    for output, g in zip(outputs, gs, strict=True):
+        _accumulate(sums, output, 0, g)
+    for node, inputs in reversed(tape):
+        parts = sums.pop(node, None)
+        if parts is None:
+            continue
+        call = node.call
+        if call.op is pick:
+            assert parts[0] is not None
+            _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
+            continue
+        if call.op.vjp is None and call.op.decomposition is not None:
+            for input, g in zip(inputs, _through_parts(call, inputs, parts[0]), strict=True):
+                if input.spec.dtype.is_inexact:
+                    _accumulate(sums, input, 0, g)
+            continue
+        if call.op.vjp is None:
+            raise ArgumentError(
+                f"[grad] expected ops that have a gradient, got {call.op.name}; declare its vjp (flat, if it is a step)"
+            )
+        out: Any = Tensor(node)
+        cotangent: Any = parts[0]
+        if len(parts) > 1:
+            out = tuple(Tensor(Node(pick_call(call.outputs, i), (node,))) for i in range(len(parts)))
+            cotangent = tuple(_zeros(s) if g is None else g for s, g in zip(call.outputs, parts, strict=True))
+        handles = [Tensor(i) for i in inputs]
+        for input, g in zip(inputs, call.op.vjp(cotangent, out, *handles, **call.attrs), strict=True):
+            if g is not None and input.spec.dtype.is_inexact:
+                _accumulate(sums, input, 0, fitted_to(g, input.spec))
+    return [_total(sums, v) for v in variables]
+
+
+def _through_parts(call: Call, inputs: Sequence[Node], g: Tensor | None) -> list[Tensor]:
+    """The cotangents of a composite's inputs: those of what it is made of.
+
+    Its parts stand in the graph a second time then, and are found to be the same when it is simplified.
+    """
+    assert g is not None
+    own = [variable(Tensor(i))._node for i in inputs]  # one per input, though two may be the same node
+    output = rebuilt(call, own)
+    return pull_back(record([output], own), [output], [g], own)
+
+
+def _zeros(s: Spec) -> Tensor:
+    return broadcast_to(number(0, s.dtype), s.shape)
+
+
+def _total(sums: dict[Node, list[Tensor | None]], variable: Node) -> Tensor:
+    found = sums.get(variable, [None])[0]
+    return _zeros(variable.spec) if found is None else found
+
+
+def _accumulate(sums: dict[Node, list[Tensor | None]], node: Node, index: int, g: Tensor) -> None:
+    parts = sums.setdefault(node, [None] * len(node.call.outputs))
+    known = parts[index]
+    parts[index] = g if known is None else known + g
+
+
+def fitted_to(g: Tensor, wanted: Spec) -> Tensor:
+    """A cotangent in the shape and dtype of its input: broadcast dimensions summed, the imaginary part of a real
+    input's dropped."""
+    if g.shape != wanted.shape:
+        lead = g.ndim - wanted.ndim
+        wide = tuple(i for i in range(g.ndim) if i < lead or (wanted.shape[i - lead] == 1 and g.shape[i] != 1))
+        g = reshape(reduce_sum(g, axis=wide), wanted.shape) if lead else reduce_sum(g, axis=wide, keepdims=True)
+    if g.dtype is not wanted.dtype:
+        g = (g if wanted.dtype.is_complex else real(g)).astype(wanted.dtype)
+    return g

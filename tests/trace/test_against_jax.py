@@ -1,0 +1,16 @@
+"""A small share of `make transforms` in every test run: transforms of random programs against JAX's."""
+
+import pytest
+
+pytest.importorskip("jax", reason="JAX is not installed: there is nothing to compare with")
+
+import transforms_vs_jax
+
+PROGRAMS = 20
+
+
+@pytest.mark.parametrize("kind", transforms_vs_jax.CHECKS)
+@pytest.mark.parametrize("share", range(4))
+def test_random_programs(kind, share):
+    _, failures = transforms_vs_jax.run(kind, PROGRAMS // 4, first=500_000 + 1000 * share)
+    assert failures == []

@@ -1,0 +1,129 @@
+"""A traced function that reads a value: the error names what it did, where, and what to write instead."""
+
+import math
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import yosegi as ys
+
+X, N = np.arange(1.0, 5.0), np.asarray(3)
+
+READS = {
+    "range": (lambda x, n: list(range(n)), r"got range\(\), a slice", "x.shape"),
+    "slice": (lambda x, n: x[:n], r"got range\(\), a slice", "ys.take"),
+    "list index": (lambda x, n: [1, 2, 3, 4][n], r"got range\(\), a slice", "x.shape"),
+    "mask": (lambda x, n: x[x > 2], "got a boolean mask", "ys.where"),
+    "nonzero": (lambda x, n: ys.nonzero(x), r"got nonzero\(\), whose shape", "ys.where"),
+    "np.asarray": (lambda x, n: np.asarray(x), r"got np.asarray\(\)", "in place of NumPy's"),
+    "numpy": (lambda x, n: x.numpy(), r"got numpy\(\)", "in place of NumPy's"),
+    "tolist": (lambda x, n: x.tolist(), r"got tolist\(\)", "in place of NumPy's"),
+    "reshape": (lambda x, n: ys.reshape(x, (n, -1)), r"got reshape\(\) with a traced tensor for a length", "x.shape"),
+    "zeros": (lambda x, n: ys.zeros((n,)), r"got zeros\(\) with a traced tensor for a length", "x.shape"),
+    "sum": (lambda x, n: x.sum(axis=n), r"got sum\(\) with a traced tensor for a length, an axis", "x.shape"),
+    "arange": (lambda x, n: ys.arange(n), r"got arange\(\) with a traced tensor whose value", ""),
+    "float": (lambda x, n: float(x[0]), r"got float\(\)", "keep it a tensor"),
+    "int": (lambda x, n: int(n), r"got int\(\)", "keep it a tensor"),
+    "item": (lambda x, n: n.item(), r"got item\(\)", "keep it a tensor"),
+    "math": (lambda x, n: math.sin(x[0]), r"got float\(\)", "keep it a tensor"),
+    "if": (lambda x, n: x if x[0] > 0 else -x, "got `if`", "ys.where"),
+    "and": (lambda x, n: (x[0] > 0) and (n > 0), "got `if`, `while`, `and`", "ys.where"),
+    "in": (lambda x, n: 2.0 in x, "got `in`", "ys.any"),
+    "format": (lambda x, n: f"{x[0]:.2f}", "got a format", "ys.debug.print"),
+}
+TRANSFORMS = {
+    "jit": lambda f: ys.jit(f)(ys.asarray(X), ys.asarray(N)),
+    "vmap": lambda f: ys.vmap(f)(ys.asarray(np.stack([X, X])), ys.asarray(np.stack([N, N]))),
+    "eval_shape": lambda f: ys.eval_shape(f, ys.asarray(X), ys.asarray(N)),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", READS)
+def test_the_cause_is_named(name, transform):
+    function, got, fix = READS[name]
+    with pytest.raises(ys.errors.TraceError) as caught:
+        TRANSFORMS[transform](function)
+    text = str(caught.value)
+    assert text.startswith(f"[{transform}] expected no values of traced tensors to be read, ")
+    caught.match(got)
+    assert fix in text.partition(";")[2]
+    assert f"{__file__}:" in text, "the user's line"
+
+
+def test_the_advice_is_that_of_the_transform():
+    for transform, advice in {"jit": "static_argnames", "vmap": "axis None", "eval_shape": "Python number"}.items():
+        with pytest.raises(ys.errors.TraceError, match=advice):
+            TRANSFORMS[transform](READS["float"][0])
+
+
+def test_a_placeholder_that_was_kept():
+    kept = []
+    ys.vmap(lambda x: kept.append(x) or x)(ys.asarray(X))
+    with pytest.raises(ys.errors.TraceError, match="kept from inside a traced function"):
+        kept[0].numpy()
+
+
+# Tracebacks
+
+
+def own_frames(call):
+    try:
+        call()
+    except Exception as error:
+        return [f for f in traceback.extract_tb(error.__traceback__) if "yosegi" in Path(f.filename).parts]
+    raise AssertionError("it did not raise")
+
+
+def wrong(x):
+    return ys.sum(ys.reshape(x * 2, (7, 3)))
+
+
+def users(x):
+    raise KeyError("the user's own")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ys.reshape(ys.asarray(X), (7,)),
+        lambda: ys.asarray(X) + ys.ones((3,)),
+        lambda: ys.roll(ys.asarray(X), "a"),
+        lambda: ys.asarray(X)[7],
+        lambda: ys.asarray(X).reshape(7),
+        lambda: ys.asarray(X).sum(axis=3),
+        lambda: np.ones(3) - ys.asarray(X),
+        lambda: ys.sum(ys.asarray(X), axis=3, keepdim=True),
+        lambda: ys.jit(wrong)(ys.asarray(X)),
+        lambda: ys.grad(wrong)(ys.asarray(X)),
+        lambda: ys.vmap(wrong)(ys.ones((2, 4))),
+        lambda: ys.jvp(wrong, (ys.asarray(X),), (ys.asarray(X),)),
+        lambda: ys.eval_shape(wrong, ys.asarray(X)),
+        lambda: ys.jit(ys.vmap(ys.hessian(wrong)))(ys.ones((2, 4))),
+        lambda: ys.jit(ys.vmap(users))(ys.asarray(X)),
+        lambda: ys.jit(READS["if"][0])(ys.asarray(X), ys.asarray(N)),
+    ],
+)
+def test_no_frame_of_the_package_is_shown(call):
+    assert own_frames(call) == []
+
+
+def test_all_frames_are_shown_if_wanted():
+    code = """
+import traceback, yosegi as ys
+try:
+    ys.jit(lambda x: ys.reshape(x, (7,)))(ys.ones((3,)))
+except ys.errors.ShapeError as error:
+    print(sum("yosegi" in f.filename for f in traceback.extract_tb(error.__traceback__)))
+"""
+    counts = []
+    for setting in ("short", "full"):
+        environment = {"PYTHONPATH": ":".join(sys.path), "YOSEGI_TRACEBACK": setting}
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        counts.append(int(run.stdout))
+    assert counts[0] == 0
+    assert counts[1] > 3
