@@ -47,6 +47,9 @@ from ._tensor.tree import (
     tree_structure,
     tree_unflatten,
 )
+from ._trace.control.branches import cond
+from ._trace.control.loops import fori_loop, while_loop
+from ._trace.control.scans import scan
 from ._trace.grad import grad, value_and_grad, vjp
 from ._trace.jit import jit
 from ._tune.calibration import calibrate

@@ -49,11 +49,12 @@ class Graph:
 _OWN_REFERENCES: Final = 4
 
 
-_NEEDS_A_VALUE: Final = (
+NEEDS_A_VALUE: Final = (
     "[jit] expected the function to need no values while it is traced, but it asked for one (through float(), bool(), "
     "if, numpy(), an index or a data-dependent shape); use ys.where for the choice, or name the argument in "
     "static_argnames"
 )
+"""What a traced function is told that asks for a value."""
 _LEFT_ITS_TRACE: Final = (
     "[jit] expected a tensor that has a value, got one that was kept from inside a traced function; return it from "
     "the function instead"
@@ -99,7 +100,7 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
             if not ready:
                 continue
             if not inputs and node.call.op is leaf:
-                raise TraceError(_NEEDS_A_VALUE if is_tracing() else _LEFT_ITS_TRACE)
+                raise TraceError(NEEDS_A_VALUE if is_tracing() else _LEFT_ITS_TRACE)
             key.append(node.call)
             for i in inputs:
                 at = position[i]

@@ -80,7 +80,27 @@ class Contraction:
     operands: Operands
 
 
-Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction
+class Flow(Enum):
+    """How an op runs the graphs among its attributes."""
+
+    REPEAT = "repeat"
+    """`body`, a known number of times, with rows of some inputs and a row of some outputs each time."""
+    WHILE = "while"
+    """`body`, as long as `condition` is true."""
+    BRANCH = "branch"
+    """`true` or `false`, as the first input says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Graphs among the attributes, each a program of the op's inputs."""
+
+    flow: Flow
+    bodies: tuple[str, ...]
+    """The attributes that are graphs."""
+
+
+Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Control
 
 
 def is_contraction(role: Role | None, operands: Operands) -> bool:

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import numpy as np
 
 from .._graph.graph import Graph, capture, graph_of
-from .._graph.reference import bind
+from .._graph.reference import interpreter
 from .._place.plan import Plan
 from .._run.device import Device, Generation, chain_named
 from .._run.evaluate import plan_of, settle
@@ -44,11 +44,7 @@ _WEAK: Final = {kind: spec((), as_dtype(kind), weak=True) for kind in (int, floa
 @op(OpKind.SOURCE, infer=lambda *inputs, graph: tuple(graph.calls[o].spec for o in graph.outputs))
 def replayed(*inputs: Arr, graph: Graph) -> Arr:
     """A traced function, computed again by the reference: only for values that a device has lost."""
-    values = dict(zip(graph.inputs, inputs, strict=True))
-    for entry, call in enumerate(graph.calls):
-        if entry not in values:
-            values[entry] = bind(call)(*[values[a] for a in graph.args[entry]])
-    made = tuple(np.asarray(values[o]) for o in graph.outputs)
+    made = tuple(interpreter(graph)(*inputs))
     return made if len(made) > 1 else made[0]
 
 
