@@ -209,8 +209,9 @@ BUILT_BY_INDEXING = {
 }
 """Ops whose attributes are internal: reached through the expressions that make them."""
 
-NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed"}
-"""Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there."""
+NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed", "scan", "cond", "while_loop"}
+"""Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there; control flow takes
+graphs as attributes and has tests of its own."""
 
 
 def _written(x: Any, key: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, constant, embedded, leaf
-from .._tensor.role import Operands, Placing, View, is_contraction, is_view
+from .._tensor.role import Control, Operands, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
@@ -69,7 +69,8 @@ class Program:
             return call, args
         if isinstance(call.op.role, View) and args[0] in self.numbers:
             self.numbers[at] = self.numbers[args[0]]
-        if len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
+        is_small = len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT
+        if is_small and not isinstance(call.op.role, Control) and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
                 array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
             array.flags.writeable = False

@@ -5,8 +5,10 @@ An op states its role in its block. A pass asks for the role, never for the op's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Placing(Enum):
@@ -98,6 +100,9 @@ class Control:
     flow: Flow
     bodies: tuple[str, ...]
     """The attributes that are graphs."""
+    drive: Callable[..., Any]
+    """The op on arrays, step by step: `drive(compiled, *inputs, **attrs)` with a function from a graph to a function of
+    its inputs' arrays, which returns a list."""
 
 
 Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Control

@@ -8,7 +8,7 @@ does not depend on the placeholders is computed before the loop, not in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._graph.graph import NEEDS_A_VALUE, Graph
@@ -21,6 +21,9 @@ from ..._tensor.tree import Structure, difference, flatten, paths, unflatten
 from ...errors import ArgumentError, DTypeError, TraceError, UserError
 from ...ops.creation import asarray
 from ..tracing import Feed, tracing
+
+Compiled = Callable[[Graph], Callable[..., list[Any]]]
+"""Makes a function of arrays of a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,18 @@ class Leaves:
 
     @property
     def specs(self) -> list[Spec]:
-        """Shapes and dtypes."""
-        return [t._node.spec for t in self.tensors]
+        """Shapes and dtypes; those of numbers follow the tensors that they meet."""
+        return [
+            spec((), t.dtype, weak=True) if n else t._node.spec
+            for t, n in zip(self.tensors, self.is_number, strict=True)
+        ]
 
-    def with_dtype(self, index: int, value: Tensor) -> Leaves:
-        """The same with a number in the dtype of another tensor."""
-        tensors = list(self.tensors)
-        tensors[index] = tensors[index].astype(value.dtype)
-        return Leaves(self.tree, tensors, self.structure, self.paths, self.is_number)
+    def with_dtypes(self, results: Sequence[Node]) -> Leaves:
+        """The same with tensors in the place of numbers, in the dtypes of what a body has made of them."""
+        tensors = [
+            t.astype(r.spec.dtype) if n else t for t, r, n in zip(self.tensors, results, self.is_number, strict=False)
+        ]
+        return replace(self, tensors=tensors, is_number=[False] * len(tensors))
 
 
 def leaves_of(name: str, tree: Any, root: str) -> Leaves:
@@ -59,7 +66,7 @@ def leaves_of(name: str, tree: Any, root: str) -> Leaves:
             raise DTypeError(
                 f"[{name}] expected tensors and numbers, got {type(value).__name__} at {path}; close over it"
             ) from error
-    return Leaves(tree, tensors, structure, where, [number_type(v) is not None for v in values])
+    return Leaves(tree, tensors, structure, where, [number_type(v) in (int, float, complex) for v in values])
 
 
 def _strong(t: Tensor) -> Tensor:
@@ -92,7 +99,7 @@ def traced(name: str, role: str, function: Callable[..., Any], *trees: tuple[Str
     Raises `TraceError` if it asks for a value that a placeholder has not. `name` and `role` are the user's words for
     it: "scan" and "the function".
     """
-    given = [[Node(leaf_call(spec(s.shape, s.dtype)), ()) for s in specs] for _, specs in trees]
+    given = [[Node(leaf_call(s), ()) for s in specs] for _, specs in trees]
     arguments = [unflatten(s, [Tensor(n) for n in nodes]) for (s, _), nodes in zip(trees, given, strict=True)]
     outer = READS.get()
     reads: list[Read] = []
@@ -154,7 +161,7 @@ def _pending_inputs(node: Node) -> tuple[Node, ...]:
 def graph_from(inputs: Sequence[Node], results: Sequence[Node]) -> Graph:
     """The graph from some nodes, which are its inputs in this order, to others."""
     at = {node: n for n, node in enumerate(inputs)}
-    calls = [leaf_call(spec(n.spec.shape, n.spec.dtype, n.spec.weak)) for n in inputs]
+    calls = [leaf_call(n.spec) for n in inputs]
     args: list[tuple[int, ...]] = [()] * len(calls)
     for node in in_order(results, lambda n: () if n in at else n.inputs):
         if node not in at:
@@ -181,23 +188,20 @@ def settled(
 
     Raises `ArgumentError` if the body changes the structure, a shape or a dtype.
     """
-    for _ in range(1 + len(carry.tensors)):
-        body = trace(carry)
-        if body.feeds:
-            raise _drawn(name, role)
-        tree, structure = part(body)
-        if structure != carry.structure:
-            raise ArgumentError(
-                f"[{name}] expected {role} to return a carry like the one it gets, got {difference(carry.tree, tree)}; "
-                "return the same containers with the same keys"
-            )
-        at = _first_mismatch(carry.specs, body.results)
-        if at is None:
-            return body, carry
-        if not carry.is_number[at] or body.results[at].spec.shape != ():
-            break
-        carry = carry.with_dtype(at, Tensor(body.results[at]))
-    assert at is not None
+    body = trace(carry)
+    if body.feeds:
+        raise _drawn(name, role)
+    tree, structure = part(body)
+    if structure != carry.structure:
+        raise ArgumentError(
+            f"[{name}] expected {role} to return a carry like the one it gets, got {difference(carry.tree, tree)}; "
+            "return the same containers with the same keys"
+        )
+    if any(carry.is_number):
+        return settled(name, role, carry.with_dtypes(body.results), trace, part)
+    at = _first_mismatch(carry.specs, body.results)
+    if at is None:
+        return body, carry
     before, after = carry.specs[at], body.results[at].spec
     fix = "cast it, or begin with that dtype" if before.shape == after.shape else "keep its shape"
     raise ArgumentError(

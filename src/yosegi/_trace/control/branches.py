@@ -18,8 +18,8 @@ from ..._tensor.tree import difference, paths, unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
 from ..grad import pull_back, record, variable
-from ..tracing import fed
-from .bodies import Body, applied, leaves_of, traced
+from ..tracing import fed_outside
+from .bodies import Body, Compiled, applied, leaves_of, traced
 
 
 def plain(specs: Sequence[Spec]) -> list[Any]:
@@ -60,11 +60,16 @@ def _cond_vjp(g: Any, out: Any, pred: Tensor, *inputs: Tensor, true: Graph, fals
     return [None, *[next(made) if f else None for f in flows]]
 
 
-@op(OpKind.CONTROL, infer=_cond_rule, vjp=_cond_vjp, computes_half=True, role=Control(Flow.BRANCH, ("true", "false")))
+def _drive_cond(compiled: Compiled, pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
+    made = tuple([np.array(m) for m in compiled(true if pred else false)(*inputs)])  # they may be views of inputs
+    return made if len(made) > 1 else made[0]
+
+
+@op(OpKind.CONTROL, infer=_cond_rule, vjp=_cond_vjp, computes_half=True,
+    role=Control(Flow.BRANCH, ("true", "false"), _drive_cond))  # fmt: skip
 def _cond(pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
     """One of two graphs of the same inputs."""
-    made = tuple([np.array(m) for m in interpreter(true if pred else false)(*inputs)])  # they may be views of inputs
-    return made if len(made) > 1 else made[0]
+    return _drive_cond(interpreter, pred, *inputs, true=true, false=false)
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
@@ -113,10 +118,11 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *
     _expect_same(true, false)
     if not true.results:
         return unflatten(true.structure, [])
-    anew = {node: fed(make, node.spec.shape, node.spec.dtype)._node for node, make in (*true.feeds, *false.feeds)}
+    for node, make in (*true.feeds, *false.feeds):
+        fed_outside(node, make)
     closure = list(dict.fromkeys([*true.closure, *false.closure]))
     made = _cond.outputs(
-        chosen, *[Tensor(anew.get(n, n)) for n in closure], *[t for leaves in given for t in leaves.tensors],
+        chosen, *[Tensor(n) for n in closure], *[t for leaves in given for t in leaves.tensors],
         true=true.graph(closure), false=false.graph(closure),
     )  # fmt: skip
     return unflatten(true.structure, made)

@@ -17,9 +17,9 @@ from ..._tensor.tensor import Tensor
 from ..._tensor.tree import unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
-from .bodies import Leaves, leaves_of, settled, traced, without_draws
+from .bodies import Body, Compiled, Leaves, leaves_of, settled, traced, without_draws
 from .branches import plain, truth
-from .scans import scan
+from .scans import repeated
 
 
 def _while_rule(*inputs: Spec, condition: Graph, body: Graph) -> tuple[Spec, ...]:
@@ -42,17 +42,21 @@ def _while_vjp(g: Any, out: Any, *inputs: Tensor, condition: Graph, body: Graph)
     )
 
 
-@op(OpKind.CONTROL, infer=_while_rule, vjp=_while_vjp, computes_half=True,
-    role=Control(Flow.WHILE, ("condition", "body")))  # fmt: skip
-def _while_loop(*inputs: Arr, condition: Graph, body: Graph) -> Arr:
-    """A body, repeated as long as a condition holds. The inputs are the closure of both, then the carry."""
+def _drive_while(compiled: Compiled, *inputs: Arr, condition: Graph, body: Graph) -> Arr:
     closed = len(inputs) - len(body.outputs)
     closure, carry = inputs[:closed], list(inputs[closed:])
-    goes_on, run = interpreter(condition), interpreter(body)
+    goes_on, run = compiled(condition), compiled(body)
     while goes_on(*closure, *carry)[0]:
         carry = run(*closure, *carry)
     made = tuple([np.array(c) for c in carry])  # they may be views of inputs
     return made if len(made) > 1 else made[0]
+
+
+@op(OpKind.CONTROL, infer=_while_rule, vjp=_while_vjp, computes_half=True,
+    role=Control(Flow.WHILE, ("condition", "body"), _drive_while))  # fmt: skip
+def _while_loop(*inputs: Arr, condition: Graph, body: Graph) -> Arr:
+    """A body, repeated as long as a condition holds. The inputs are the closure of both, then the carry."""
+    return _drive_while(interpreter, *inputs, condition=condition, body=body)
 
 
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init_val: Any) -> Any:
@@ -105,10 +109,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
 def _repeated(
     name: str, roles: tuple[str, str], cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], carry: Leaves
 ) -> Any:
-    body, carry = settled(
-        name, roles[1], carry, lambda c: traced(name, roles[1], body_fn, (c.structure, c.specs)),
-        lambda made: (made.tree, made.structure),
-    )  # fmt: skip
+    body, carry = _settled_value(name, roles[1], body_fn, carry)
     condition = without_draws(name, roles[0], traced(name, roles[0], cond_fn, (carry.structure, carry.specs)))
     if len(condition.results) != 1 or condition.structure is not ...:
         raise ArgumentError(f"[{name}] expected {roles[0]} to return one scalar, got {type(condition.tree).__name__}")
@@ -125,6 +126,14 @@ def _repeated(
         condition=condition.graph(closure, [truth(test)._node]), body=body.graph(closure),
     )  # fmt: skip
     return unflatten(carry.structure, made)
+
+
+def _settled_value(name: str, role: str, body_fn: Callable[[Any], Any], carry: Leaves) -> tuple[Body, Leaves]:
+    """The body of a function that returns the next value and nothing else, and the first value."""
+    return settled(
+        name, role, carry, lambda c: traced(name, role, body_fn, (c.structure, c.specs)),
+        lambda body: (body.tree, body.structure),
+    )  # fmt: skip
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
@@ -167,17 +176,16 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     24
     """
     first, last = _bound("lower", lower), _bound("upper", upper)
-    if isinstance(first, int) and isinstance(last, int):
-        step = _with_next(body_fun)
-        count = max(0, last - first)
-        (_, value), _ = scan(lambda carry, _: (step(carry), None), (asarray(first), init_val), length=count)
-        return value
-    start, end = asarray(first), asarray(last)
+    start = asarray(first)
     given = leaves_of("fori_loop", (start, init_val), "init_val")
-    names = ["lower", *[p.replace("init_val[1]", "init_val", 1) for p in given.paths[1:]]]
+    names = ["lower", *[path.replace("init_val[1]", "init_val", 1) for path in given.paths[1:]]]
     carry = Leaves(given.tree, given.tensors, given.structure, names, given.is_number)
-    made = _repeated("fori_loop", ("the bounds", "body_fun"), lambda state: state[0] < end, _with_next(body_fun), carry)
-    return made[1]
+    step = _with_next(body_fun)
+    if isinstance(first, Tensor) or isinstance(last, Tensor):
+        made: Any = _repeated("fori_loop", ("the bounds", "body_fun"), lambda state: state[0] < last, step, carry)
+        return made[1]
+    body, carry = _settled_value("fori_loop", "body_fun", step, carry)
+    return unflatten(carry.structure, repeated(body, carry.tensors, (), max(0, last - first)))[1]
 
 
 def _with_next(body_fun: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from ...errors import ArgumentError, ShapeError
 from ...ops.creation import zeros
 from ..grad import pull_back, record, variable
 from ..tracing import is_recording
-from .bodies import Body, Leaves, applied, leaves_of, settled, traced
-
-_ROLE: Final = "the function"
+from .bodies import Body, Compiled, Leaves, applied, leaves_of, settled, traced
 
 
 def _scan_rule(*inputs: Spec, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> tuple[Spec, ...]:
@@ -103,15 +101,14 @@ def _is_zero(t: Tensor) -> bool:
     return node.call.op is constant and node.call.attrs["value"] == 0
 
 
-@op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, computes_half=True, role=Control(Flow.REPEAT, ("body",)))
-def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> Arr:
-    """A body, repeated. The inputs are its closure, its first carry, and tensors of which it gets a row each time; the
-    outputs are its last carry, and a row for each iteration of everything else that it makes."""
+def _drive_scan(
+    compiled: Compiled, *inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool
+) -> Arr:
     fixed = len(inputs) - rows
     closure, carry, columns = inputs[: fixed - carries], list(inputs[fixed - carries : fixed]), inputs[fixed:]
     made = [body.calls[o].spec for o in body.outputs[carries:]]
     stacked = [np.empty((length, *s.shape), s.dtype.numpy) for s in made]
-    run = interpreter(body)
+    run = compiled(body)
     for n in range(length - 1, -1, -1) if reverse else range(length):
         results = run(*closure, *carry, *[np.asarray(c[n]) for c in columns])
         carry = results[:carries]
@@ -119,6 +116,14 @@ def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, rever
             rows_made[n] = result
     outputs = (*[np.array(c) for c in carry], *stacked)  # a carry may be a view of an input
     return outputs if len(outputs) > 1 else outputs[0]
+
+
+@op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, computes_half=True,
+    role=Control(Flow.REPEAT, ("body",), _drive_scan))  # fmt: skip
+def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> Arr:
+    """A body, repeated. The inputs are its closure, its first carry, and tensors of which it gets a row each time; the
+    outputs are its last carry, and a row for each iteration of everything else that it makes."""
+    return _drive_scan(interpreter, *inputs, body=body, carries=carries, rows=rows, length=length, reverse=reverse)
 
 
 def scan(
@@ -177,25 +182,31 @@ def scan(
     (6.0, [1.0, 3.0, 6.0])
     """
     carry, columns = leaves_of("scan", init, "init"), leaves_of("scan", xs, "xs")
-    count = _length(columns, length)
+    role = "the function"
     rows = [spec(s.shape[1:], s.dtype) for s in columns.specs]
+    count = _length(columns, length)
     body, carry = settled(
-        "scan", _ROLE, carry,
-        lambda c: traced("scan", _ROLE, f, (c.structure, c.specs), (columns.structure, rows)), _pair,
-    )  # fmt: skip
-    carries = len(carry.tensors)
+        "scan", role, carry, lambda c: traced("scan", role, f, (c.structure, c.specs), (columns.structure, rows)), _pair
+    )
+    made = repeated(body, carry.tensors, columns.tensors, count, reverse=bool(reverse))
+    pair = unflatten(body.structure, made)
+    return pair[0], pair[1]
+
+
+def repeated(
+    body: Body, carry: Sequence[Tensor], columns: Sequence[Tensor], count: int, *, reverse: bool = False
+) -> Sequence[Tensor]:
+    """A body of a carry and a row of each column, `count` times: the last carry, and the rows of its other results."""
     results = list(body.results)
     if is_recording():  # a pass back begins each iteration where it began
-        results += body.placeholders[:carries]
-    graph = body.graph(body.closure, results)
-    made: Sequence[Tensor] = ()
-    if graph.outputs:
-        made = _scan.outputs(
-            *[Tensor(n) for n in body.closure], *carry.tensors, *columns.tensors,
-            body=graph, carries=carries, rows=len(rows), length=count, reverse=bool(reverse),
-        )  # fmt: skip
-    pair = unflatten(body.structure, made[: len(body.results)])
-    return pair[0], pair[1]
+        results += body.placeholders[: len(carry)]
+    if not results:
+        return ()
+    made = _scan.outputs(
+        *[Tensor(n) for n in body.closure], *carry, *columns, body=body.graph(body.closure, results),
+        carries=len(carry), rows=len(columns), length=count, reverse=reverse,
+    )  # fmt: skip
+    return made[: len(body.results)]
 
 
 def _pair(body: Body) -> tuple[Any, Structure]:

@@ -178,18 +178,33 @@ class Natives:
 
     def _call(self, group: Group, made: Kernel, code: Code, needs: int, fallback: Callable[..., Any]) -> Call:
         """A kernel as a callable, its work cut into chunks."""
+        assert self.runtime is not None
+        arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
+        lets_go = made.unit * len(group.nodes) * made.units >= _LETS_GO
+        return self.runtime.call(
+            code, arrays, made.sizes, count=made.units, chunk=self._chunk(group, made), finishes=made.finishes,
+            lets_go=lets_go, needs=needs, fallback=fallback,
+        )  # fmt: skip
+
+    def _chunk(self, group: Group, made: Kernel) -> int:
+        """The units of work that a thread takes at a time."""
         runtime = self.runtime
         assert runtime is not None
         work = made.unit * len(group.nodes)
-        chunk = made.units
-        if runtime.threads > 1 and work * made.units >= _THREADED:
-            chunk = max(-(-made.units // (runtime.threads * _CHUNKS)), -(-_CHUNK // work))
-            chunk = min(chunk, -(-made.units // runtime.threads))
+        if runtime.threads == 1 or work * made.units < _THREADED:
+            return made.units
+        chunk = max(-(-made.units // (runtime.threads * _CHUNKS)), -(-_CHUNK // work))
+        return min(chunk, -(-made.units // runtime.threads))
+
+    def launch(self, group: Group) -> tuple[bytes, Kernel, Code]:
+        """A group as a part of a loop over kernels: its `Launch`, and how it is called. Raises if LLVM fails on it."""
+        assert self.runtime is not None
+        made, code = self._kernel(group, {})
         arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
-        return runtime.call(
-            code, arrays, made.sizes, count=made.units, chunk=chunk, finishes=made.finishes,
-            lets_go=work * made.units >= _LETS_GO, needs=needs, fallback=fallback,
-        )  # fmt: skip
+        packed = self.runtime.packed(
+            code, arrays, made.sizes, count=made.units, chunk=self._chunk(group, made), finishes=made.finishes
+        )
+        return packed, made, code
 
 
 def _functions(made: Kernel) -> tuple[str, ...]:
