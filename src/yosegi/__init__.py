@@ -52,6 +52,7 @@ from ._trace.control.loops import fori_loop, while_loop
 from ._trace.control.scans import scan
 from ._trace.grad import grad, value_and_grad, vjp
 from ._trace.jit import jit
+from ._trace.vmap import vmap
 from ._tune.calibration import calibrate
 from .ops import fft, linalg, random
 from .ops.aliases import (

@@ -30,6 +30,7 @@ def composite(
     *,
     normal: Callable[..., dict[str, Any]] | None = None,
     vjp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | None = None,
     promotes_from: int | None = None,
     inexact: bool = False,
     computes_half: bool = False,
@@ -41,6 +42,7 @@ def composite(
     - `normal` is called like the function, with specs for tensors. It gives the attributes in their normal form, and
       raises on misuse that the ops inside would not tell as well.
     - `vjp`: a gradient better than that of the parts; as for `op`.
+    - `batch`: the op on many examples at once, where it can stay whole; as for `op`.
     - `computes_half`: 16-bit floats reach the function as they are. Otherwise it gets them as float32, and its result
       is rounded once.
     - The rest is as for `op`.
@@ -59,7 +61,7 @@ def composite(
         made: Op[P] = op(
             kind, infer=infer, vjp=vjp if vjp is None or computes_half else _in_single(vjp),
             promotes_from=promotes_from, inexact=inexact, computes_half=computes_half, tolerance=tolerance,
-            decomposition=function,
+            decomposition=function, batch=batch,
         )(function)  # fmt: skip
         return made
 

@@ -107,6 +107,8 @@ class Op(Generic[P]):
         tolerance: Tolerance,
         decomposition: Callable[..., Tensor] | None = None,
         role: Role | None = None,
+        batch: Callable[..., Any] | None = None,
+        jvp: Callable[..., Any] | None = None,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = function.__name__.strip("_")
         self.__doc__ = function.__doc__
@@ -123,6 +125,8 @@ class Op(Generic[P]):
         self.tolerance = tolerance
         self.decomposition = decomposition
         self.role = role
+        self.batch = batch
+        self.jvp = jvp
         parameters = list(self.__signature__.parameters.values())
         self._variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self._names = tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
@@ -315,6 +319,8 @@ def op(
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
     decomposition: Callable[..., Tensor] | None = None,
     role: Role | None = None,
+    batch: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function an op, with itself as the NumPy reference body.
 
@@ -330,12 +336,15 @@ def op(
     - `operator` names the Python operator that is this op: "add" for `+`.
     - `decomposition` is the op in other ops, on tensors: see `composite`.
     - `role` is its structure, for ops that are more than one element at a time: see `role`.
+    - `batch(op, batched, *inputs, **attrs)` is the op on many examples at once: see `batch`. Most roles imply it.
+    - `jvp(tangents, out, *inputs, **attrs)` gives the tangent of each output, with `None` for a zero on both sides. It
+      is needed only where it is better than the transpose of the vjp.
     """
 
     def declare(function: Callable[P, Arr]) -> Op[P]:
         made = Op(
             function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance,
-            decomposition, role,
+            decomposition, role, batch, jvp,
         )  # fmt: skip
         assert made.name not in REGISTRY, f"two ops are named {made.name}"
         REGISTRY[made.name] = made

@@ -138,6 +138,17 @@ def rebuilt(kind: Any, keys: Any, values: Sequence[Any]) -> Any:
     return list(values) if kind is list else tuple(values) if kind is tuple else kind(*values)
 
 
+def children(tree: Any) -> dict[Any, Any] | None:
+    """The parts of a container by their places; `None` for a leaf."""
+    kind = type(tree)
+    if kind is dict:
+        return tree  # type: ignore[no-any-return]
+    if isinstance(tree, (list, tuple)):
+        return dict(enumerate(tree))
+    known = container_of(kind)
+    return None if known is None else dict(enumerate(known.flatten(tree)[0]))
+
+
 def paths(tree: Any, root: str = "") -> list[str]:
     """The way to each leaf, as Python would write it: `['layers'][3].weight`."""
     return list(_paths(tree, root))

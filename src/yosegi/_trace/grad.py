@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..ops.creation import asarray
 from ..ops.elementwise import real
 from ..ops.reduce import sum as reduce_sum
 from ..ops.shape import broadcast_to, reshape
-from .objects import opens
+from .objects import given
 from .tracing import Recording, recording
 
 
@@ -270,13 +269,6 @@ def _names_of(function: Callable[..., Any], chosen: Sequence[int], count: int) -
     return [positional[n] if n < len(positional) else f"argument {n}" for n in places]
 
 
-def _given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
-    if opens(function):
-        return partial(wrapped, function)
-    return lambda *args, **kwargs: wrapped(function, *args, **kwargs)
-
-
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
@@ -339,7 +331,7 @@ def value_and_grad(
         grads = back(number(1, value.dtype))
         return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
-    return _given(wrapped, function)
+    return given(wrapped, function)
 
 
 def grad(
@@ -390,4 +382,4 @@ def grad(
         value, gradient = value_and_grad(function, argnums, has_aux=has_aux)(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return _given(wrapped, function)
+    return given(wrapped, function)

@@ -284,7 +284,7 @@ class Jitted(Generic[P, R]):
         nodes = iter(given)
         copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
         args, kwargs = copies.tree
-        with tracing() as trace:
+        with tracing("jit") as trace:
             try:
                 returned = self._function(*args, **kwargs)
             except AttributeError as error:

@@ -73,6 +73,13 @@ def opens(value: Any) -> bool:
     return _slots(kind) is not None
 
 
+def given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
+    if opens(function):
+        return partial(wrapped, function)
+    return lambda *args, **kwargs: wrapped(function, *args, **kwargs)
+
+
 def is_comparable(value: Any) -> bool:
     """True if equal values are as good as each other: a value that is hashed by its content, or cannot change."""
     kind: Any = type(value)

@@ -31,8 +31,9 @@ Feed = Callable[[], np.ndarray[Any, Any]]
 
 @dataclass(slots=True)
 class Trace:
-    """The feeds of one function being traced, in the order in which it asked for them."""
+    """One function being traced: by which transform, and its feeds in the order in which it asked for them."""
 
+    transform: str
     feeds: list[tuple[Node, Feed]] = field(default_factory=list)
 
 
@@ -40,9 +41,9 @@ _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 @contextmanager
-def tracing() -> Iterator[Trace]:
-    """Make a new trace the one under way."""
-    trace = Trace()
+def tracing(transform: str) -> Iterator[Trace]:
+    """Make a new trace the one under way, for the transform of this name."""
+    trace = Trace(transform)
     token = _current.set(trace)
     try:
         yield trace
@@ -53,6 +54,12 @@ def tracing() -> Iterator[Trace]:
 def is_tracing() -> bool:
     """Whether a function is being traced in this context."""
     return _current.get() is not None
+
+
+def transform() -> str | None:
+    """The name of the transform that traces a function in this context."""
+    trace = _current.get()
+    return None if trace is None else trace.transform
 
 
 class _Recordings:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.batch import elementwise
 from .._tensor.composite import composite
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind, op
@@ -16,7 +17,7 @@ from .elementwise import exp, expm1, logaddexp, tanh, where
 from .erf import error_function
 
 _math = partial(op, OpKind.ACTIVATION, infer=rules.real_floating, promotes_from=0, inexact=True)
-_composite = partial(composite, OpKind.ACTIVATION, promotes_from=0, inexact=True)
+_composite = partial(composite, OpKind.ACTIVATION, promotes_from=0, inexact=True, batch=elementwise)
 
 
 @op(OpKind.ACTIVATION, infer=rules.real, promotes_from=0, vjp=lambda g, out, x: (where(x > 0, g, 0),),

@@ -6,6 +6,7 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
+from .._tensor.batch import elementwise
 from .._tensor.composite import composite
 from .._tensor.dtype import bool_, float_info
 from .._tensor.node import Spec
@@ -19,7 +20,7 @@ from .normal import softmax
 from .products import matmul, matrix_transpose
 from .shape import expand_dims
 
-_composite = partial(composite, OpKind.LINEAR_ALGEBRA, computes_half=True)
+_composite = partial(composite, OpKind.LINEAR_ALGEBRA, computes_half=True, batch=elementwise)
 
 
 def _scores_form(q: Spec, k: Spec, mask: Spec | None, *, is_causal: Any, scale: Any) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from .._tensor.batch import Flags
 from .._tensor.composite import composite
 from .._tensor.node import Shape, Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.op import Arr, Normal, Op, OpKind, op
 from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
 from .elementwise import conj
-from .shape import expand_dims, flip, permute_dims, reshape, squeeze
+from .shape import expand_dims, flip, moveaxis, permute_dims, reshape, squeeze
 from .windows import Windows, convolved, numbers, pads
 
 Numbers = int | tuple[int, ...]
@@ -94,7 +95,25 @@ def _to_weight(g: Tensor, x: Tensor, windows: Windows, groups: int) -> Tensor:
     return permute_dims(made, (1, 0, *rest))
 
 
-@op(OpKind.CONVOLUTION, infer=_conv_rule, vjp=_conv_vjp, promotes_from=0, role=Contraction(Operands.WINDOWS))
+def _conv_batch(op: Op[Any], batched: Flags, x: Tensor, w: Tensor, *, groups: int, **attrs: Any) -> Tensor:
+    """One convolution: examples of x alone are a larger batch, those of w more outputs, those of both more groups."""
+    if batched == (True, False):
+        made = conv(reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])), w, groups=groups, **attrs)
+        return reshape(made, (*x.shape[:2], *made.shape[1:]))
+    size, outputs, *kernel = w.shape
+    if batched == (False, True):  # the outputs of each group stay together
+        split = moveaxis(reshape(w, (size, groups, outputs // groups, *kernel)), 0, 1)
+        made = conv(x, reshape(split, (size * outputs, *kernel)), groups=groups, **attrs)
+        apart = reshape(made, (x.shape[0], groups, size, outputs // groups, *made.shape[2:]))
+        return reshape(moveaxis(apart, 2, 0), (size, x.shape[0], outputs, *made.shape[2:]))
+    image = moveaxis(x, 0, 1)
+    image = reshape(image, (image.shape[0], size * image.shape[2], *image.shape[3:]))
+    made = conv(image, reshape(w, (size * outputs, *kernel)), groups=size * groups, **attrs)
+    return moveaxis(reshape(made, (made.shape[0], size, outputs, *made.shape[2:])), 1, 0)
+
+
+@op(OpKind.CONVOLUTION, infer=_conv_rule, vjp=_conv_vjp, promotes_from=0, batch=_conv_batch,
+    role=Contraction(Operands.WINDOWS))  # fmt: skip
 def conv(
     x: Arr,
     w: Arr,

@@ -10,13 +10,14 @@ rotation. The gradients are those of functions that do not depend on that choice
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._tensor.batch import Flags, aligned, applied, size_of, spread
 from .._tensor.dtype import complex_of, default_float, float_info
 from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.op import Arr, Normal, Op, OpKind, op
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ShapeError
 from . import rules
@@ -203,7 +204,12 @@ def _pinv_vjp(g: Tensor, out: Tensor, x: Tensor, rtol: Tensor) -> tuple[Tensor, 
     return left - x @ (p @ left) + right - right @ p @ x - ph @ g @ ph, None
 
 
-@op(OpKind.LINEAR_ALGEBRA, infer=_pinv_rule, vjp=_pinv_vjp)
+def _pinv_batch(op: Op[Any], batched: Flags, x: Tensor, rtol: Tensor) -> Any:
+    x = spread(x, batched[0], size_of(batched, (x, rtol)))
+    return applied(op, [x, aligned(rtol, batched[1], x.ndim - 3)], {})
+
+
+@op(OpKind.LINEAR_ALGEBRA, infer=_pinv_rule, vjp=_pinv_vjp, batch=_pinv_batch)
 def _pinv(x: Arr, rtol: Arr, /) -> Arr:
     u, s, vh = nan_unless_finite(lambda a: tuple(np.linalg.svd(a, full_matrices=False)), x)
     small = s <= rtol[..., None] * s[..., :1]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
+from .._tensor.batch import Flags, applied
 from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.op import Arr, Normal, Op, OpKind, op
 from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError, ShapeError
@@ -124,7 +126,17 @@ def _to_operand(
     return _einsum(*factors, subscripts=f"{','.join(labels)}->{wanted}")
 
 
-@op(OpKind.LINEAR_ALGEBRA, infer=_einsum_rule, vjp=_einsum_vjp, promotes_from=0, role=Contraction(Operands.LABELS))
+def _einsum_batch(op: Op[Any], batched: Flags, *operands: Tensor, subscripts: str) -> Any:
+    free = [c for c in ascii_letters if c not in subscripts]
+    if not free:
+        return None
+    left, _, output = subscripts.partition("->")
+    terms = [free[0] * is_batched + term for is_batched, term in zip(batched, left.split(","), strict=True)]
+    return applied(op, operands, {"subscripts": f"{','.join(terms)}->{free[0]}{output}"})
+
+
+@op(OpKind.LINEAR_ALGEBRA, infer=_einsum_rule, vjp=_einsum_vjp, promotes_from=0, batch=_einsum_batch,
+    role=Contraction(Operands.LABELS))  # fmt: skip
 def _einsum(*operands: Arr, subscripts: str) -> Arr:
     return np.einsum(subscripts, *operands, optimize=len(operands) > 1)
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 import numpy as np
 
 from .._run.memory import HOST, Buffer
+from .._tensor.batch import Flags, aligned, applied, size_of, spread
 from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
 from .._tensor.node import Node, Shape, Spec, spec
-from .._tensor.op import Arr, OpKind, leaf_call, number, op
+from .._tensor.op import Arr, Op, OpKind, leaf_call, number, op
 from .._tensor.tensor import OPERATORS, Array, Tensor
 from .._trace.tracing import held, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -38,7 +39,7 @@ from .index_key import (
     resolve,
     window_shape,
 )
-from .shape import broadcast_to, reshape
+from .shape import broadcast_to, expand_dims, moveaxis, reshape
 
 _op = partial(op, OpKind.MOVEMENT)
 
@@ -57,14 +58,25 @@ def _set_rule(x: Spec, value: Spec, *, key: Window) -> Spec:
     return spec(x.shape, x.dtype)
 
 
-@_op(infer=_view_rule,
+def _view_batch(op: Op[Any], batched: Flags, x: Tensor, /, *, key: Window) -> Any:
+    return applied(op, [x], {"key": ((0, x.shape[0], 1), *key)})
+
+
+def _set_batch(op: Op[Any], batched: Flags, x: Tensor, value: Tensor, /, *, key: Window) -> Any:
+    size = size_of(batched, (x, value))
+    fitting = aligned(value, batched[1], len(window_shape(key)))
+    return applied(op, [spread(x, batched[0], size), fitting], {"key": ((0, size, 1), *key)})
+
+
+@_op(infer=_view_rule, batch=_view_batch,
      vjp=lambda g, out, x, *, key: (slice_set(zeros(x.shape, dtype=g.dtype), g, key=key),))  # fmt: skip
 def slice_view(x: Arr, /, *, key: Window) -> Arr:
     """A window of the tensor: ints, slices and new dimensions, in the normal form of `index_key.Window`."""
     return x[numpy_key(key)]
 
 
-@_op(infer=_set_rule, vjp=lambda g, out, x, value, *, key: (slice_set(g, _zero(g), key=key), slice_view(g, key=key)))
+@_op(infer=_set_rule, batch=_set_batch,
+     vjp=lambda g, out, x, value, *, key: (slice_set(g, _zero(g), key=key), slice_view(g, key=key)))  # fmt: skip
 def slice_set(x: Arr, value: Arr, /, *, key: Window) -> Arr:
     """The tensor with a window of it replaced."""
     out = x.copy()
@@ -120,7 +132,46 @@ def _scatter_add_vjp(g: Tensor, out: Tensor, x: Tensor, value: Tensor, *indices:
     return (g, gather(g, *indices, **places), *[None] * len(indices))
 
 
-@_op(infer=_gather_rule, vjp=_gather_vjp)
+def _own_example(batched: Flags, indices: tuple[Tensor, ...]) -> list[Tensor]:
+    """Index tensors with the examples in front, after one that takes each example to itself."""
+    ndim = max(i.ndim - b for i, b in zip(indices, batched, strict=True))
+    size = size_of(batched, indices)
+    return [
+        reshape(arange(size), (size, *[1] * ndim)),
+        *[aligned(i, b, ndim) for i, b in zip(indices, batched, strict=True)],
+    ]
+
+
+def _gather_batch(op: Op[Any], batched: Flags, x: Tensor, /, *indices: Tensor, axes: Shape, at: int, of: str) -> Any:
+    next_axes = tuple([a + 1 for a in axes])
+    if not any(batched[1:]):
+        return applied(op, [x, *indices], {"axes": next_axes, "at": at + 1, "of": of})
+    own, *places = _own_example(batched[1:], indices)
+    if batched[0]:
+        made = applied(op, [x, own, *places], {"axes": (0, *next_axes), "at": at, "of": of})
+    else:
+        made = applied(op, [x, *places], {"axes": axes, "at": at, "of": of})
+    return moveaxis(made, at, 0)  # type: ignore[arg-type]
+
+
+def _scatter_batch(
+    op: Op[Any], batched: Flags, x: Tensor, value: Tensor, /, *indices: Tensor, axes: Shape, at: int, of: str
+) -> Any:
+    x = spread(x, batched[0], size_of(batched, (x, value, *indices)))
+    ndim = x.ndim - 1 - len(axes) + max(i.ndim - b for i, b in zip(indices, batched[2:], strict=True))
+    value = aligned(value, batched[1], ndim)
+    next_axes = tuple([a + 1 for a in axes])
+    if not any(batched[2:]):
+        return applied(op, [x, value, *indices], {"axes": next_axes, "at": at + 1, "of": of})
+    if batched[1]:
+        value = moveaxis(value, 0, at)
+    elif value.ndim >= ndim - at:  # it has dimensions on both sides of the examples, or just behind them
+        value = expand_dims(value, axis=value.ndim - (ndim - at))
+    own = _own_example(batched[2:], indices)
+    return applied(op, [x, value, *own], {"axes": (0, *next_axes), "at": at, "of": of})
+
+
+@_op(infer=_gather_rule, vjp=_gather_vjp, batch=_gather_batch)
 def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
     at `at`, between the dimensions of `x` that are not indexed. An index out of range is told as the mistake `of` that
@@ -136,7 +187,7 @@ def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "
     return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
 
 
-@_op(infer=_scatter_rule, vjp=_scatter_vjp)
+@_op(infer=_scatter_rule, vjp=_scatter_vjp, batch=_scatter_batch)
 def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "setitem") -> Arr:
     """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
     out = x.copy()
@@ -144,7 +195,7 @@ def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int
     return out
 
 
-@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp)
+@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, batch=_scatter_batch)
 def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from .._tensor.batch import along_first
 from .._tensor.composite import composite
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind
@@ -38,7 +39,7 @@ def _linear_form(x: Spec, w: Spec, b: Spec | None, **attrs: Any) -> dict[str, An
     return attrs
 
 
-@_composite(normal=_linear_form)
+@_composite(normal=_linear_form, batch=along_first())
 def linear(x: Arr, w: Arr, /, b: Arr = None) -> Arr:
     """Compute x @ w.T + b.
 
@@ -206,7 +207,7 @@ def linear_residual_relu(x: Arr, w: Arr, residual: Arr, /, b: Arr = None) -> Arr
     return relu(linear(x, w, b) + residual)
 
 
-@_composite(normal=lambda x, w, b, *, approximate: _linear_form(x, w, b, approximate=approximate))
+@_composite(normal=lambda x, w, b, *, approximate: _linear_form(x, w, b, approximate=approximate), batch=along_first())
 def gelu_linear(x: Arr, w: Arr, /, b: Arr = None, *, approximate: str = "none") -> Arr:
     """Compute gelu(x) @ w.T + b as one operation.
 
@@ -288,7 +289,7 @@ def _after_norm_form(
     return _linear_form(x, w, b, eps=rules.plain_float(eps, "eps"))
 
 
-@_composite(normal=_after_norm_form)
+@_composite(normal=_after_norm_form, batch=along_first())
 def layer_norm_linear(
     x: Arr, w: Arr, /, b: Arr = None, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5
 ) -> Arr:

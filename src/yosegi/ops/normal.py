@@ -7,6 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from .._tensor.batch import along, along_first
 from .._tensor.composite import composite
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind
@@ -33,7 +34,8 @@ def _shifted(x: Tensor, axis: int) -> Tensor:
     return x - max(x, axis=axis, keepdims=True) if x.shape[axis] else x
 
 
-@_composite(normal=_axis_form, vjp=lambda g, out, x, *, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),))
+@_composite(normal=_axis_form, batch=along("axis"),
+            vjp=lambda g, out, x, *, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),))  # fmt: skip
 def softmax(x: Arr, /, axis: int = -1) -> Arr:
     """Compute exp(x) / sum(exp(x)) along an axis.
 
@@ -59,7 +61,8 @@ def softmax(x: Arr, /, axis: int = -1) -> Arr:
     return powers / sum(powers, axis=axis, keepdims=True)
 
 
-@_composite(normal=_axis_form, vjp=lambda g, out, x, *, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),))
+@_composite(normal=_axis_form, batch=along("axis"),
+            vjp=lambda g, out, x, *, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),))  # fmt: skip
 def log_softmax(x: Arr, /, axis: int = -1) -> Arr:
     """Compute the logarithm of the softmax along an axis.
 
@@ -161,7 +164,7 @@ def _layer_form(x: Spec, weight: Spec | None, bias: Spec | None = None, *, axis:
     return {"axis": axes, "eps": rules.plain_float(eps, "eps")}
 
 
-@_composite(normal=_layer_form)
+@_composite(normal=_layer_form, batch=along_first("axis"))
 def layer_norm(x: Arr, /, weight: Arr = None, bias: Arr = None, *, axis: Axes = -1, eps: float = 1e-5) -> Arr:
     """Normalise to mean 0 and variance 1 over some axes, then scale and shift.
 
@@ -192,7 +195,7 @@ def layer_norm(x: Arr, /, weight: Arr = None, bias: Arr = None, *, axis: Axes = 
     return _scaled(_standardised(x, axis, eps), axis, weight, bias)  # type: ignore[arg-type]  # normal form: a tuple
 
 
-@_composite(normal=_layer_form)
+@_composite(normal=_layer_form, batch=along_first("axis"))
 def rms_norm(x: Arr, /, weight: Arr = None, *, axis: Axes = -1, eps: float = 1e-6) -> Arr:
     """Divide by the root of the mean square over some axes, then scale.
 

@@ -12,17 +12,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._tensor.dtype import uint32
-from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, op
-from .._tensor.tensor import Array
+from .._tensor.batch import Flags
+from .._tensor.dtype import uint32, uint64
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import Arr, Normal, Op, OpKind, op
+from .._tensor.tensor import Array, Tensor
 from ..errors import ShapeError
 from . import rules
+from .creation import arange
+from .shape import expand_dims, reshape, stack
 
 _ROUNDS: Final = 10
 _MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
-_LOW: Final = np.uint64(0xFFFFFFFF)
+_LOW_WORD: Final = 0xFFFFFFFF
+_LOW: Final = np.uint64(_LOW_WORD)
 _HALF: Final = np.uint64(32)
 _CHUNK: Final = 1 << 14  # elements whose six 64-bit words stay in a core's second-level cache
 
@@ -57,7 +61,25 @@ def _philox_rule(state: Spec, *, shape: Any, words: int) -> Normal:
     return Normal(spec((words, *lengths), uint32), {"shape": lengths, "words": words})
 
 
-@op(OpKind.RANDOM, infer=_philox_rule)
+def _blocks_of_all(states: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The four words of the first blocks under each of many states, of shape (states, blocks), as uint64."""
+    low_key, high_key, draw_low, draw_high = (expand_dims(states[:, i], axis=1).astype(uint64) for i in range(4))
+    number = arange(count, dtype=uint64)
+    a, b, c, d = number & _LOW_WORD, number >> 32, draw_low, draw_high
+    for _ in range(_ROUNDS):
+        first, second = a * int(_MULTIPLIERS[0]), c * int(_MULTIPLIERS[1])
+        a, c = (second >> 32) ^ b ^ low_key, (first >> 32) ^ d ^ high_key
+        b, d = second & _LOW_WORD, first & _LOW_WORD
+        low_key, high_key = (low_key + _WEYL[0]) & _LOW_WORD, (high_key + _WEYL[1]) & _LOW_WORD
+    return a, b, c, d
+
+
+def _philox_batch(op: Op[Any], batched: Flags, states: Tensor, /, *, shape: Shape, words: int) -> Tensor:
+    made = stack(_blocks_of_all(states, prod(shape))[:words], axis=1)
+    return reshape(made.astype(uint32), (states.shape[0], words, *shape))
+
+
+@op(OpKind.RANDOM, infer=_philox_rule, batch=_philox_batch)
 def philox(state: Arr, /, *, shape: Any, words: int) -> Arr:
     """Random words of 32 bits, up to four planes of the given shape.
 
@@ -86,7 +108,13 @@ def _words_rule(state: Spec, *, shape: Any) -> Normal:
     return Normal(spec(lengths, uint32), {"shape": lengths})
 
 
-@op(OpKind.RANDOM, infer=_words_rule)
+def _words_batch(op: Op[Any], batched: Flags, states: Tensor, /, *, shape: Shape) -> Tensor:
+    count = states.shape[0]
+    made = stack(_blocks_of_all(states, -(-prod(shape) // 4)), axis=2).astype(uint32)
+    return reshape(reshape(made, (count, made.shape[1] * 4))[:, : prod(shape)], (count, *shape))
+
+
+@op(OpKind.RANDOM, infer=_words_rule, batch=_words_batch)
 def random_words(state: Arr, /, *, shape: Any) -> Arr:
     """A random word of 32 bits for each element: word i % 4 of Philox with the counter i // 4, for element i.
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._tensor.batch import merged
 from .._tensor.composite import composite
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
@@ -61,14 +62,14 @@ def _overlapped_rule(x: Spec, *, lengths: Shape, windows: Windows) -> Spec:
     return out
 
 
-@op(OpKind.MOVEMENT, infer=_windowed_rule,
+@op(OpKind.MOVEMENT, infer=_windowed_rule, batch=merged,
     vjp=lambda g, out, x, *, windows, lowest: (overlapped(g, lengths=x.shape[2:], windows=windows),))  # fmt: skip
 def windowed(x: Arr, /, *, windows: Windows, lowest: bool) -> Arr:
     """The windows over x, of shape (batch, channels, windows, kernel), padded with zeros or the lowest number."""
     return views(padded(x, windows, _lowest(x.dtype) if lowest else 0), windows)
 
 
-@op(OpKind.REDUCTION, infer=_overlapped_rule,
+@op(OpKind.REDUCTION, infer=_overlapped_rule, batch=merged,
     vjp=lambda g, out, x, *, lengths, windows: (windowed(g, windows=windows, lowest=False),))  # fmt: skip
 def overlapped(x: Arr, /, *, lengths: Shape, windows: Windows) -> Arr:
     """Windows laid back to where they were taken from, added up where they overlap: the transpose of `windowed`."""
@@ -102,7 +103,7 @@ def _max_vjp(g: Tensor, out: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor]:
     return (overlapped(share, lengths=x.shape[2:], windows=windows),)
 
 
-@op(OpKind.CONVOLUTION, infer=_max_rule, vjp=_max_vjp, computes_half=True)
+@op(OpKind.CONVOLUTION, infer=_max_rule, vjp=_max_vjp, computes_half=True, batch=merged)
 def max_pool(x: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Arr:
     """The largest element of each window over x (batch, channels, lengths)."""
     windows = _of(kernel_size, stride, padding, dilation)
@@ -121,7 +122,7 @@ def _avg_form(x: Spec, *, kernel_size: Any, stride: Any, padding: Any, count_inc
             "count_include_pad": bool(count_include_pad)}  # fmt: skip
 
 
-@composite(OpKind.CONVOLUTION, normal=_avg_form, promotes_from=0, inexact=True)
+@composite(OpKind.CONVOLUTION, normal=_avg_form, promotes_from=0, inexact=True, batch=merged)
 def avg_pool(x: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, count_include_pad: bool) -> Arr:
     """The mean of each window over x (batch, channels, lengths): a convolution with a kernel of ones."""
     lengths, rank = x.shape[2:], len(kernel_size)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.batch import Flags, aligned, stacked
 from .._tensor.dtype import float32, promote
 from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, op
+from .._tensor.op import Arr, Normal, Op, OpKind, op
 from .._tensor.role import Contraction, Operands
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
@@ -58,7 +59,21 @@ def _rows(x: Tensor) -> Tensor:
     return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
-@op(OpKind.LINEAR_ALGEBRA, infer=_matmul_rule, vjp=_matmul_vjp, promotes_from=0, operator="matmul",
+def _matmul_batch(op: Op[Any], batched: Flags, a: Tensor, b: Tensor) -> Tensor:
+    rank_a, rank_b = a.ndim - batched[0], b.ndim - batched[1]
+    if batched == (True, False) and rank_b <= 2:  # the examples are rows, or stacks of rows
+        return matmul(a, b)
+    if batched == (False, True) and rank_b == 1 and rank_a == 2:
+        return matmul(b, matrix_transpose(a))
+    rows = a if rank_a > 1 else expand_dims(a, axis=-2)
+    columns = b if rank_b > 1 else expand_dims(b, axis=-1)
+    ndim = max(rows.ndim - batched[0], columns.ndim - batched[1])
+    made = matmul(aligned(rows, batched[0], ndim), aligned(columns, batched[1], ndim))
+    gone = (*[-2] * (rank_a == 1), *[-1] * (rank_b == 1))
+    return squeeze(made, axis=gone) if gone else made
+
+
+@op(OpKind.LINEAR_ALGEBRA, infer=_matmul_rule, vjp=_matmul_vjp, promotes_from=0, operator="matmul", batch=_matmul_batch,
     role=Contraction(Operands.MATRICES))  # fmt: skip
 def matmul(x1: Arr, x2: Arr, /) -> Arr:
     """The matrix product. Vectors stand for a row on the left and a column on the right; stacks broadcast."""
@@ -187,7 +202,7 @@ def _diagonal_vjp(g: Tensor, out: Tensor, x: Tensor, *, offset: int) -> tuple[Te
     return (on_diagonal(g, shape=x.shape[-2:], offset=offset),)
 
 
-@op(OpKind.MOVEMENT, infer=_diagonal_rule, vjp=_diagonal_vjp)
+@op(OpKind.MOVEMENT, infer=_diagonal_rule, vjp=_diagonal_vjp, batch=stacked)
 def diagonal(x: Arr, /, *, offset: int = 0) -> Arr:
     """The elements of a diagonal of the matrices, `offset` places above the main one."""
     rows, columns = x.shape[-2:]
@@ -203,7 +218,7 @@ def _on_diagonal_rule(x: Spec, *, shape: tuple[int, ...], offset: int) -> Spec:
     return out
 
 
-@op(OpKind.MOVEMENT, infer=_on_diagonal_rule,
+@op(OpKind.MOVEMENT, infer=_on_diagonal_rule, batch=stacked,
     vjp=lambda g, out, x, *, shape, offset: (diagonal(g, offset=offset),))  # fmt: skip
 def on_diagonal(x: Arr, /, *, shape: tuple[int, ...], offset: int = 0) -> Arr:
     """Matrices of zeros with these elements on a diagonal: the inverse of `diagonal`."""

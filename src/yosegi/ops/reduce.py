@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.batch import along
 from .._tensor.dtype import DType, bool_, int64, real_of, uint64
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
@@ -159,7 +160,7 @@ def _var_vjp(
     return (kept(g, x, axis) * (x - mean(x, axis=axis, keepdims=True)) * (2 * _share(x, axis, correction)),)
 
 
-@_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True, operator="var")
+@_op(infer=_spread_rule, vjp=_var_vjp, promotes_from=0, inexact=True, operator="var", batch=along("axis"))
 def var(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The variance over some axes (all by default): squares are divided by the count less `correction`."""
     n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
@@ -168,7 +169,7 @@ def var(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdim
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
 
 
-@_op(infer=_spread_rule, promotes_from=0, inexact=True, operator="std",
+@_op(infer=_spread_rule, promotes_from=0, inexact=True, operator="std", batch=along("axis"),
      vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))  # fmt: skip
 def std(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Arr:
     """The standard deviation over some axes (all by default)."""

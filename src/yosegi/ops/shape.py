@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.batch import along, stacked
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
 from .._tensor.role import Placing, View
@@ -68,11 +69,14 @@ def broadcast_to(x: Arr, /, shape: Any) -> Arr:
     return np.broadcast_to(x, shape)
 
 
+OPERATORS["broadcast_to"] = broadcast_to
+
+
 def _flip_rule(x: Spec, *, axis: Any) -> Normal:
     return Normal(x, {"axis": rules.normal_axes(axis, x.ndim)})
 
 
-@_op(infer=_flip_rule, vjp=lambda g, out, x, *, axis: (flip(g, axis=axis),))
+@_op(infer=_flip_rule, vjp=lambda g, out, x, *, axis: (flip(g, axis=axis),), batch=along("axis"))
 def flip(x: Arr, /, axis: Axes | None = None) -> Arr:
     """The elements in reverse order along some axes (all by default)."""
     return np.flip(x, axis)
@@ -101,7 +105,7 @@ def _concat_vjp(g: Tensor, out: Tensor, *arrays: Tensor, axis: int) -> tuple[Ten
     return tuple(g[(*before, slice(end - a.shape[axis], end))] for a, end in zip(arrays, ends, strict=True))
 
 
-@_op(infer=_concat_rule, vjp=_concat_vjp, promotes_from=0)
+@_op(infer=_concat_rule, vjp=_concat_vjp, promotes_from=0, batch=along("axis"))
 def concatenate(*arrays: Arr, axis: int) -> Arr:
     """Tensors one after another along an axis."""
     return np.concatenate(arrays, axis)
@@ -149,7 +153,8 @@ def _roll_rule(x: Spec, *, shift: Any, axis: Any) -> Normal:
     )
 
 
-@_op(infer=_roll_rule, vjp=lambda g, out, x, *, shift, axis: (rolled(g, shift=tuple(-s for s in shift), axis=axis),))
+@_op(infer=_roll_rule, batch=along("axis"),
+     vjp=lambda g, out, x, *, shift, axis: (rolled(g, shift=tuple(-s for s in shift), axis=axis),))  # fmt: skip
 def rolled(x: Arr, /, *, shift: Any, axis: Any) -> Arr:
     """Elements moved along axes; those pushed out at the end come in at the front."""
     return np.roll(x, shift, axis)
@@ -268,13 +273,13 @@ def _triangle_rule(x: Spec, *, k: Any) -> Normal:
     return Normal(x, {"k": diagonal})
 
 
-@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),))
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (tril(g, k=k),), batch=stacked)
 def tril(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros above the k-th diagonal."""
     return np.tril(x, k)
 
 
-@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),))
+@_op(infer=_triangle_rule, vjp=lambda g, out, x, *, k: (triu(g, k=k),), batch=stacked)
 def triu(x: Arr, /, k: int = 0) -> Arr:
     """The matrices with zeros below the k-th diagonal."""
     return np.triu(x, k)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._tensor.batch import Flags, elementwise, stacked
 from .._tensor.dtype import real_of
 from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, OpKind, op
+from .._tensor.op import Arr, Op, OpKind, op
 from .._tensor.tensor import Tensor
 from ..errors import ShapeError
 from . import rules
@@ -23,7 +24,7 @@ from .products import adjoint, matrix_transpose
 from .reduce import sum
 from .shape import expand_dims, squeeze
 
-linalg_op = partial(op, OpKind.LINEAR_ALGEBRA, promotes_from=0, inexact=True)
+linalg_op = partial(op, OpKind.LINEAR_ALGEBRA, promotes_from=0, inexact=True, batch=stacked)
 
 
 def sides(x: Spec) -> tuple[int, int]:
@@ -106,7 +107,13 @@ def _solve_vjp(g: Tensor, out: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Te
     return -(to_b @ adjoint(out)), to_b
 
 
-@linalg_op(infer=_solve_rule, vjp=_solve_vjp)
+def _solve_batch(op: Op[Any], batched: Flags, a: Tensor, b: Tensor) -> Any:
+    if b.ndim - batched[1] > 1:
+        return elementwise(op, batched, a, b)
+    return squeeze(elementwise(op, batched, a, expand_dims(b, axis=-1)), axis=-1)  # type: ignore[arg-type]
+
+
+@linalg_op(infer=_solve_rule, vjp=_solve_vjp, batch=_solve_batch)
 def solve(x1: Arr, x2: Arr, /) -> Arr:
     """The x of `x1 @ x = x2`; NaN for a singular matrix. `x2` is one vector, or a stack of matrices."""
     columns = x2[:, None] if x2.ndim == 1 else x2

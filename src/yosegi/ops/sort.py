@@ -11,17 +11,18 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from .._tensor.batch import Flags, aligned, along, applied
 from .._tensor.dtype import bool_, int64
 from .._tensor.node import Spec, spec
-from .._tensor.op import Arr, Normal, OpKind, from_array, op
+from .._tensor.op import Arr, Normal, Op, OpKind, from_array, op
 from .._tensor.role import Extremum
 from .._tensor.tensor import Array, Tensor
 from ..errors import ShapeError
 from . import rules
-from .elementwise import not_equal
+from .elementwise import logical_not, not_equal
 from .index import gather, take, take_along_axis
-from .reduce import sum
-from .shape import Axes, reshape
+from .reduce import any, sum
+from .shape import Axes, expand_dims, reshape
 
 _op = partial(op, OpKind.ORDER)
 Side = Literal["left", "right"]
@@ -50,7 +51,7 @@ def _sort_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, descending: bool)
     return (take_along_axis(g, argsort(order, axis=axis), axis=axis),)
 
 
-@_op(infer=_sort_rule, vjp=_sort_vjp)
+@_op(infer=_sort_rule, vjp=_sort_vjp, batch=along("axis"))
 def sort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The elements in order along an axis. Equal elements keep their order, whatever `stable` says."""
     if descending:  # backwards and forwards again, so that equal elements keep their order
@@ -58,7 +59,7 @@ def sort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = 
     return np.sort(x, axis=axis, kind="stable")
 
 
-@_op(infer=_argsort_rule)
+@_op(infer=_argsort_rule, batch=along("axis"))
 def argsort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The indices along an axis that sort the elements. Equal elements keep their order, whatever `stable` says."""
     if descending:
@@ -101,7 +102,8 @@ def _searchsorted_rule(x1: Spec, x2: Spec, *, side: str) -> Spec:
     return spec(x2.shape, int64)
 
 
-@_op(infer=_searchsorted_rule, promotes_from=0)
+@_op(infer=_searchsorted_rule, promotes_from=0,
+     batch=lambda op, batched, x1, x2, **attrs: None if batched[0] else applied(op, [x1, x2], attrs))  # fmt: skip
 def searchsorted_(x1: Arr, x2: Arr, /, *, side: Side) -> Arr:
     """Where in the ascending `x1` the elements of `x2` belong."""
     return np.asarray(np.searchsorted(x1, x2, side=side))
@@ -138,7 +140,17 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 # Sets
 
 
-@_op(infer=lambda x1, x2, *, invert: Normal(spec(x1.shape, bool_), {"invert": bool(invert)}), promotes_from=0)
+def _isin_batch(op: Op[Any], batched: Flags, x1: Tensor, x2: Tensor, *, invert: bool) -> Any:
+    if not batched[1]:
+        return applied(op, [x1, x2], {"invert": invert})
+    each = aligned(expand_dims(x1, axis=-1), batched[0], x1.ndim + 1 - batched[0])
+    kept = (x2.shape[0], *[1] * (x1.ndim - batched[0]), x2.size // max(1, x2.shape[0]))
+    found = any(each == reshape(x2, kept), axis=-1)
+    return logical_not(found) if invert else found
+
+
+@_op(infer=lambda x1, x2, *, invert: Normal(spec(x1.shape, bool_), {"invert": bool(invert)}), promotes_from=0,
+     batch=_isin_batch)  # fmt: skip
 def isin(x1: Arr, x2: Arr, /, *, invert: bool = False) -> Arr:
     """Element-wise: whether (or, with `invert`, whether not) the element of `x1` equals any element of `x2`."""
     return np.asarray(np.isin(x1, x2, invert=invert))
