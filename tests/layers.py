@@ -27,7 +27,7 @@ LAYERS = (
     "ops.distributions", "ops.random", "ops.normal", "ops.linear", "ops.attention", "ops.loss", "ops.windows",
     "ops.conv", "ops.pool", "ops.signal", "ops.polynomials", "ops.aliases", "ops.updates", "ops", "nn", "_tensor.tree",
     "_tensor.files", "_trace.objects", "_trace.grad",
-    "_trace.batching", "_trace.vmap",
+    "_trace.batching", "_trace.vmap", "_trace.forward", "_trace.jacobian",
     "_graph.graph",
     "_trace.control.bodies", "_trace.control.scans", "_trace.control.branches", "_trace.control.loops",
     "_trace.control",

@@ -50,7 +50,9 @@ from ._tensor.tree import (
 from ._trace.control.branches import cond
 from ._trace.control.loops import fori_loop, while_loop
 from ._trace.control.scans import scan
+from ._trace.forward import jvp, linearize
 from ._trace.grad import grad, value_and_grad, vjp
+from ._trace.jacobian import hessian, jacfwd, jacobian, jacrev
 from ._trace.jit import jit
 from ._trace.vmap import vmap
 from ._tune.calibration import calibrate

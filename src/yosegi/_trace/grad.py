@@ -10,7 +10,8 @@ steepest ascent (so `z - rate * grad` descends). It is the convention of PyTorch
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -19,7 +20,7 @@ from .._tensor.interchange import Read
 from .._tensor.node import Call, Node, Spec, in_order
 from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
 from .._tensor.tensor import Tensor
-from .._tensor.tree import flatten, paths, unflatten
+from .._tensor.tree import Structure, flatten, paths, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
 from ..ops.creation import asarray
 from ..ops.elementwise import real
@@ -39,9 +40,9 @@ Tape = list[tuple[Node, tuple[Node, ...]]]
 """Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
 
 
-def record(outputs: Sequence[Node], variables: Sequence[Node]) -> Tape:
-    """The nodes on the way from the variables to the outputs."""
-    depends = dict.fromkeys(variables, True)
+def record(outputs: Sequence[Node], variables: Sequence[Node], ends: Iterable[Node] = ()) -> Tape:
+    """The nodes on the way from the variables to the outputs. No way is looked for behind `ends`."""
+    depends = {**dict.fromkeys(ends, False), **dict.fromkeys(variables, True)}
     tape: Tape = []
     for node in in_order(outputs, lambda n: () if n in depends else n.inputs):
         if node not in depends:
@@ -82,7 +83,7 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
         handles = [Tensor(i) for i in inputs]
         for input, g in zip(inputs, call.op.vjp(cotangent, out, *handles, **call.attrs), strict=True):
             if g is not None and input.spec.dtype.is_inexact:
-                _accumulate(sums, input, 0, _fitted(g, input))
+                _accumulate(sums, input, 0, fitted_to(g, input.spec))
     return [_total(sums, v) for v in variables]
 
 
@@ -112,10 +113,9 @@ def _accumulate(sums: dict[Node, list[Tensor | None]], node: Node, index: int, g
     parts[index] = g if known is None else known + g
 
 
-def _fitted(g: Tensor, input: Node) -> Tensor:
-    """The cotangent in the input's shape and dtype: broadcast dimensions summed, the imaginary part of a real
+def fitted_to(g: Tensor, wanted: Spec) -> Tensor:
+    """A cotangent in the shape and dtype of its input: broadcast dimensions summed, the imaginary part of a real
     input's dropped."""
-    wanted = input.spec
     if g.shape != wanted.shape:
         lead = g.ndim - wanted.ndim
         wide = tuple(i for i in range(g.ndim) if i < lead or (wanted.shape[i - lead] == 1 and g.shape[i] != 1))
@@ -166,8 +166,53 @@ def _vjp(
     names: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Any, Callable[[Any], Any]]:
     """`vjp`, with errors in the name of the function that the user has called. A loss must depend on an argument."""
+    made = recorded(name, function, primals, is_loss=is_loss, names=names)
+    return made.value, made.back
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A function at some arguments: its expression, and what is needed to go through it forwards and backwards."""
+
+    structure: Structure
+    """That of the arguments, a tuple."""
+    variables: tuple[Node, ...]
+    """The leaves of the arguments."""
+    shape: Structure
+    """The structure of the value."""
+    outputs: tuple[Node, ...]
+    """The leaves of the value."""
+    tape: Tape
+
+    @property
+    def value(self) -> Any:
+        """What the function returned."""
+        return unflatten(self.shape, [Tensor(o) for o in self.outputs])
+
+    def back(self, cotangent: Any) -> tuple[Any, ...]:
+        """The cotangents of the arguments, given that of the value."""
+        gs, same = flatten(cotangent)
+        if same != self.shape:
+            raise ArgumentError(f"[vjp] expected a cotangent of the value's structure, {self.shape}, got {same}")
+        tensors = [asarray(g) for g in gs]
+        for g, output in zip(tensors, self.outputs, strict=True):
+            if g.shape != output.spec.shape:
+                raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
+        fitted = [fitted_to(g, o.spec) for g, o in zip(tensors, self.outputs, strict=True)]
+        return tuple(unflatten(self.structure, pull_back(self.tape, self.outputs, fitted, self.variables)))
+
+
+def recorded(
+    name: str,
+    function: Callable[..., Any],
+    primals: Sequence[Any],
+    *,
+    is_loss: bool = False,
+    names: Callable[[], Sequence[str]] = tuple,
+) -> Recorded:
+    """Run a function on marked arguments, for the transform `name`. A loss must depend on an argument."""
     leaves, structure = flatten(tuple(primals))
-    variables = [_variable_of(p, n, primals, names) for n, p in enumerate(leaves)]
+    variables = [_variable_of(name, p, n, primals, names) for n, p in enumerate(leaves)]
     with recording(variables) as made:
         value = function(*unflatten(structure, [Tensor(v) for v in variables]))
         if value is None:
@@ -179,19 +224,7 @@ def _vjp(
         outputs = [r._node for r in results]
         tape = record(outputs, variables)
         _check_dependence(name, outputs, variables, tape, made, is_loss=is_loss)
-
-    def back(cotangent: Any) -> tuple[Any, ...]:
-        gs, same = flatten(cotangent)
-        if same != shape:
-            raise ArgumentError(f"[vjp] expected a cotangent of the value's structure, {shape}, got {same}")
-        tensors = [asarray(g) for g in gs]
-        for g, output in zip(tensors, outputs, strict=True):
-            if g.shape != output.spec.shape:
-                raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
-        fitted = [_fitted(g, o) for g, o in zip(tensors, outputs, strict=True)]
-        return tuple(unflatten(structure, pull_back(tape, outputs, fitted, variables)))
-
-    return unflatten(shape, [Tensor(o) for o in outputs]), back
+    return Recorded(structure, tuple(variables), shape, tuple(outputs), tape)
 
 
 def _not_a_tensor(name: str, result: Any, reads: Sequence[Read]) -> ArgumentError:
@@ -236,18 +269,21 @@ def _depend(nodes: Sequence[Node], variable: Node) -> bool:
     return variable in nodes or bool(record(nodes, [variable]))
 
 
-def _variable_of(value: Any, number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> Node:
+def _variable_of(
+    name: str, value: Any, number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]
+) -> Node:
     try:
         t = asarray(value)
     except UserError as error:
         where = _path(number, primals, names)
         raise DTypeError(
-            f"[grad] expected tensors and numbers, got {type(value).__name__} at {where}; close over it, or take it out"
+            f"[{name}] expected tensors and numbers, got {type(value).__name__} at {where}; close over it, or take it "
+            "out"
         ) from error
     if not t.dtype.is_inexact:
         where = _path(number, primals, names)
         raise DTypeError(
-            f"[grad] expected floating arguments, got {t.dtype.name} at {where}; cast it, or close over it"
+            f"[{name}] expected floating arguments, got {t.dtype.name} at {where}; cast it, or close over it"
         )
     return variable(t)._node
 
@@ -258,15 +294,51 @@ def _path(number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]
     return [path for root, tree in zip(roots, primals, strict=True) for path in paths(tree, root)][number]
 
 
-def _names_of(function: Callable[..., Any], chosen: Sequence[int], count: int) -> list[str]:
-    """The names of a function's arguments, by number where they have none."""
-    try:
-        parameters = list(signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    places = [n % count for n in chosen]
-    return [positional[n] if n < len(positional) else f"argument {n}" for n in places]
+class Chosen:
+    """A call of a function, as a function of those of its arguments to differentiate with respect to."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        argnums: int | Sequence[int],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_aux: bool,
+    ) -> None:
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        if len({n % max(1, len(args)) for n in numbers}) != len(numbers):
+            raise ArgumentError(f"[{name}] expected each of argnums once, got {argnums}")
+        for n in numbers:
+            if not -len(args) <= n < len(args):
+                raise ArgumentError(f"[{name}] expected argnums below {len(args)}, the arguments given, got {n}")
+        self.primals = [args[n] for n in numbers]
+        """The chosen arguments."""
+        self.aux: list[Any] = []
+        """With `has_aux`, the second part of each value so far."""
+        self._function, self._args, self._kwargs, self._numbers = function, args, kwargs, numbers
+        self._has_aux = has_aux
+
+    def call(self, *values: Any) -> Any:
+        """The value of the function with other values for the chosen arguments."""
+        full = list(self._args)
+        for n, value in zip(self._numbers, values, strict=True):
+            full[n] = value
+        result = self._function(*full, **self._kwargs)
+        if self._has_aux:
+            result, extra = result
+            self.aux.append(extra)
+        return result
+
+    def names(self) -> list[str]:
+        """The names of the chosen arguments, by number where they have none."""
+        try:
+            parameters = list(signature(self._function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        places = [n % len(self._args) for n in self._numbers]
+        return [positional[n] if n < len(positional) else f"argument {n}" for n in places]
 
 
 def value_and_grad(
@@ -301,35 +373,17 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def wrapped(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        aux: list[Any] = []
-
-        def of_chosen(*values: Any) -> Any:
-            full = list(args)
-            for n, value in zip(chosen, values, strict=True):
-                full[n] = value
-            result = function(*full, **kwargs)
-            if has_aux:
-                result, extra = result
-                aux.append(extra)
-            return result
-
-        if len({n % max(1, len(args)) for n in chosen}) != len(chosen):
-            raise ArgumentError(f"[grad] expected each of argnums once, got {argnums}")
-        for n in chosen:
-            if not -len(args) <= n < len(args):
-                raise ArgumentError(f"[grad] expected argnums below {len(args)}, the arguments given, got {n}")
-        value, back = _vjp("grad", of_chosen, [args[n] for n in chosen], is_loss=True,
-                           names=lambda: _names_of(function, chosen, len(args)))  # fmt: skip
+        chosen = Chosen("grad", function, argnums, args, kwargs, has_aux)
+        value, back = _vjp("grad", chosen.call, chosen.primals, is_loss=True, names=chosen.names)
         if not isinstance(value, Tensor) or value.shape != () or not value.dtype.is_float:
             got = repr(value._node.spec) if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(
                 f"[grad] expected the function to return a real floating scalar, got {got}; sum or mean it"
             )
         grads = back(number(1, value.dtype))
-        return (value, aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
+        return (value, chosen.aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
     return given(wrapped, function)
 
