@@ -105,7 +105,7 @@ def traced(name: str, role: str, function: Callable[..., Any], *trees: tuple[Str
     reads: list[Read] = []
     token = READS.set(reads)
     try:
-        with tracing() as trace:
+        with tracing(name) as trace:
             tree = function(*arguments)
             results, structure = flatten(tree)
             tensors = [_result(name, role, value) for value in results]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._graph.graph import Graph
 from ..._graph.reference import interpreter
+from ..._tensor.batch import Flags, aligned, size_of, spread
 from ..._tensor.dtype import bool_
 from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, convert, op
@@ -17,9 +18,11 @@ from ..._tensor.tensor import Tensor
 from ..._tensor.tree import difference, paths, unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
+from ...ops.elementwise import where
 from ..grad import pull_back, record, variable
 from ..tracing import fed_outside
 from .bodies import Body, Compiled, applied, leaves_of, traced
+from .transforms import batched_results, for_examples, spaced, spread_outputs, with_tangents
 
 
 def plain(specs: Sequence[Spec]) -> list[Any]:
@@ -60,12 +63,48 @@ def _cond_vjp(g: Any, out: Any, pred: Tensor, *inputs: Tensor, true: Graph, fals
     return [None, *[next(made) if f else None for f in flows]]
 
 
+def _cond_jvp(
+    tangents: Sequence[Tensor | None], out: Any, pred: Tensor, *inputs: Tensor, true: Graph, false: Graph
+) -> tuple[Tensor | None, ...]:
+    """The tangent of the branch that is taken."""
+    moving = [t is not None for t in tangents[1:]]
+
+    def forward(graph: Graph) -> Callable[..., Any]:
+        def run(given: Any, of_given: Any) -> Any:
+            left = iter(of_given)
+            return with_tangents(graph, given, [next(left) if m else None for m in moving])[1]
+
+        return run
+
+    given = [t for t in tangents[1:] if t is not None]
+    made = cond(pred, forward(true), forward(false), list(inputs), given)
+    return tuple(spaced(made, out if isinstance(out, tuple) else (out,)))
+
+
+def _cond_batch(
+    op: Any, batched: Flags, pred: Tensor, *inputs: Tensor, true: Graph, false: Graph
+) -> tuple[Tensor, ...]:
+    """Both branches for all examples, each element of the branch of its example; one branch, if all take the same."""
+    size = size_of(batched, (pred, *inputs))
+    graphs = (true, false)
+    differs = [any(flags) for flags in zip(*[batched_results(g, batched[1:], size) for g in graphs], strict=True)]
+    if batched[0]:
+        one, other = (spread_outputs(g, for_examples(g, batched[1:], inputs), differs, size) for g in graphs)
+        pairs = [(spread(a, d, size), spread(b, d, size)) for a, b, d in zip(one, other, differs, strict=True)]
+        return tuple([where(aligned(pred, True, a.ndim - 1), a, b) for a, b in pairs])
+
+    def branch(graph: Graph) -> Callable[..., Any]:
+        return lambda given: spread_outputs(graph, for_examples(graph, batched[1:], given), differs, size)
+
+    return tuple(cond(pred, branch(true), branch(false), list(inputs)))
+
+
 def _drive_cond(compiled: Compiled, pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
     made = tuple([np.array(m) for m in compiled(true if pred else false)(*inputs)])  # they may be views of inputs
     return made if len(made) > 1 else made[0]
 
 
-@op(OpKind.CONTROL, infer=_cond_rule, vjp=_cond_vjp, computes_half=True,
+@op(OpKind.CONTROL, infer=_cond_rule, vjp=_cond_vjp, jvp=_cond_jvp, batch=_cond_batch, computes_half=True,
     role=Control(Flow.BRANCH, ("true", "false"), _drive_cond))  # fmt: skip
 def _cond(pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
     """One of two graphs of the same inputs."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ..._graph.graph import Graph
 from ..._graph.reference import interpreter
+from ..._tensor.batch import Flags, aligned, size_of, spread
 from ..._tensor.dtype import bool_
 from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, op
@@ -17,9 +18,20 @@ from ..._tensor.tensor import Tensor
 from ..._tensor.tree import unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
-from .bodies import Body, Compiled, Leaves, leaves_of, settled, traced, without_draws
+from ...ops.elementwise import where
+from ...ops.reduce import any as reduce_any
+from .bodies import Body, Compiled, Leaves, applied, leaves_of, settled, traced, without_draws
 from .branches import plain, truth
 from .scans import repeated
+from .transforms import (
+    batched_results,
+    for_examples,
+    settled_flags,
+    spaced,
+    spread_outputs,
+    with_tangents,
+    written_out,
+)
 
 
 def _while_rule(*inputs: Spec, condition: Graph, body: Graph) -> tuple[Spec, ...]:
@@ -42,6 +54,48 @@ def _while_vjp(g: Any, out: Any, *inputs: Tensor, condition: Graph, body: Graph)
     )
 
 
+def _while_jvp(
+    tangents: Sequence[Tensor | None], out: Any, *inputs: Tensor, condition: Graph, body: Graph
+) -> tuple[Tensor | None, ...]:
+    """A loop whose carry has the tangents beside it."""
+    closed = len(inputs) - len(body.outputs)
+    closure, carry = inputs[:closed], inputs[closed:]
+
+    def goes_on(state: Any) -> Tensor:
+        return Tensor(applied(condition, [t._node for t in (*closure, *state[0])])[0])
+
+    def forward(state: Any) -> Any:
+        now, of_now = state
+        return with_tangents(body, [*closure, *now], [*tangents[:closed], *spaced(of_now, now)])
+
+    _, made = while_loop(goes_on, forward, (list(carry), written_out(carry, tangents[closed:])))
+    return tuple(spaced(made, out if isinstance(out, tuple) else (out,)))
+
+
+def _while_batch(op: Any, batched: Flags, *inputs: Tensor, condition: Graph, body: Graph) -> tuple[Tensor, ...]:
+    """One loop for all examples. If the condition differs between examples, it runs until the last one is done, and the
+    others keep their values."""
+    closed = len(inputs) - len(body.outputs)
+    closure, size = inputs[:closed], size_of(batched, inputs)
+    flags, made_flags = settled_flags(body, batched, slice(closed, None), size)
+    (differs,) = batched_results(condition, flags, size)
+    if differs:
+        flags[closed:] = made_flags = (True,) * len(body.outputs)
+
+    def goes_on(now: Any) -> Tensor:
+        return for_examples(condition, flags, [*closure, *now])[0]
+
+    def step(now: Any) -> Any:
+        made = spread_outputs(body, for_examples(body, flags, [*closure, *now]), made_flags, size)
+        if not differs:
+            return made
+        left = goes_on(now)
+        return [where(aligned(left, True, a.ndim - 1), a, b) for a, b in zip(made, now, strict=True)]
+
+    start = [spread(t, b, size) if f else t for t, b, f in zip(inputs, batched, flags, strict=True)][closed:]
+    return tuple(while_loop(lambda now: reduce_any(goes_on(now)) if differs else goes_on(now), step, start))
+
+
 def _drive_while(compiled: Compiled, *inputs: Arr, condition: Graph, body: Graph) -> Arr:
     closed = len(inputs) - len(body.outputs)
     closure, carry = inputs[:closed], list(inputs[closed:])
@@ -52,7 +106,7 @@ def _drive_while(compiled: Compiled, *inputs: Arr, condition: Graph, body: Graph
     return made if len(made) > 1 else made[0]
 
 
-@op(OpKind.CONTROL, infer=_while_rule, vjp=_while_vjp, computes_half=True,
+@op(OpKind.CONTROL, infer=_while_rule, vjp=_while_vjp, jvp=_while_jvp, batch=_while_batch, computes_half=True,
     role=Control(Flow.WHILE, ("condition", "body"), _drive_while))  # fmt: skip
 def _while_loop(*inputs: Arr, condition: Graph, body: Graph) -> Arr:
     """A body, repeated as long as a condition holds. The inputs are the closure of both, then the carry."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._graph.graph import Graph
 from ..._graph.reference import interpreter
+from ..._tensor.batch import Flags, size_of, spread
 from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, constant, op
 from ..._tensor.role import Control, Flow
@@ -16,9 +17,11 @@ from ..._tensor.tensor import Tensor
 from ..._tensor.tree import Structure, unflatten
 from ...errors import ArgumentError, ShapeError
 from ...ops.creation import zeros
+from ...ops.shape import moveaxis
 from ..grad import pull_back, record, variable
 from ..tracing import is_recording
 from .bodies import Body, Compiled, Leaves, applied, leaves_of, settled, traced
+from .transforms import for_examples, settled_flags, spaced, spread_outputs, with_tangents, written_out
 
 
 def _scan_rule(*inputs: Spec, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> tuple[Spec, ...]:
@@ -101,6 +104,67 @@ def _is_zero(t: Tensor) -> bool:
     return node.call.op is constant and node.call.attrs["value"] == 0
 
 
+def _scan_jvp(
+    tangents: Sequence[Tensor | None],
+    out: Any,
+    *inputs: Tensor,
+    body: Graph,
+    carries: int,
+    rows: int,
+    length: int,
+    reverse: bool,
+) -> tuple[Tensor | None, ...]:
+    """A scan whose carry has the tangents beside it."""
+    fixed = len(inputs) - rows
+    first = fixed - carries
+    closure, carry, columns = inputs[:first], inputs[first:fixed], inputs[fixed:]
+    moving = [t is not None for t in tangents[fixed:]]
+
+    def forward(state: Any, row: Any) -> Any:
+        now, of_now = state
+        given, of_given = row
+        left = iter(of_given)
+        of_row = [next(left) if m else None for m in moving]
+        all_of = [*tangents[:first], *spaced(of_now, now), *of_row]
+        results, made = with_tangents(body, [*closure, *now, *given], all_of)
+        kept = sum(r.dtype.is_inexact for r in results[:carries])
+        return (results[:carries], made[:kept]), made[kept:]
+
+    start = list(carry), written_out(carry, tangents[first:fixed])
+    of_columns = [t for t in tangents[fixed:] if t is not None]
+    (_, last), made = scan(forward, start, (list(columns), of_columns), length, reverse)
+    outs = out if isinstance(out, tuple) else (out,)
+    return tuple(spaced([*last, *made], outs))
+
+
+def _scan_batch(
+    op: Any,
+    batched: Flags,
+    *inputs: Tensor,
+    body: Graph,
+    carries: int,
+    rows: int,
+    length: int,
+    reverse: bool,
+) -> tuple[Tensor, ...]:
+    """One scan for all examples: their rows stand side by side."""
+    fixed = len(inputs) - rows
+    first = fixed - carries
+    size = size_of(batched, inputs)
+    flags, made_flags = settled_flags(body, batched, slice(first, fixed), size)
+    carry = [spread(t, b, size) if f else t for t, b, f in zip(inputs, batched, flags, strict=True)][first:fixed]
+    columns = [moveaxis(t, 0, 1) if b else t for t, b in zip(inputs[fixed:], batched[fixed:], strict=True)]
+
+    def step(now: Any, row: Any) -> Any:
+        made = for_examples(body, flags, [*inputs[:first], *now, *row])
+        made = spread_outputs(body, made, made_flags, size)
+        return made[:carries], made[carries:]
+
+    last, stacked = scan(step, carry, columns, length, reverse)
+    behind = [moveaxis(t, 1, 0) if f else t for t, f in zip(stacked, made_flags[carries:], strict=True)]
+    return (*last, *behind)
+
+
 def _drive_scan(
     compiled: Compiled, *inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool
 ) -> Arr:
@@ -118,7 +182,7 @@ def _drive_scan(
     return outputs if len(outputs) > 1 else outputs[0]
 
 
-@op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, computes_half=True,
+@op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, jvp=_scan_jvp, batch=_scan_batch, computes_half=True,
     role=Control(Flow.REPEAT, ("body",), _drive_scan))  # fmt: skip
 def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> Arr:
     """A body, repeated. The inputs are its closure, its first carry, and tensors of which it gets a row each time; the
