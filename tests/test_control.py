@@ -240,6 +240,24 @@ def test_the_pass_back_reads_the_carries_of_the_pass_forward():
     assert value.shape == (2,)
 
 
+def test_outputs_that_nothing_reads_are_not_computed():
+    def f(w):
+        (_, h, _), made = ys.scan(
+            lambda c, x: ((c[0] + 1, c[1] * w + c[2] * 0.1 * x, c[2] * 0.9), (ys.sum(c[0]), c[1])),
+            (ys.asarray(0.0), ys.zeros(2), ys.ones(2)), X,
+        )  # fmt: skip
+        return ys.sum(h) + ys.sum(made[1])
+
+    value = ys.jit(f)
+    value(ys.asarray([0.3, 0.2]))
+    (scan,) = [c for c in value.plans[0].graph.calls if c.op is REGISTRY["scan"]]
+    assert (scan.attrs["carries"], len(scan.outputs)) == (2, 3)
+    back = ys.jit(ys.grad(f))
+    back(ys.asarray([0.3, 0.2]))
+    scans = [c for c in back.plans[0].graph.calls if c.op is REGISTRY["scan"]]
+    assert [len(c.outputs) for c in scans] == [3, 2], "forward: carries that the pass back reads; back: of h, and of w"
+
+
 def _ops_below(root):
     seen, stack = {}, [root]
     while stack:

@@ -103,6 +103,9 @@ class Control:
     drive: Callable[..., Any]
     """The op on arrays, step by step: `drive(compiled, *inputs, **attrs)` with a function from a graph to a function of
     its inputs' arrays, which returns a list."""
+    narrow: Callable[..., tuple[list[int], list[int], dict[str, Any]]]
+    """The op without the outputs that nothing reads: `narrow(call, read)` gives, by position, the inputs and outputs
+    that are left, and the new attributes."""
 
 
 Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Control

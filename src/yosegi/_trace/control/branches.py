@@ -22,6 +22,7 @@ from ...ops.elementwise import where
 from ..grad import pull_back, record, variable
 from ..tracing import fed_outside
 from .bodies import Body, Compiled, applied, leaves_of, traced
+from .narrowing import narrowed_cond
 from .transforms import batched_results, for_examples, spaced, spread_outputs, with_tangents
 
 
@@ -105,7 +106,7 @@ def _drive_cond(compiled: Compiled, pred: Arr, /, *inputs: Arr, true: Graph, fal
 
 
 @op(OpKind.CONTROL, infer=_cond_rule, vjp=_cond_vjp, jvp=_cond_jvp, batch=_cond_batch, computes_half=True,
-    role=Control(Flow.BRANCH, ("true", "false"), _drive_cond))  # fmt: skip
+    role=Control(Flow.BRANCH, ("true", "false"), _drive_cond, narrowed_cond))  # fmt: skip
 def _cond(pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
     """One of two graphs of the same inputs."""
     return _drive_cond(interpreter, pred, *inputs, true=true, false=false)

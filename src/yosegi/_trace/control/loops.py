@@ -22,6 +22,7 @@ from ...ops.elementwise import where
 from ...ops.reduce import any as reduce_any
 from .bodies import Body, Compiled, Leaves, applied, leaves_of, settled, traced, without_draws
 from .branches import plain, truth
+from .narrowing import narrowed_while
 from .scans import repeated
 from .transforms import (
     batched_results,
@@ -107,7 +108,7 @@ def _drive_while(compiled: Compiled, *inputs: Arr, condition: Graph, body: Graph
 
 
 @op(OpKind.CONTROL, infer=_while_rule, vjp=_while_vjp, jvp=_while_jvp, batch=_while_batch, computes_half=True,
-    role=Control(Flow.WHILE, ("condition", "body"), _drive_while))  # fmt: skip
+    role=Control(Flow.WHILE, ("condition", "body"), _drive_while, narrowed_while))  # fmt: skip
 def _while_loop(*inputs: Arr, condition: Graph, body: Graph) -> Arr:
     """A body, repeated as long as a condition holds. The inputs are the closure of both, then the carry."""
     return _drive_while(interpreter, *inputs, condition=condition, body=body)

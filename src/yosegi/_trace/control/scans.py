@@ -21,6 +21,7 @@ from ...ops.shape import moveaxis
 from ..grad import pull_back, record, variable
 from ..tracing import is_recording
 from .bodies import Body, Compiled, Leaves, applied, leaves_of, settled, traced
+from .narrowing import narrowed_scan
 from .transforms import for_examples, settled_flags, spaced, spread_outputs, with_tangents, written_out
 
 
@@ -183,7 +184,7 @@ def _drive_scan(
 
 
 @op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, jvp=_scan_jvp, batch=_scan_batch, computes_half=True,
-    role=Control(Flow.REPEAT, ("body",), _drive_scan))  # fmt: skip
+    role=Control(Flow.REPEAT, ("body",), _drive_scan, narrowed_scan))  # fmt: skip
 def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> Arr:
     """A body, repeated. The inputs are its closure, its first carry, and tensors of which it gets a row each time; the
     outputs are its last carry, and a row for each iteration of everything else that it makes."""
