@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/bench_scan.py [--length 10000] [--runs 20] [--device cpu] [--jax]
 
-The best of several runs counts, on a machine that does nothing else. An op is a call in the body's graph; its arithmetic
-is part of the time.
+The best of several runs counts, on a machine that does nothing else. An op is a call of the body's graph, and its
+arithmetic is part of the time.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ LAYERS = (
     "codegen.llvm.sleeping", "codegen.llvm.pool", "codegen.llvm.entry", "codegen.llvm.lanes", "codegen.llvm.folding",
     "codegen.llvm.groups", "codegen.llvm.expand", "codegen.llvm.nest", "codegen.llvm.passes", "codegen.llvm.walk",
     "codegen.llvm.rows",
-    "codegen.llvm.control", "codegen.llvm.moving", "codegen.llvm.small_products",
+    "codegen.llvm.control", "codegen.llvm.moving", "codegen.llvm.indexed", "codegen.llvm.small_products",
     "codegen.llvm.convolution", "codegen.llvm.signature", "codegen.llvm.tiles",
     "codegen.llvm.product", "codegen.llvm.fusion", "codegen.llvm.packing", "codegen.llvm.fused", "codegen.llvm.jobs",
     "codegen.llvm.products", "codegen.llvm.winograd", "codegen.llvm.library", "codegen.llvm.blocking",

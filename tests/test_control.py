@@ -13,6 +13,7 @@ from yosegi.devices.cpu.natives import Natives
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError, Unsupported
 
 Pair = namedtuple("Pair", "a b")
+RNG = np.random.default_rng(0)
 X = ys.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 
@@ -146,6 +147,57 @@ def test_an_op_without_a_kernel_goes_step_by_step(way):
     carry, made = way(lambda x: ys.scan(lambda c, r: (ys.sort(c + r), ys.sum(c)), ys.asarray([5.0, -5.0]), x))(X)
     assert carry.tolist() == [5.0, 16.0]
     assert made.tolist() == [0.0, 3.0, 10.0]
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["int64", "int8", "uint16"])
+def test_elements_at_places_that_are_data(way, kind):
+    def f(x):
+        def step(i, c):
+            at = (i % 3).astype(getattr(ys, kind))
+            c = c.at[at].set(c[at] * 2.0 + x[at - 1 if kind != "uint16" else at])
+            return c.at[:, at % 2].add(1.5)
+
+        return ys.fori_loop(0, 7, step, x)
+
+    def expected(x):
+        c = x.copy()
+        for i in range(7):
+            at = i % 3
+            c[at] = c[at] * 2.0 + x[at - 1 if kind != "uint16" else at]
+            c[:, at % 2] += 1.5
+        return c
+
+    np.testing.assert_allclose(way(f)(X).numpy(), expected(X.numpy()))
+
+
+@WAYS
+def test_an_index_out_of_range_is_told(way):
+    f = way(lambda x, n: ys.fori_loop(0, n, lambda i, c: c + x[i], ys.zeros(2)))
+    with pytest.raises(IndexError, match=r"expected indices from -3 to 2 for a dimension of length 3, got 3"):
+        f(X, ys.asarray(9)).tolist()
+
+
+@WAYS
+def test_products_of_transposes(way):
+    a, b = (ys.asarray(RNG.normal(size=shape)) for shape in ((5, 3), (4, 19, 3)))
+
+    def f(a, b):
+        def step(c, row):
+            m = row @ ys.matrix_transpose(a)  # 19 by 5
+            v = ys.matrix_transpose(m) @ row  # 5 by 3
+            return c * 0.5 + v, (m @ a, a @ c[0], c[:, 0] @ c, ys.matrix_transpose(c))
+
+        return ys.scan(step, a, b)
+
+    carry, made = way(f)(a, b)
+    c = x = a.numpy()
+    for n, row in enumerate(b.numpy()):
+        m = row @ x.T
+        for got, wanted in zip(made, (m @ x, x @ c[0], c[:, 0] @ c, c.T), strict=True):
+            np.testing.assert_allclose(got[n].numpy(), wanted, rtol=1e-10, atol=1e-12)
+        c = c * 0.5 + m.T @ row
+    np.testing.assert_allclose(carry.numpy(), c, rtol=1e-10)
 
 
 def test_unsupported_bodies_are_told():

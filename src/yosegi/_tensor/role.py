@@ -82,6 +82,21 @@ class Contraction:
     operands: Operands
 
 
+class Indexing(Enum):
+    """What an op does to the elements that indices name."""
+
+    READ = "read"
+    REPLACE = "replace"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """Elements of the first input at places that the last inputs name, along the attribute `axes`."""
+
+    does: Indexing
+
+
 class Flow(Enum):
     """How an op runs the graphs among its attributes."""
 
@@ -108,7 +123,7 @@ class Control:
     that are left, and the new attributes."""
 
 
-Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Control
+Role = View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexed | Control
 
 
 def is_contraction(role: Role | None, operands: Operands) -> bool:

@@ -54,10 +54,10 @@ class Instruction:
 
 
 class Repeat(ctypes.Structure):
-    """The words of a loop."""
+    """The words of a loop. `wrong` is the number of an array: the loop ends when its first byte is not 0."""
 
     _fields_ = [
-        ("launcher", ctypes.c_void_p), ("most", ctypes.c_int64), ("count", ctypes.c_int64),
+        ("launcher", ctypes.c_void_p), ("most", ctypes.c_int64), ("wrong", ctypes.c_int64), ("count", ctypes.c_int64),
         ("flag_base", ctypes.c_int64), ("flag_offset", ctypes.c_int64),
         ("before", ctypes.c_int64 * 2), ("test", ctypes.c_int64 * 2), ("body", ctypes.c_int64 * 2),
         ("after", ctypes.c_int64 * 2),
@@ -174,6 +174,7 @@ entry:
   %program = load ptr, ptr %arguments
   %p.launcher = repeat.launcher
   %p.most = repeat.most
+  %p.wrong = repeat.wrong
   %p.count = repeat.count
   %p.base = repeat.flag_base
   %p.offset = repeat.flag_offset
@@ -184,6 +185,9 @@ entry:
   %launcher = load ptr, ptr %p.launcher
   %most = load i64, ptr %p.most
   %count = load i64, ptr %p.count
+  %wrong = load i64, ptr %p.wrong
+  %p.bytes = getelementptr ptr, ptr %arguments, i64 %wrong
+  %p.byte = load ptr, ptr %p.bytes
   %base = load i64, ptr %p.base
   %offset = load i64, ptr %p.offset
   %p.array = getelementptr ptr, ptr %arguments, i64 %base
@@ -208,9 +212,13 @@ test:
 body:
   call void @execute(ptr %p.body, ptr %arguments, i64 %step, ptr %launcher, ptr %scratch)
   %step1 = add i64 %step, 1
-  br label %next
+  %byte = load i8, ptr %p.byte
+  %fine = icmp eq i8 %byte, 0
+  br i1 %fine, label %next, label %out
 done:
   call void @execute(ptr %p.after, ptr %arguments, i64 %step, ptr %launcher, ptr %scratch)
+  br label %out
+out:
   ret void
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +21,10 @@ from ..._graph.reference import bind
 from ..._graph.simplify import simplify
 from ..._run.memory.pool import ALIGNMENT
 from ..._schedule.fuse import Region, RegionKind, is_constant
-from ..._tensor.dtype import float32, float64
+from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Spec
 from ..._tensor.op import leaf, pick
-from ..._tensor.role import Control, Flow, Operands, Placing, is_contraction, is_view
+from ..._tensor.role import Control, Flow, Indexed, Indexing, Operands, Placing, is_contraction, is_view
 from ...codegen.llvm.control import (
     ABSOLUTE,
     Choose,
@@ -37,6 +38,7 @@ from ...codegen.llvm.control import (
 )
 from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.groups import Group, grouped
+from ...codegen.llvm.indexed import index_sizes, index_source
 from ...codegen.llvm.moving import copy_source, move_source, runs_of
 from ...codegen.llvm.small_products import MOST_PRODUCTS, product_source
 from ...errors import Unsupported
@@ -85,6 +87,10 @@ class Loops:
         """The code that moves elements of a size."""
         return self.runtime.compiler.load(move_source(itemsize, self._attributes), ("kernel",))
 
+    def index(self, does: Indexing, dtype: DType, index: DType) -> Code:
+        """The code that reads or writes elements at places that are data."""
+        return self.runtime.compiler.load(index_source(does, dtype, index, self._attributes), ("kernel",))
+
     def product(self, spec: Spec) -> Code:
         """The code of a small product."""
         return self.runtime.compiler.load(product_source(spec.dtype, self.runtime.compiler.machine.target), ("kernel",))
@@ -112,8 +118,8 @@ class _Program:
             raise Unsupported("arrays without elements")
         self.call = call
         self.launch: NativeCall | None = None
-        self.arrays = len(call.inputs) + len(call.outputs) + 1
-        self._writer = _Writer(loops, len(call.inputs) + len(call.outputs) + 1)
+        self.arrays = len(call.inputs) + len(call.outputs) + 2
+        self._writer = _Writer(loops, self.arrays - 1)
         write = {Flow.REPEAT: _repeat, Flow.WHILE: _while, Flow.BRANCH: _branch}[role.flow]
         name, words = write(self._writer, call)
         self.words = words_of(words)
@@ -125,7 +131,10 @@ class _Program:
         """The outputs for these inputs."""
         assert self.launch is not None
         made = [np.empty(s.shape, s.dtype.numpy) for s in self.call.outputs]
-        self.launch(*inputs, *made, lined_up(max(self.workspace, 1)))
+        wrong = np.zeros(1, np.uint8)
+        self.launch(*inputs, *made, lined_up(max(self.workspace, 1)), wrong)
+        if wrong[0]:
+            return bind(self.call)(*inputs)  # which raises the mistake where it is made
         return tuple(made) if len(made) > 1 else made[0]
 
 
@@ -135,7 +144,7 @@ class _Writer:
 
     loops: Loops
     base: int
-    """The number of the workspace among the arrays."""
+    """The number of the workspace among the arrays; behind it is the flag of a mistake."""
     used: int = 0
     lists: Lists = field(default_factory=Lists)
     kept: list[Any] = field(default_factory=list)
@@ -149,6 +158,11 @@ class _Writer:
         at = self.used
         self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return at
+
+    @property
+    def flag(self) -> Place:
+        """Where a kernel tells of an index out of range."""
+        return Place.always(self.base + 1)
 
     def constant(self, array: Any) -> Place:
         """An array of the program's own."""
@@ -203,7 +217,8 @@ def _looped(
     after = [writer.copied(s, now[n], Place.always(first + n)) for n, s in enumerate(carry)]
     lists = [writer.lists.put(each) for each in (before, test, run, after)]
     slot = Slot(0) if flag is None else flag.even
-    return Repeat(writer.loops.runtime.code["launch"], writer.lists.most, length, slot.base, slot.offset, *lists)
+    launcher, wrong = writer.loops.runtime.code["launch"], writer.flag.even.base
+    return Repeat(launcher, writer.lists.most, wrong, length, slot.base, slot.offset, *lists)
 
 
 def _branch(writer: _Writer, call: Call) -> tuple[str, Choose]:
@@ -235,6 +250,8 @@ class _Block:
         self.graph = region.graph
         self.places: dict[int, Place] = dict(zip(region.inputs, inputs, strict=True))
         self.several: dict[int, list[Place]] = {}
+        self.transposed: dict[int, int] = {}
+        """Matrices that products read where they are, by what they are the transposes of."""
         self.instructions: list[Instruction] = []
         self._wanted = dict(reversed(list(zip(region.outputs, wanted, strict=True))))
         for part in grouped(region.graph, region.nodes, region.outputs):
@@ -254,6 +271,9 @@ class _Block:
         return made
 
     def _place(self, entry: int) -> Place:
+        if entry in self.transposed:  # by now, something but a product reads it
+            del self.transposed[entry]
+            self._moved(entry, self.calls[entry])
         if entry not in self.places:
             assert is_constant(self.graph, entry)
             value = np.asarray(bind(self.calls[entry])(), self.calls[entry].spec.dtype.numpy)
@@ -279,8 +299,12 @@ class _Block:
             self.places[entry] = self.several[given[0]][call.attrs["index"]]
         elif is_view(call.op.role, Placing.RESHAPED):
             self.places[entry] = self._place(given[0])
+        elif _transposes(call):
+            self.transposed[entry] = given[0]
         elif isinstance(call.op.role, Control):
             self._nested(entry, call)
+        elif isinstance(call.op.role, Indexed):
+            self._indexed(entry, call, call.op.role.does)
         elif is_contraction(call.op.role, Operands.MATRICES):
             self._product(entry, call)
         else:
@@ -295,15 +319,26 @@ class _Block:
         else:
             made = self.several[entry] = [writer.new(s) for s in call.outputs]
         space = Place.always(writer.base, writer.room(max(inner.workspace, 1)))
-        arrays = [*[self._place(a) for a in self.args[entry]], *made, space]
+        arrays = [*[self._place(a) for a in self.args[entry]], *made, space, writer.flag]
         self.instructions.append(writer.kernel(inner.code, inner.words, arrays))
 
     def _product(self, entry: int, call: Call) -> None:
-        sizes = _product_sizes(call)
+        given = self.args[entry]
+        turned = [a in self.transposed for a in given]
+        sizes = _product_sizes(call, *turned)
         if sizes is None:
             raise Unsupported(f"a product of {list(call.inputs)} inside a loop")
-        arrays = [*[self._place(a) for a in self.args[entry]], self._new(entry)]
-        self.instructions.append(self.writer.kernel(self.writer.loops.product(call.spec), sizes, arrays))
+        read = [self._place(self.transposed[a] if t else a) for a, t in zip(given, turned, strict=True)]
+        code = self.writer.loops.product(call.spec)
+        self.instructions.append(self.writer.kernel(code, sizes, [*read, self._new(entry)]))
+
+    def _indexed(self, entry: int, call: Call, does: Indexing) -> None:
+        sizes = index_sizes(call)
+        if sizes is None:
+            raise Unsupported(f"{call.op.name} of {list(call.inputs)} inside a loop")
+        arrays = [*[self._place(a) for a in self.args[entry]], self.writer.flag, self._new(entry)]
+        code = self.writer.loops.index(does, call.spec.dtype, call.inputs[-1].dtype)
+        self.instructions.append(self.writer.kernel(code, sizes, arrays))
 
     def _moved(self, entry: int, call: Call) -> None:
         sizes = runs_of(call)
@@ -322,20 +357,26 @@ def _prepared(graph: Graph) -> Region:
     return expanded(Region(made, RegionKind.SEQUENCE, tuple(nodes), made.inputs, made.outputs))
 
 
-def _product_sizes(call: Call) -> list[int] | None:
-    """The sizes of a small product's kernel; `None` if there is none for it."""
+def _transposes(call: Call) -> bool:
+    """True for a transpose of matrices, or of stacks of them."""
+    ndim = call.spec.ndim
+    return is_view(call.op.role, Placing.PERMUTED) and call.attrs["axes"] == (*range(ndim - 2), ndim - 1, ndim - 2)
+
+
+def _product_sizes(call: Call, a_turned: bool, b_turned: bool) -> list[int] | None:
+    """The sizes of a small product's kernel, of which operands may be read as transposes; `None` if there is none."""
     a, b = call.inputs
     if call.spec.dtype not in (float32, float64) or a.dtype is not b.dtype:
         return None
     stack = call.spec.shape[: max(0, max(a.ndim, b.ndim) - 2)]
     rows, terms = (1, *a.shape)[-2:]
     columns = b.shape[-1] if b.ndim > 1 else 1
-    stacks = int(np.prod(stack, dtype=np.int64))
-    of_a, of_b = (int(np.prod(s.shape[:-2], dtype=np.int64)) for s in (a, b))
+    stacks, of_a, of_b = (prod(shape) for shape in (stack, a.shape[:-2], b.shape[:-2]))
     if stacks * rows * columns * terms > MOST_PRODUCTS or not {of_a, of_b} <= {1, stacks}:
         return None
     size = call.spec.dtype.itemsize
-    a_stack = rows * terms * size if of_a == stacks and stacks > 1 else 0
-    b_stack = terms * columns * size if of_b == stacks and stacks > 1 else 0
-    b_column = size if columns > 1 else terms * size + size  # a vector's elements are terms side by side
-    return [stacks, rows, columns, terms, a_stack, terms * size, size, b_stack, columns * size, b_column]
+    left = [rows * terms * size * (of_a > 1), *((size, rows * size) if a_turned else (terms * size, size))]
+    right = [terms * columns * size * (of_b > 1), *((size, terms * size) if b_turned else (columns * size, size))]
+    if columns == 1 and terms > 1:
+        right[1:] = size, terms * size  # a column: its elements are terms side by side
+    return [stacks, rows, columns, terms, *left, *right]
