@@ -51,7 +51,7 @@ def outputs_of(region: Region, arrays: Sequence[Any]) -> list[Any]:
         for entry in (*sorted(read), *region.nodes):
             call = graph.calls[entry]
             made = bind(call)(*[values[a] for a in graph.args[entry]])
-            values[entry] = np.asarray(made).astype(call.spec.dtype.numpy)
+            values[entry] = made if len(call.outputs) > 1 else np.asarray(made).astype(call.spec.dtype.numpy)
     return [values[o] for o in region.outputs]
 
 

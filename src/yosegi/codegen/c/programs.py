@@ -6,20 +6,22 @@ from collections.abc import Callable
 from typing import Final
 
 from ..._tensor.node import Call
-from . import elements, indexing
+from ..._tensor.role import Control
+from . import elements, indexing, repeats
 from .extremes import extreme
 from .scans import scan
 from .stages import Program, Setting
 
 _PROGRAMS: Final[dict[str, Callable[[Call, Setting], Program]]] = {
     "gather": indexing.gather, "scatter": indexing.scatter, "scatter_add": indexing.scatter_add,
-    "argmax": extreme, "argmin": extreme, "cumulative_sum": scan, "cumulative_prod": scan, **elements.ELEMENTS,
+    "argmax": extreme, "argmin": extreme, "cumulative_sum": scan, "cumulative_prod": scan, "scan": repeats.repeat,
+    **elements.ELEMENTS,
 }  # fmt: skip
 _INDEXED: Final = frozenset({"gather", "scatter", "scatter_add"})
 _FAMILIES: Final = {
     **dict.fromkeys(_INDEXED, "indexing"), "argmax": "searches", "argmin": "searches", "searchsorted": "searches",
     "isin": "searches", "cumulative_sum": "scans", "cumulative_prod": "scans", "random_words": "random words",
-    "philox": "random words",
+    "philox": "random words", "scan": "repeats",
 }  # fmt: skip
 _AT_ONCE: Final = frozenset({"count", "spaced"})
 """Sources whose numbers are made when they are compiled: floats, to the bits of the reference."""
@@ -50,6 +52,8 @@ def refusal(call: Call) -> str | None:
     """Why there are no kernels for a call of an op that has them, or `None`."""
     if indexes(call):
         return indexing.refusal(call)
+    if isinstance(call.op.role, Control):
+        return repeats.refusal(call)
     if call.spec.size and not all(s.size for s in call.inputs):
         return f"{call.op.name} of an array without elements"
     return elements.refusal(call)
