@@ -82,7 +82,7 @@ def _step(xp: Any, rng: Random, pool: Sequence[Any]) -> Any:
     if kind == 7:
         return xp.mean(a, axis=0) if a.ndim == 2 else xp.sqrt(a * a + 0.5)
     if kind == 8:
-        return a[..., 1:2] * b if a.ndim else a * b
+        return a[..., -1:] * b if a.ndim else a * b
     if kind == 9:
         return xp.concat([a[..., 1:], a[..., :1]], axis=-1) if a.ndim else a - b
     if kind == 10 and a.ndim and a.shape[-1] == 3:
@@ -315,6 +315,8 @@ def main() -> int:
             for text in failures(kind, seed, names):
                 print(text, flush=True)
                 wrong += 1
+            if (seed + 1) % 25 == 0:
+                print(f"{kind}: up to program {seed}, {wrong} failures so far", flush=True)
         print(f"{kind}: {chosen.programs} programs on {', '.join(names)}", flush=True)
     print(f"{wrong} failures")
     return 1 if wrong else 0

@@ -33,7 +33,9 @@ CASES: dict[str, Any] = {
     "exchanged carries": lambda: ys.scan(lambda c, r: ((c[1], ys.sin(c[0]) + r), c[0] > 0), (X, X * 2), ROWS),
     "a counter": lambda: ys.scan(lambda c, _: ((c[0] + 1, c[1] * 0.9 + c[0].astype(ys.float32)), c[0]),
                                  (ys.asarray(0, dtype=ys.int32), X), length=5),
-    "numbers and inputs as rows": lambda: ys.scan(lambda c, r: (c, (ys.asarray(1.0, dtype=ys.float32), COLUMN * r + c, c)), X, ROWS),
+    "numbers and inputs as rows": lambda: ys.scan(
+        lambda c, r: (c, (ys.asarray(1.0, dtype=ys.float32), COLUMN * r + c, c)), X, ROWS
+    ),
     "float64": lambda: ys.scan(lambda c, r: (ys.exp(-c * c) + r, c), normal(2000, dtype="float64"),
                                normal(3, 2000, dtype="float64")),
     "complex64": lambda: ys.scan(lambda c, r: (c * 0.5j + r, c), X.astype(ys.complex64), ROWS),

@@ -19,7 +19,7 @@ from .._tensor.node import Call
 from .._tensor.op import OpKind, leaf
 from .._tensor.role import Control, Flow, Operands, is_contraction
 
-_ITERATIONS: Final = 100  # of a loop whose number of iterations is not known
+_ITERATIONS: Final = 10_000  # of a loop whose number of iterations is not known
 _LEAST: Final = 100  # elements that take as long as calling an op
 _FUNCTION: Final = 8  # simple operations that take as long as an exponential, a logarithm, a quotient
 
