@@ -73,6 +73,7 @@ BODIES = {
         lambda c, x: ((c * 31 + x) % 1009, c > 500), ys.asarray([1, 2, 3]), ys.asarray(RNG.integers(0, 99, (50, 3)))
     ),
     "many elements": lambda: ys.scan(lambda c, x: (ys.sin(c) + x * 0.5, ys.sum(c)), normal(300, 400), normal(4, 400)),
+    "rows past the caches": lambda: ys.scan(lambda c, x: (c * 0.5 + x, c + x), normal((1 << 21) + 1), normal(2, 1)),
     "gradients": lambda: ys.grad(lambda w: ys.sum(ys.scan(lambda c, x: (ys.tanh(c @ w + x), c), X, ROWS)[1]))(W),
 }
 

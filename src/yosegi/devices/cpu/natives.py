@@ -134,7 +134,7 @@ class Natives:
         if self.runtime is None:
             return None
         try:
-            made, code = self._kernel(group, {})
+            made, code = self._kernel(group, {}, streams=_streams(group))
             straight = _StridedFallback(self, group, made)
             straight.call = call = self._call(group, made, code, IN_ORDER, straight)
         except NotReady:
@@ -148,7 +148,7 @@ class Natives:
         """A group's call for arrays of such strides; `None` if it takes other arrays than a kernel that it is to be
         called instead of, or LLVM fails on it."""
         try:
-            made, code = self._kernel(group, strides)
+            made, code = self._kernel(group, strides, streams=_streams(group))
             if (made.reads, made.workspace) != (like.reads, like.workspace):
                 return None
             return self._call(group, made, code, ALIGNED, fallback)
@@ -156,9 +156,8 @@ class Natives:
             trace.failed(str(group), "cpu", failure)
             return None
 
-    def _kernel(self, group: Group, strides: Strides) -> tuple[Kernel, Code]:
+    def _kernel(self, group: Group, strides: Strides, *, streams: bool) -> tuple[Kernel, Code]:
         """A group's kernel and its code: as an earlier process has left them, or new."""
-        streams = _streams(group)
         words = signature(group, strides, streams)
         name = None if words is None else self._headers.name(words)
         stored = None if name is None else self._headers.get(name)
@@ -197,9 +196,12 @@ class Natives:
         return min(chunk, -(-made.units // runtime.threads))
 
     def launch(self, group: Group) -> tuple[bytes, Kernel, Code]:
-        """A group as a part of a loop over kernels: its `Launch`, and how it is called. Raises if LLVM fails on it."""
+        """A group as a part of a loop over kernels: its `Launch`, and how it is called. Raises if LLVM fails on it.
+
+        Its results may lie anywhere, and so cannot go past the caches.
+        """
         assert self.runtime is not None
-        made, code = self._kernel(group, {})
+        made, code = self._kernel(group, {}, streams=False)
         arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
         packed = self.runtime.packed(
             code, arrays, made.sizes, count=made.units, chunk=self._chunk(group, made), finishes=made.finishes
