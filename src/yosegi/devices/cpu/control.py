@@ -124,7 +124,6 @@ class _Program:
         name, words = write(self._writer, call)
         self.words = words_of(words)
         self.code = Code({"kernel": loops.control[name]}, loops.control)
-        self.kept = self._writer
         self.workspace = self._writer.used
 
     def run(self, *inputs: Any) -> Any:
