@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names control bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -81,6 +81,12 @@ native-ops: $(READY)
 # The table of NumPy's names, of which are here: docs/reference/names.md.
 names: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/names.py --output docs/reference/names.md
+
+# Random loops and branches, compared with JAX: values and gradients, with jit and without, on every device.
+LOOPS ?= 300
+control: $(READY)
+	$(BIN)/python -c "import jax" 2>/dev/null || $(BIN)/python -m pip install -q jax
+	PYTHONPATH=tests $(BIN)/python -W ignore tests/control_vs_jax.py --programs $(LOOPS)
 
 # The benchmark of this machine: bench.json and bench.html. A wrong result fails after the page is written.
 bench: $(READY)

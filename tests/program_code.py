@@ -13,6 +13,7 @@ import yosegi as ys
 from kernel_code import LANGUAGES
 from values import Array
 from yosegi._graph import reference
+from yosegi._tensor.node import Call
 from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.programs import program
 from yosegi.codegen.c.stages import FAULTS, Setting
@@ -40,9 +41,14 @@ class Emulated:
 
     def of(self, tensor: ys.Tensor, arrays: Sequence[Array]) -> Array:
         """The same on other arrays."""
-        call, faults, language = tensor._node.call, Faults(), LANGUAGES[self.language]
+        (made,) = self.outputs(tensor._node.call, arrays)
+        return made
+
+    def outputs(self, call: Call, arrays: Sequence[Array]) -> list[Array]:
+        """All outputs of a call."""
+        faults, language = Faults(), LANGUAGES[self.language]
         made = program(call, Setting(language.HOSTED, self.target, faults.site, self.ordered))
-        rooms = [(call.spec.shape, call.spec.dtype), *made.scratch]
+        rooms = [*[(s.shape, s.dtype) for s in call.outputs], *made.scratch]
         slots = [emulation.padded(np.asarray(a, s.dtype.numpy)) for a, s in zip(arrays, call.inputs, strict=True)]
         slots += [emulation.padded(_garbage(shape, dtype.numpy)) for shape, dtype in rooms]
         slots.append(emulation.padded(np.zeros(Faults.shape, np.int64)))
@@ -53,7 +59,7 @@ class Emulated:
         mistake = faults.mistake(slots[FAULTS])
         if mistake is not None:
             raise mistake
-        return slots[len(arrays)]
+        return slots[len(arrays) : len(arrays) + len(call.outputs)]
 
 
 def _garbage(shape: tuple[int, ...], dtype: np.dtype) -> Array:

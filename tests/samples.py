@@ -210,9 +210,12 @@ BUILT_BY_INDEXING = {
 }
 """Ops whose attributes are internal: reached through the expressions that make them."""
 
-NOT_CALLED = {"leaf", "constant", "embedded", "pick", "fitted", "replayed", "stopped", "recomputed", "custom"}
+NOT_CALLED = {
+    "leaf", "constant", "embedded", "pick", "fitted", "replayed", "stopped", "recomputed", "custom", "scan", "cond",
+    "while_loop",
+}  # fmt: skip
 """Leaves, constants and outputs are made, not called; fitted and replayed are jit's, tested there; the others are those
-of `stop_gradient`, `checkpoint` and `custom_vjp`, tested in `trace`."""
+of `stop_gradient`, `checkpoint`, `custom_vjp` and control flow, tested in `trace`."""
 
 
 def _written(x: Any, key: Any) -> Any:

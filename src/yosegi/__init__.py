@@ -49,6 +49,9 @@ from ._tensor.tree import (
 )
 from ._trace import debug
 from ._trace.checkpoint import checkpoint, stop_gradient
+from ._trace.control.branches import cond
+from ._trace.control.loops import fori_loop, while_loop
+from ._trace.control.scans import scan
 from ._trace.custom import custom_vjp
 from ._trace.forward import jvp, linearize
 from ._trace.grad import grad, value_and_grad, vjp

@@ -7,6 +7,7 @@ folded and shared like anything else: what a composite computes and what its gra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .._place.candidates import refusal
 from .._place.plan import Schedule
@@ -15,13 +16,14 @@ from .._schedule.fuse import Region, RegionKind, is_constant
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import leaf_call
+from .._tensor.role import Control
 from .graph import Graph
 from .simplify import simplify
 
 
 def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
     """The graph with the composites in parts that no device of the chain takes whole."""
-    if all(call.op.decomposition is None for call in graph.calls):
+    if not _has_composites(graph):
         return graph
     writer = _Expansion(chain)
     at: list[int] = []
@@ -29,6 +31,25 @@ def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
         at.append(writer.put(call, tuple([at[a] for a in args])))
     outputs = tuple([at[o] for o in graph.outputs])
     return Graph(tuple(writer.calls), tuple(writer.args), outputs, tuple(writer.origins))
+
+
+def _has_composites(graph: Graph) -> bool:
+    return any(call.op.decomposition is not None or any(map(_has_composites, _bodies(call))) for call in graph.calls)
+
+
+def _bodies(call: Call) -> list[Graph]:
+    """The graphs among a call's attributes."""
+    role = call.op.role
+    return [call.attrs[name] for name in role.bodies] if isinstance(role, Control) else []
+
+
+def _with_plain_bodies(call: Call) -> Call:
+    """Control flow with the composites of its bodies in parts: nothing takes them whole there."""
+    role = call.op.role
+    if not isinstance(role, Control) or not any(map(_has_composites, _bodies(call))):
+        return call
+    bodies = {name: expand(call.attrs[name], ()) for name in role.bodies}
+    return call.op.call(call.inputs, {**call.attrs, **{n: replace(g, origins=()) for n, g in bodies.items()}})
 
 
 class _Expansion:
@@ -43,7 +64,7 @@ class _Expansion:
     def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
         """The entry that has the value of this call."""
         if call.op.decomposition is None or is_taken_whole(call, self.chain):
-            self.calls.append(call)
+            self.calls.append(_with_plain_bodies(call))
             self.args.append(args)
             self.origins.append(origin)
             return len(self.calls) - 1

@@ -166,6 +166,8 @@ def as_plain(value: Any) -> Plain:
         return [as_plain(v) for v in value]
     if isinstance(value, Windows):
         return {"windows": [as_plain(getattr(value, f.name)) for f in fields(Windows)]}
+    if isinstance(value, Graph):
+        return {"graph": graph_as_plain(value)}
     if isinstance(value, np.ndarray):
         raw = np.ascontiguousarray(value)
         shape = list(value.shape)  # `ascontiguousarray` gives a number a dimension
@@ -226,10 +228,16 @@ def _named_dtype(data: Plain, place: str) -> DType:
     return _dtype_of_plain(content, f"{place}.dtype")
 
 
+def _nested_graph(data: Plain, place: str) -> Graph:
+    (content,) = decode.record(data, place, "graph")
+    return graph_of_plain(content, f"{place}.graph")
+
+
 _KINDS: Final[dict[str, Callable[[Plain, str], Any]]] = {
     "array": _array_of_plain,  # before dtype, which it has too
     "float": _number_of_plain("float", float.fromhex),
     "complex": _number_of_plain("complex", complex),
     "dtype": _named_dtype,
     "windows": _windows_of_plain,
+    "graph": _nested_graph,
 }

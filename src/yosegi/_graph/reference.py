@@ -14,6 +14,7 @@ from .._tensor.node import Call
 
 if TYPE_CHECKING:
     from .._schedule.fuse import Region
+    from .graph import Graph
 
 
 def bind(call: Call) -> Callable[..., Any]:
@@ -74,6 +75,24 @@ def outputs_of(
     with np.errstate(all="ignore"):
         interpret(graph.calls, graph.args, region.nodes, values, compute)
     return [values[o] for o in region.outputs]
+
+
+def interpreter(graph: Graph) -> Callable[..., list[Any]]:
+    """A graph as a function of its inputs' arrays, by the bodies of its calls. It gives the outputs' arrays."""
+    inputs = graph.inputs
+    made_here = sorted(set(range(len(graph.calls))) - set(inputs))
+    steps = [(n, bind(graph.calls[n]), graph.args[n], graph.calls[n].outputs) for n in made_here]
+
+    def run(*arrays: Any) -> list[Any]:
+        values: dict[int, Any] = dict(zip(inputs, arrays, strict=True))
+        for entry, body, args, outputs in steps:
+            made = body(*[values[a] for a in args])
+            if len(outputs) == 1:
+                made = np.asarray(made).astype(outputs[0].dtype.numpy, copy=False)
+            values[entry] = made
+        return [values[o] for o in graph.outputs]
+
+    return run
 
 
 def of_nothing(call: Call) -> Any:

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor.node import Call
-from .._tensor.op import REGISTRY, constant, embedded, leaf
-from .._tensor.role import Operands, Overwrite, Passed, Placing, View, is_contraction, is_view
+from .._tensor.op import REGISTRY, constant, embedded, leaf, pick, pick_call
+from .._tensor.role import Control, Operands, Overwrite, Passed, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
 
@@ -78,7 +78,8 @@ class Program:
             return call, args
         if isinstance(call.op.role, View) and args[0] in self.numbers:
             self.numbers[at] = self.numbers[args[0]]
-        if len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT and all(a in self.values for a in args):
+        is_small = len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT
+        if is_small and not isinstance(call.op.role, Control) and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
                 array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
             array.flags.writeable = False
@@ -238,12 +239,47 @@ RULES: Final[dict[str, Rule]] = {
 
 def simplify(graph: Graph) -> Graph:
     """The same program with less in it. Its inputs stay the same, used or not."""
-    made = _walked(graph, Counter())
+    made, wider = _walked(graph, Counter()), None
+    while made is not wider:  # what a narrower loop does not read, another need not make
+        made, wider = _narrowed(made), made
     if not any(is_view(call.op.role, Placing.PERMUTED)
                and is_contraction(made.calls[args[0]].op.role, Operands.MATRICES)
                for call, args in zip(made.calls, made.args, strict=True)):  # fmt: skip
         return made
     return _walked(made, Counter([*[a for args in made.args for a in args], *made.outputs]))
+
+
+def _narrowed(graph: Graph) -> Graph:
+    """The graph with control flow reduced to the outputs that something reads."""
+    read: dict[int, set[int]] = {
+        n: set() for n, c in enumerate(graph.calls)
+        if isinstance(c.op.role, Control) and len(c.outputs) > 1 and n not in graph.outputs
+    }  # fmt: skip
+    for call, given in zip(graph.calls, graph.args, strict=True):
+        if call.op is pick and given[0] in read:
+            read[given[0]].add(call.attrs["index"])
+    calls, args = list(graph.calls), list(graph.args)
+    left: dict[int, list[int]] = {}
+    for entry, used in read.items():
+        call = calls[entry]
+        assert isinstance(call.op.role, Control)
+        inputs, outputs, attrs = call.op.role.narrow(call, used)
+        if len(outputs) < len(call.outputs):
+            left[entry] = outputs
+            calls[entry] = call.op.call(tuple([call.inputs[n] for n in inputs]), attrs)
+            args[entry] = tuple([args[entry][n] for n in inputs])
+    if not left:
+        return graph
+    alias: dict[int, int] = {}
+    for entry, call in enumerate(graph.calls):
+        source = graph.args[entry][0] if call.op is pick else -1
+        if source in left and len(left[source]) == 1:
+            alias[entry] = source
+        elif source in left:
+            calls[entry] = pick_call(calls[source].outputs, left[source].index(call.attrs["index"]))
+    wired = tuple([tuple([alias.get(a, a) for a in given]) for given in args])
+    shown = tuple([alias.get(o, o) for o in graph.outputs])
+    return _walked(Graph(tuple(calls), wired, shown, graph.origins), Counter())
 
 
 def _walked(graph: Graph, users: Counter[int]) -> Graph:

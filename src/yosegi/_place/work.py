@@ -16,9 +16,11 @@ from .._graph.graph import Graph
 from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, multiplies
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
-from .._tensor.op import OpKind
-from .._tensor.role import Operands, is_contraction
+from .._tensor.op import OpKind, leaf
+from .._tensor.role import Control, Flow, Operands, is_contraction
 
+_ITERATIONS: Final = 10_000  # of a loop whose number of iterations is not known
+_LEAST: Final = 100  # elements that take as long as calling an op
 _FUNCTION: Final = 8  # simple operations that take as long as an exponential, a logarithm, a quotient
 
 
@@ -86,6 +88,8 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
     if is_composite(region):
         task, operations = _parts(call)
         return Work(task, operations, region.nbytes, dtype)
+    if isinstance(call.op.role, Control):
+        return Work(Task.OTHER, operations_of_control(call), region.nbytes, dtype)
     if region.kind is RegionKind.OPAQUE:
         return Work(_ALONE.get(call.op.kind, Task.OTHER), _largest(call), region.nbytes, dtype)
     task = Task.REDUCTIONS if region.kind is RegionKind.REDUCTION else Task.LOOPS
@@ -107,6 +111,23 @@ def _parts(call: Call) -> tuple[Task, float]:
         task = kind if kind is not Task.LOOPS else task
         operations += more
     return task, operations
+
+
+def operations_of_control(call: Call) -> float:
+    """Operations of all iterations of a loop, or of a branch. An op on few elements takes as long as on some more."""
+    role = call.op.role
+    assert isinstance(role, Control)
+    count = call.attrs["length"] if role.flow is Flow.REPEAT else 1 if role.flow is Flow.BRANCH else _ITERATIONS
+    total = 0.0
+    for name in role.bodies:
+        for inner in call.attrs[name].calls:
+            if isinstance(inner.op.role, Control):
+                total += operations_of_control(inner)
+            elif multiplies(inner):
+                total += max(_operations_of_product(inner), _LEAST)
+            elif inner.op is not leaf:
+                total += max(_largest(inner), _LEAST)
+    return count * total
 
 
 def _largest(call: Call) -> int:

@@ -66,6 +66,7 @@ class OpKind(Enum):
     LINEAR_ALGEBRA = "linear algebra"
     COMPLEX = "complex math"
     RANDOM = "random distributions"
+    CONTROL = "control flow"
 
     __hash__ = object.__hash__  # by identity: devices are asked for it with every region
 
@@ -181,9 +182,11 @@ class Op(Generic[P]):
             raise
 
     def outputs(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
-        """Call an op that has several outputs."""
+        """Call an op that may have several outputs."""
         node = self._node(args, kwargs)
         specs = node.call.outputs
+        if len(specs) == 1:
+            return (Tensor(node),)
         return tuple(Tensor(Node(pick_call(specs, i), (node,))) for i in range(len(specs)))
 
     def _node(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:

@@ -5,8 +5,10 @@ An op states its role in its block. A pass asks for the role, never for the op's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Placing(Enum):
@@ -173,9 +175,35 @@ class Passed:
     """True if no cotangent flows to these inputs."""
 
 
+class Flow(Enum):
+    """How an op runs the graphs among its attributes."""
+
+    REPEAT = "repeat"
+    """`body`, a known number of times, with rows of some inputs and a row of some outputs each time."""
+    WHILE = "while"
+    """`body`, as long as `condition` is true."""
+    BRANCH = "branch"
+    """`true` or `false`, as the first input says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Graphs among the attributes, each a program of the op's inputs."""
+
+    flow: Flow
+    bodies: tuple[str, ...]
+    """The attributes that are graphs."""
+    drive: Callable[..., Any]
+    """The op on arrays, step by step: `drive(compiled, *inputs, **attrs)` with a function from a graph to a function of
+    its inputs' arrays, which returns a list."""
+    narrow: Callable[..., tuple[list[int], list[int], dict[str, Any]]]
+    """The op without the outputs that nothing reads: `narrow(call, read)` gives, by position, the inputs and outputs
+    that are left, and the new attributes."""
+
+
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | Overwrite | Passed | Leaf
+    | Progression | Transform | RandomWords | Attention | Overwrite | Passed | Control | Leaf
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .._run.memory import Buffer
 from .._tensor.dtype import DType
 from .._tensor.interchange import READS, Read
 from .._tensor.node import Node, Shape, spec
@@ -151,3 +152,12 @@ def fed(make: Feed, shape: Shape, dtype: DType) -> Tensor:
     node = Node(leaf_call(spec(shape, dtype)), ())
     trace.feeds.append((node, make))
     return Tensor(node)
+
+
+def fed_outside(node: Node, make: Feed) -> None:
+    """Hand the placeholder of a trace that has ended to the trace around it; without one, give it its value."""
+    trace = _current.get()
+    if trace is None:
+        node.buffer = Buffer(make())
+    else:
+        trace.feeds.append((node, make))

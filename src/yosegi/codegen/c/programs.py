@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..._tensor.node import Call
-from ..._tensor.role import Indexing, Progression
-from . import elements, indexing
+from ..._tensor.role import Control, Indexing, Progression
+from . import elements, indexing, repeats
 from .extremes import extreme
 from .scans import scan
 from .stages import Program, Setting
@@ -42,6 +42,7 @@ _ROWS: Final[dict[str, _Row]] = {
     "random_words": _Row(elements.random_words, "random words"), "philox": _Row(elements.philox, "random words"),
     "tril": _Row(elements.triangle), "triu": _Row(elements.triangle), "on_diagonal": _Row(elements.on_diagonal),
     "diagonal_ones": _Row(elements.diagonal_ones), "count": _Row(elements.count),
+    "scan": _Row(repeats.repeat, "repeats", repeats.refusal),
 }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def has_program(call: Call) -> bool:
 def refusal(call: Call) -> str | None:
     """The reason why there are no kernels for a call of an op that has them, or `None`."""
     reason = _ROWS[call.op.name].refusal(call)
-    return reason if reason is not None or indexes(call) else _of_nothing(call)
+    return reason if reason is not None or indexes(call) or isinstance(call.op.role, Control) else _of_nothing(call)
 
 
 def program(call: Call, setting: Setting) -> Program:

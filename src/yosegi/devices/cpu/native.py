@@ -108,6 +108,29 @@ class Runtime:
         `count` units of work are done `chunk` at a time. `lets_go` says whether other Python threads may run meanwhile.
         If one of the arguments is not an array with the flags that it `needs`, all are given to `fallback`.
         """
+        packed = self.packed(
+            code, arrays, sizes, count=count, chunk=chunk, finishes=finishes, lets_go=lets_go, needs=needs,
+            fallback=fallback,
+        )  # fmt: skip
+        if self._layout is None:
+            return self._plain(packed, arrays, needs, code, fallback)
+        made: Call = _new_function(self._method, packed, (self, code, fallback))
+        return made
+
+    def packed(
+        self,
+        code: Code,
+        arrays: int,
+        sizes: Sequence[int],
+        *,
+        count: int,
+        chunk: int,
+        finishes: bool = False,
+        lets_go: bool = False,
+        needs: int = IN_ORDER,
+        fallback: Callable[..., Any] | None = None,
+    ) -> bytes:
+        """A kernel with its sizes as a `Launch`, for a callable or for a loop over kernels."""
         api = ctypes.pythonapi
         launch = Launch(
             kernel=code["kernel"], finish=code["finish"] if finishes else None,
@@ -116,11 +139,8 @@ class Runtime:
             fallback=id(fallback), vectorcall=_address(api.PyObject_Vectorcall),
             none=id(None), hold=_address(api.Py_IncRef), array_type=id(np.ndarray), needs=needs,
         )  # fmt: skip
-        packed = bytes(launch) + np.asarray(sizes, np.int64).tobytes()
-        if self._layout is None:
-            return self._plain(packed, arrays, needs, code, fallback)
-        made: Call = _new_function(self._method, packed, (self, code, fallback))
-        return made
+        words: bytes = np.asarray(sizes, np.int64).tobytes()
+        return bytes(launch) + words
 
     def _plain(self, packed: bytes, arrays: int, needs: int, code: Code, fallback: Callable[..., Any]) -> Call:
         """The same by ctypes, where the layout of array objects is not known."""

@@ -144,7 +144,7 @@ class Natives:
         if self.runtime is None:
             return None
         try:
-            made, code = self._kernel(group, {})
+            made, code = self._kernel(group, {}, streams=_streams(group))
             straight = _StridedFallback(self, group, made)
             straight.call = call = self._call(group, made, code, IN_ORDER, straight)
         except NotReady:
@@ -158,7 +158,7 @@ class Natives:
         """A group's call for arrays of such strides; `None` if it takes other arrays than a kernel that it is to be
         called instead of, or LLVM fails on it."""
         try:
-            made, code = self._kernel(group, strides)
+            made, code = self._kernel(group, strides, streams=_streams(group))
             if (made.reads, made.workspace) != (like.reads, like.workspace):
                 return None
             return self._call(group, made, code, ALIGNED, fallback)
@@ -166,9 +166,8 @@ class Natives:
             trace.failed(str(group), "cpu", failure)
             return None
 
-    def _kernel(self, group: Group, strides: Strides) -> tuple[Kernel, Code]:
+    def _kernel(self, group: Group, strides: Strides, *, streams: bool) -> tuple[Kernel, Code]:
         """A group's kernel and its code: as an earlier process has left them, or new."""
-        streams = _streams(group)
         words = signature(group, strides, streams)
         name = None if words is None else self._headers.name(words)
         stored = None if name is None else self._headers.get(name)
@@ -188,18 +187,36 @@ class Natives:
 
     def _call(self, group: Group, made: Kernel, code: Code, needs: int, fallback: Callable[..., Any]) -> Call:
         """A kernel as a callable, its work cut into chunks."""
+        assert self.runtime is not None
+        arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
+        lets_go = made.unit * len(group.nodes) * made.units >= _POLICY.releasing_work
+        return self.runtime.call(
+            code, arrays, made.sizes, count=made.units, chunk=self._chunk(group, made), finishes=made.finishes,
+            lets_go=lets_go, needs=needs, fallback=fallback,
+        )  # fmt: skip
+
+    def _chunk(self, group: Group, made: Kernel) -> int:
+        """The units of work that a thread takes at a time."""
         runtime = self.runtime
         assert runtime is not None
         work = made.unit * len(group.nodes)
-        chunk = made.units
-        if runtime.threads > 1 and work * made.units >= _POLICY.threaded_work:
-            chunk = max(-(-made.units // (runtime.threads * _POLICY.chunks_per_thread)), -(-_POLICY.chunk_work // work))
-            chunk = min(chunk, -(-made.units // runtime.threads))
+        if runtime.threads == 1 or work * made.units < _POLICY.threaded_work:
+            return made.units
+        chunk = max(-(-made.units // (runtime.threads * _POLICY.chunks_per_thread)), -(-_POLICY.chunk_work // work))
+        return min(chunk, -(-made.units // runtime.threads))
+
+    def launch(self, group: Group) -> tuple[bytes, Kernel, Code]:
+        """A group as a part of a loop over kernels: its `Launch`, and how it is called. Raises if LLVM fails on it.
+
+        Its results may lie anywhere, and so cannot go past the caches.
+        """
+        assert self.runtime is not None
+        made, code = self._kernel(group, {}, streams=False)
         arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
-        return runtime.call(
-            code, arrays, made.sizes, count=made.units, chunk=chunk, finishes=made.finishes,
-            lets_go=work * made.units >= _POLICY.releasing_work, needs=needs, fallback=fallback,
-        )  # fmt: skip
+        packed = self.runtime.packed(
+            code, arrays, made.sizes, count=made.units, chunk=self._chunk(group, made), finishes=made.finishes
+        )
+        return packed, made, code
 
 
 def _functions(made: Kernel) -> tuple[str, ...]:

@@ -13,25 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from types import FunctionType
 from typing import Any, Final
 
-from ..._graph.expand import in_parts
+from ..._graph.expand import expand, in_parts
+from ..._graph.graph import Graph
+from ..._graph.reference import interpreter
+from ..._graph.simplify import simplify
+from ..._place.work import operations_of_control
 from ..._run.background import only_ready
 from ..._run.device import Kernel, waits_for_drivers
 from ..._run.forks import in_forked_child
 from ..._run.progress import announced
 from ..._run.trace import trace
-from ..._schedule.fuse import Region, RegionKind, detached, multiplies
+from ..._schedule.fuse import Region, RegionKind, detached, is_constant, multiplies
 from ..._schedule.groups import Group, RowLimits, reduces, runs
 from ..._schedule.kernels import Fusion, kernels_of
 from ..._tensor.node import Call
+from ..._tensor.op import leaf
 from ..._tensor.options import current
+from ..._tensor.role import Control
 from ...codegen.llvm.expand import expanded
 from ...codegen.llvm.fusion import Cluster, is_product, joins, work
-from ...errors import NotReady
+from ...errors import NotReady, Unsupported
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .natives import Natives, worthwhile
 from .projections import Projections
@@ -43,6 +49,8 @@ _COMPILING: Final = 0.015
 """Seconds that a kernel takes to compile, about."""
 _SLOW: Final = 0.5
 """Seconds that native code has to save in a run for the first one to wait for the compiler."""
+_LOOPS: Final = 0.02
+"""The same for loops, which are worth waiting for earlier: step by step they would take hundreds of times as long."""
 _SMALL_PRODUCT: Final = 4096
 """Products of elements up to which a call of NumPy's is as good as any."""
 _CHOOSING: Final = 10
@@ -84,7 +92,7 @@ def compile_region(
         return _become(kernel, numpy_function(region, body=body))
     cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
-    return _Staged(region, variants, body, runs, kernel, is_slow=saved > _SLOW).kernel
+    return _Staged(region, variants, body, runs, kernel, is_slow=saved > _SLOW or _looping(calls) > _LOOPS).kernel
 
 
 def _decomposed(region: Region) -> Region:
@@ -108,11 +116,20 @@ def _become(kernel: FunctionType | None, other: FunctionType) -> FunctionType:
 
 def _saved(calls: Sequence[Call]) -> float:
     """The seconds of NumPy's that native code saves in a run, roughly."""
-    return sum(
-        5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
-        for c in calls
-        if c.op.scalar is not None or reduces(c) or runs(c) or (multiplies(c) and not is_product(c))
-    ) + sum(2e-12 * work(c) for c in calls if is_product(c))
+    return (
+        sum(
+            5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
+            for c in calls
+            if c.op.scalar is not None or reduces(c) or runs(c) or (multiplies(c) and not is_product(c))
+        )
+        + sum(2e-12 * work(c) for c in calls if is_product(c))
+        + _looping(calls)
+    )
+
+
+def _looping(calls: Sequence[Call]) -> float:
+    """The seconds that loops take step by step, roughly."""
+    return sum(1e-8 * operations_of_control(c) for c in calls if isinstance(c.op.role, Control))
 
 
 class _Staged:
@@ -207,6 +224,9 @@ def native_function(region: Region, variants: Variants, body: Body = reference_b
         steps += kernel.nodes if made is None else [made]
 
     def own(region: Region, entry: int) -> Callable[..., Any]:
+        call = region.graph.calls[entry]
+        if isinstance(call.op.role, Control):
+            return _controlled(call, variants, body)
         return natives.body(region.graph, entry) or body(region, entry)
 
     if all(isinstance(step, int) for step in steps):
@@ -221,6 +241,44 @@ def _grows(part: Region) -> bool:
 
 
 _FUSION: Final = Fusion(joins, _grows, RowLimits(), only_first_reader=True)
+
+
+def _controlled(call: Call, variants: Variants, body: Body) -> Callable[..., Any]:
+    """Control flow as native code, or step by step with compiled bodies where one has an op without a kernel."""
+    role = call.op.role
+    assert isinstance(role, Control)
+    try:
+        return variants.loops.body(call)
+    except NotReady:
+        raise
+    except Unsupported:
+        pass
+    except Exception as failure:  # whatever it is, the body can be called step by step
+        trace.failed(str(call), "cpu", failure)
+    known: dict[Graph, Callable[..., list[Any]]] = {}
+
+    def compiled(graph: Graph) -> Callable[..., list[Any]]:
+        if graph not in known:
+            known[graph] = _step(graph, variants, body)
+        return known[graph]
+
+    return partial(role.drive, compiled, **call.attrs)
+
+
+def _step(graph: Graph, variants: Variants, body: Body) -> Callable[..., list[Any]]:
+    """A graph as a function of its inputs' arrays."""
+    whole = simplify(expand(graph, ()))
+    made = tuple(dict.fromkeys(o for o in whole.outputs if o not in whole.inputs))
+    nodes = tuple(n for n, c in enumerate(whole.calls) if c.op is not leaf and (n in made or not is_constant(whole, n)))
+    if not nodes:
+        return interpreter(whole)
+    kernel = native_function(Region(whole, RegionKind.SEQUENCE, nodes, whole.inputs, made), variants, body)
+
+    def run(*arrays: Any) -> list[Any]:
+        values = dict(zip(made, kernel(*arrays), strict=True)) | dict(zip(whole.inputs, arrays, strict=True))
+        return [values[o] for o in whole.outputs]
+
+    return run
 
 
 def _needed(region: Region, steps: Sequence[Step]) -> list[Step]:

@@ -29,6 +29,7 @@ from ...codegen.llvm.fusion import Cluster
 from ...errors import CompileFailure, LaunchFailure
 from .blas import numpy_blas
 from .clusters import Operands, fused, is_keepable
+from .control import Loops
 from .half_clusters import HalfClusters, fitting
 from .kernel import Native, Step, mixed_function
 from .library import Library
@@ -59,6 +60,11 @@ class Variants:
         self.natives = natives
         self.results = results
         self._reduced = reduced
+
+    @cached_property
+    def loops(self) -> Loops:
+        """What makes native programs of loops and branches."""
+        return Loops(self.natives)
 
     @cached_property
     def _objects(self) -> Objects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -159,7 +160,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
 
 
 def _program(region: Region, queue: Queue) -> Kernel:
-    """An op with kernels of its own: its launches, in order."""
+    """An op with kernels of its own: its launches, in order. The data of several outputs is a tuple."""
     memory, entry = queue.memory, region.nodes[-1]
     call, args = region.graph.calls[entry], region.graph.args[entry]
     spec = call.spec
@@ -169,13 +170,15 @@ def _program(region: Region, queue: Queue) -> Kernel:
                for a in args if is_constant(region.graph, a)}  # fmt: skip
     made = program(call, Setting(CUDA, queue.target, memory.faults.site, current().deterministic))
     steps = [(Launch(queue, s.kernel, len(s.reads), len(s.writes)), (*s.reads, *s.writes)) for s in made.stages]
-    rooms = ((spec.shape, spec.dtype), *made.scratch)
+    rooms = (*[(s.shape, s.dtype) for s in call.outputs], *made.scratch)
+    last = len(args) + len(call.outputs)
 
-    def kernel(*data: Data) -> tuple[Data, ...]:
+    def kernel(*data: Data) -> tuple[Any, ...]:
         given = sources | dict(zip(region.inputs, data, strict=True))
         arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
         for launch, slots in steps:
             launch(*[memory.fault_table() if slot == FAULTS else arrays[slot] for slot in slots])
-        return (arrays[len(args)],)
+        results = tuple(arrays[len(args) : last])
+        return (results if len(results) > 1 else results[0],)
 
     return kernel

@@ -39,6 +39,7 @@ from ..._tensor.dtype import (
 )
 from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
+from ..._trace.control.scans import scan
 from ..._tune.comparison import disagreement
 from ...codegen.c.programs import family as program_family
 from ...codegen.c.programs import indexes
@@ -194,6 +195,7 @@ def _specimens() -> Iterator[Specimen]:
         yield from _indexings(dtype)
         yield from _searches(dtype)
         yield from _scans(dtype)
+        yield from _repeats(dtype)
     yield Specimen(_family("random words", uint32), lambda s: random_words(s, shape=_ODD), (_array((4,), uint32, 15),))
 
 
@@ -262,6 +264,16 @@ def _scans(dtype: DType) -> Iterator[Specimen]:
     yield Specimen(family, lambda x: cumulative_sum(x, axis=1, dtype=dtype), (x,))
     if dtype is float32:
         yield Specimen(family, lambda x: cumulative_sum(x, axis=1, include_initial=True), (_array(_ODD, dtype, 23),))
+
+
+def _repeats(dtype: DType) -> Iterator[Specimen]:
+    """A loop inside each work item, with rows that are shared by some items."""
+    arrays = _array(_ODD, dtype, 24), _array((5, *_ODD[1:]), dtype, 25)
+    yield Specimen(
+        _family("repeats", dtype),
+        lambda x, rows: scan(lambda c, row: (e.minimum(c + row, row - c), None), x, rows, reverse=True)[0],
+        arrays,
+    )
 
 
 def _reductions(dtype: DType) -> Iterator[Specimen]:

@@ -24,11 +24,11 @@ from .cache import Programs
 from .kernels import compile_region, refusal
 from .launch import Queue
 from .machine import Machine
-from .memory import Data, Memory
+from .memory import Memory
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,
-    OpKind.CONVOLUTION, OpKind.SOURCE, OpKind.RANDOM, OpKind.ORDER,
+    OpKind.CONVOLUTION, OpKind.SOURCE, OpKind.RANDOM, OpKind.ORDER, OpKind.CONTROL,
 })  # fmt: skip
 
 _PROBE: Final = "yosegi.devices.opencl.probe"
@@ -127,13 +127,13 @@ class OpenCL:
         """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""
         self._memory.fill_with_garbage()
 
-    def from_host(self, array: Any) -> Data:
-        """An array of the host as data of this device: in place where memory is shared."""
-        return self._memory.from_host(array)
+    def from_host(self, array: Any) -> Any:
+        """An array of the host, or a tuple of them, as data of this device: in place where memory is shared."""
+        return _each(self._memory.from_host, array)
 
-    def to_host(self, data: Data) -> Any:
-        """Data as an array of the host, when it is there: in place where memory is shared."""
-        return self._memory.to_host(data)
+    def to_host(self, data: Any) -> Any:
+        """Data as an array of the host, or a tuple of them, when it is there: in place where memory is shared."""
+        return _each(self._memory.to_host, data)
 
     def link_from(self, source: Device) -> None:
         """Nothing comes directly: each device has a context of its own."""
@@ -161,6 +161,11 @@ class OpenCL:
 
     def __repr__(self) -> str:
         return f"<device {self.name}: {self.description}>"
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """The data of an op with several outputs is a tuple."""
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
 
 
 def _target(device: Any, *, is_cpu: bool) -> Target:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..._graph.reference import bind, of_nothing
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
+from ..._tensor.op import pick
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.kernels import Inputs
@@ -42,7 +43,7 @@ def _refusal(region: Region, fused: Fused) -> str | None:
     call = region.calls[-1]
     if has_program(call):
         return program_refusal(call)
-    has_kernel = is_free(call) or is_computed_once(call) or moves(call) is not None
+    has_kernel = is_free(call) or call.op is pick or is_computed_once(call) or moves(call) is not None
     return None if has_kernel else f"no OpenCL kernel for {call.op.name}"
 
 
@@ -56,7 +57,16 @@ def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
         return _reduction(region, queue)
+    if region.calls[-1].op is pick:
+        return _picked(region)
     return _program(region, queue) if has_program(region.calls[-1]) else _movement(region, queue)
+
+
+def _picked(region: Region) -> Kernel:
+    """One output of an op that has several."""
+    entry = region.nodes[-1]
+    place, index = region.inputs.index(region.graph.args[entry][0]), region.calls[-1].attrs["index"]
+    return lambda *data: (data[place][index],)
 
 
 def _loop(region: Region, queue: Queue) -> Kernel:
@@ -143,7 +153,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
 
 
 def _program(region: Region, queue: Queue) -> Kernel:
-    """An op with kernels of its own: its launches, in order."""
+    """An op with kernels of its own: its launches, in order. The data of several outputs is a tuple."""
     memory, entry = queue.memory, region.nodes[-1]
     call, args = region.graph.calls[entry], region.graph.args[entry]
     spec = call.spec
@@ -153,14 +163,16 @@ def _program(region: Region, queue: Queue) -> Kernel:
                for a in args if is_constant(region.graph, a)}  # fmt: skip
     made = program(call, Setting(OPENCL, queue.target, memory.faults.site, ordered=True))
     steps = [(Launch(queue, s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
-    rooms = ((spec.shape, spec.dtype), *made.scratch)
+    rooms = (*[(s.shape, s.dtype) for s in call.outputs], *made.scratch)
+    last = len(args) + len(call.outputs)
 
-    def kernel(*data: Data) -> tuple[Data, ...]:
+    def kernel(*data: Data) -> tuple[Any, ...]:
         given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}
         arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
         for launch, reads, writes in steps:
             written = [memory.fault_table() if slot == FAULTS else arrays[slot] for slot in writes]
             launch([arrays[slot] for slot in reads], written)
-        return (arrays[len(args)],)
+        results = tuple(arrays[len(args) : last])
+        return (results if len(results) > 1 else results[0],)
 
     return kernel

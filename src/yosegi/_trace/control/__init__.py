@@ -1,0 +1,1 @@
+"""Control flow: loops and branches whose bodies are graphs of their own."""
