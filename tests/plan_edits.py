@@ -24,6 +24,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from math import prod
