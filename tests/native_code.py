@@ -18,10 +18,8 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from values import Array
-from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
-from yosegi._run.device import host_device
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, RegionKind, is_constant
 from yosegi._schedule.groups import RowLimits, grouped
@@ -83,7 +81,7 @@ def always(way: str) -> Iterator[None]:
 def region_of(*tensors: ys.Tensor) -> tuple[Region, list[Array]]:
     """A program as one region, and the arrays it reads."""
     key, leaves, _ = capture([t._node for t in tensors])
-    graph = simplify(expand(graph_of(key), [host_device()]))
+    graph = simplify(graph_of(key))
     shown = set(graph.outputs)
     nodes = tuple(e for e, c in enumerate(graph.calls)
                   if c.op is not leaf and (e in shown or not is_constant(graph, e)))  # fmt: skip

@@ -468,6 +468,16 @@ def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> 
     assert [name for name in kernel.__globals__ if name.startswith("xn")] == ["xn0"]
 
 
+def test_a_result_that_is_an_input_stays_one_beside_a_composite() -> None:
+    x = ys.asarray(np.random.default_rng(0).normal(size=(6, 7)))
+    region, _ = region_of(ys.nn.softmax(x))
+    shown = replace(region, outputs=(*region.outputs, *region.inputs))
+    parts = in_parts(shown)
+    assert not set(parts.nodes) & set(parts.inputs)
+    made = native_function(shown, Variants(NATIVES, RESULTS))(x.numpy())
+    np.testing.assert_array_equal(made[1], x.numpy())
+
+
 def test_a_composite_in_parts_keeps_its_numbers_inside_a_kernel() -> None:
     x = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
     region, _ = region_of(ys.nn.gelu(ys.asarray(x) * 2))

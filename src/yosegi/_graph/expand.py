@@ -100,7 +100,7 @@ def in_parts(region: Region) -> Region:
     inputs = graph.inputs
     shown = {*graph.outputs}
     # Numbers of the graph's own are no work: as steps they would stand between ops that can be one kernel.
-    nodes = tuple(n for n in range(len(graph.calls)) if n in shown or (not is_constant(graph, n) and n not in inputs))
+    nodes = tuple(n for n in range(len(graph.calls)) if n not in inputs and (n in shown or not is_constant(graph, n)))
     return Region(
         graph, RegionKind.SEQUENCE, nodes, inputs, graph.outputs, repeats=region.repeats, precision=region.precision
     )
