@@ -21,6 +21,7 @@ if _FOLDER not in os.environ:  # the first process: the others, which pytest sta
         os.environ[name] = str(Path(folder) / name.lower())
 
 os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")  # a thousand programs in half of the time
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # several processes would each take most of a GPU's memory
 os.environ["YOSEGI_CHECK"] = "1"  # read when yosegi is imported
 os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as they are, unless a test measures
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
