@@ -18,6 +18,7 @@ import pytest
 import yosegi as ys
 from caches import seeded
 from values import Array
+from yosegi._graph.expand import in_parts
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
 from yosegi._run.trace import trace
@@ -91,7 +92,7 @@ def region_of(*tensors: ys.Tensor) -> tuple[Region, list[Array]]:
 
 def groups_of(*tensors: ys.Tensor) -> list[list[str]]:
     """The ops of each native kernel of a program, and of the NumPy calls between them."""
-    region = expanded(region_of(*tensors)[0])
+    region = expanded(in_parts(region_of(*tensors)[0]))
     return [[call.op.name for call in part.calls] for part in grouped(region, RowLimits())]
 
 

@@ -67,10 +67,10 @@ def garbage() -> None:
     DEVICE.models.pool.on_take = lambda memory, nbytes: memory.raw.fill(255)
 
 
-def whole(*tensors: ys.Tensor, simplified: bool = True) -> tuple[Region, list[Array]]:
+def whole(*tensors: ys.Tensor, simplified: bool = True, expanded: bool = True) -> tuple[Region, list[Array]]:
     """Everything that these tensors need, as one region, and the values of its inputs."""
     key, leaves, _ = capture([t._node for t in tensors])
-    graph = expand(graph_of(key), [DEVICE])
+    graph = expand(graph_of(key), [DEVICE]) if expanded else graph_of(key)
     graph = simplify(graph) if simplified else graph
     outputs = graph.outputs[: len(tensors)]
     nodes = tuple(e for e, c in enumerate(graph.calls)
@@ -100,4 +100,4 @@ def reference(*tensors: ys.Tensor) -> list[Array]:
 
 def reason(*tensors: ys.Tensor) -> str | None:
     """Why the device does not take the tensors as one region."""
-    return DEVICE.supports(whole(*tensors)[0])
+    return DEVICE.supports(whole(*tensors, expanded=False)[0])

@@ -153,7 +153,7 @@ def test_it_is_the_best_of_all_placements_of_a_small_graph(monkeypatch, tmp_path
         graph = graph_for(ys.sum(ys.sort(ys.tanh(x @ x), axis=0) @ ys.exp(x), axis=0))
         regions = fuse(graph)
         table = Table(graph, regions, works_of(graph, regions), (fast, host_device()))
-        totals = [table.layout(labels).forecast.total for labels in product(*table.variants)]
+        totals = [table.layout(labels).forecast.total for labels in product(*table.candidates)]
         assert place(graph, (fast, host_device())).forecast().total == pytest.approx(min(totals))
 
 

@@ -98,7 +98,7 @@ def test_a_jitted_layer_and_its_gradients() -> None:
 def test_code_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     convolution = NATIVES._convolutions
-    monkeypatch.setattr(convolution, "choices", TuningRecords("a test"))
+    monkeypatch.setattr(convolution, "records", TuningRecords("a test"))
     for way in ("bound", "squared"):
         monkeypatch.setattr(convolution, way, lambda *a, **b: lambda x, w: np.zeros((1, 16, 28, 28), np.float32))
     x, w = (np.ones(s, np.float32) for s in ((1, 8, 30, 30), (16, 8, 3, 3)))

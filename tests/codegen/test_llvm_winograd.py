@@ -198,7 +198,7 @@ def test_what_it_is_asked_for() -> None:
 def test_it_is_among_those_that_are_chosen_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     owner = NATIVES._convolutions
-    monkeypatch.setattr(owner, "choices", TuningRecords("a test"))
+    monkeypatch.setattr(owner, "records", TuningRecords("a test"))
     x, w = normal((1, 32, 40, 40)), normal((32, 32, 3, 3), seed=1)
     region, _ = region_of(ys.nn.conv2d(ys.asarray(x), ys.asarray(w), padding=1))
     body = owner.body(region.graph, region.nodes[0])
