@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # several processes would each ta
 os.environ["YOSEGI_CHECK"] = "1"  # read when yosegi is imported
 os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as they are, unless a test measures
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
+
+collect_ignore = [] if find_spec("jax") else ["transforms_vs_jax.py"]  # a script, which is imported for its doctests
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
