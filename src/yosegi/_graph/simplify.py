@@ -126,10 +126,13 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
     return rule
 
 
+_plus_zero: Final = _neutral(0, integers_only=True, sides=(0, 1))
+
+
 def _sum(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     """A sum that adds zero; or one of windows in zeros, as the gradients of slices are: together they may be all of an
     array."""
-    simpler = _neutral(0, integers_only=True, sides=(0, 1))(p, call, args)
+    simpler = _plus_zero(p, call, args)
     if simpler is not None or any(p.calls[a].spec is not call.spec for a in args):
         return simpler
     first, second = (p.windows.get(a) or _window(p, a) for a in args)

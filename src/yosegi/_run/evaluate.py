@@ -340,7 +340,7 @@ def synchronize() -> None:
     >>> ys.synchronize()
     """
     for device in present():
-        with suppress(DeviceFailure):  # whoever reads what it had computes that again
+        with suppress(DeviceFailure):  # a value that is lost with a device is computed again when it is read
             device.synchronize()
 
 

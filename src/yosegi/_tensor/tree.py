@@ -150,7 +150,7 @@ def children(tree: Any) -> dict[Any, Any] | None:
 
 
 def paths(tree: Any, root: str = "") -> list[str]:
-    """The way to each leaf, as Python would write it: `['layers'][3].weight`."""
+    """The path of each leaf, as Python would write it: `['layers'][3].weight`."""
     return list(_paths(tree, root))
 
 

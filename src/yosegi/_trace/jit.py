@@ -83,7 +83,8 @@ class _Replay:
     is_plain: bool
     """Whether the plan is all of it: nothing is fed, and nothing returned but a tensor or some."""
     prints: tuple[tuple[Callable[[Sequence[Tensor]], None], tuple[int, ...]], ...]
-    """What is printed after each run, and of which outputs: these come after those that the function returned."""
+    """The functions that print after each run, each with the positions of the outputs that it prints. These outputs
+    follow the ones that the function returned."""
     graph: Graph
     """What was traced."""
     chain: tuple[Device, ...]

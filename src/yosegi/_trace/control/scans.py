@@ -186,8 +186,8 @@ def _drive_scan(
 @op(OpKind.CONTROL, infer=_scan_rule, vjp=_scan_vjp, jvp=_scan_jvp, batch=_scan_batch, computes_half=True,
     role=Control(Flow.REPEAT, ("body",), _drive_scan, narrowed_scan))  # fmt: skip
 def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, reverse: bool) -> Arr:
-    """A body, repeated. The inputs are its closure, its first carry, and tensors of which it gets a row each time; the
-    outputs are its last carry, and a row for each iteration of everything else that it makes."""
+    """A repeated body. The inputs are its closure, its first carry, and tensors whose rows it gets one after the other.
+    The outputs are its last carry, and its other results, one row for each iteration."""
     return _drive_scan(interpreter, *inputs, body=body, carries=carries, rows=rows, length=length, reverse=reverse)
 
 
@@ -212,7 +212,7 @@ def scan(
     ----------
     f : callable
         A function of the carry and a row of `xs`. It returns the pair of the new carry, with the structure, shapes and
-        dtypes of `init`, and a tree of tensors of which the rows of `ys` are made. It must need no values.
+        dtypes of `init`, and a tree of tensors, which become a row of `ys`. It must not read values of tensors.
     init : Tensor, number, or tree of these
         The first carry. A Python number takes the dtype that `f` gives it.
     xs : Tensor, or tree of tensors, optional

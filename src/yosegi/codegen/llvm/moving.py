@@ -1,7 +1,7 @@
 """Elements moved inside a loop, as LLVM IR: whole arrays, or runs of elements of several arrays into one.
 
-An op that only moves elements is known by what it does to numbers: its reference body, given the positions of elements
-instead of their values, tells where each element of its result comes from.
+An op that only moves elements is recognised by its reference body: for the positions of elements instead of their
+values, it returns the position that each element of its result comes from.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from ..._graph.reference import bind
 from ..._tensor.node import Call
 from ..._tensor.op import OpKind
+from ...errors import UserError
 from .entry import PARAMETERS
 from .ir import Module
 
@@ -110,7 +111,7 @@ def _places(call: Call, arranged: Callable[[Any], Any]) -> Any | None:
     given: Sequence[Any] = np.split(numbers, np.cumsum([s.size for s in call.inputs])[:-1])
     try:
         made = np.asarray(bind(call)(*[g.reshape(s.shape) for g, s in zip(given, call.inputs, strict=True)]))
-    except Exception:  # it takes other numbers than these
+    except (UserError, ValueError, TypeError, IndexError):  # positions are no valid values for it
         return None
     if made.shape != call.spec.shape or made.dtype != np.int64:
         return None

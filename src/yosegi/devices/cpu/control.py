@@ -323,11 +323,11 @@ class _Block:
 
     def _product(self, entry: int, call: Call) -> None:
         given = self.args[entry]
-        turned = [a in self.transposed for a in given]
-        sizes = _product_sizes(call, *turned)
+        is_transposed = [a in self.transposed for a in given]
+        sizes = _product_sizes(call, *is_transposed)
         if sizes is None:
             raise Unsupported(f"a product of {list(call.inputs)} inside a loop")
-        read = [self._place(self.transposed[a] if t else a) for a, t in zip(given, turned, strict=True)]
+        read = [self._place(self.transposed[a] if t else a) for a, t in zip(given, is_transposed, strict=True)]
         code = self.writer.loops.product(call.spec)
         self.instructions.append(self.writer.kernel(code, sizes, [*read, self._new(entry)]))
 
@@ -362,7 +362,7 @@ def _transposes(call: Call) -> bool:
     return is_view(call.op.role, Placing.PERMUTED) and call.attrs["axes"] == (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-def _product_sizes(call: Call, a_turned: bool, b_turned: bool) -> list[int] | None:
+def _product_sizes(call: Call, a_transposed: bool, b_transposed: bool) -> list[int] | None:
     """The sizes of a small product's kernel, of which operands may be read as transposes; `None` if there is none."""
     a, b = call.inputs
     if call.spec.dtype not in (float32, float64) or a.dtype is not b.dtype:
@@ -374,8 +374,8 @@ def _product_sizes(call: Call, a_turned: bool, b_turned: bool) -> list[int] | No
     if stacks * rows * columns * terms > MOST_PRODUCTS or not {of_a, of_b} <= {1, stacks}:
         return None
     size = call.spec.dtype.itemsize
-    left = [rows * terms * size * (of_a > 1), *((size, rows * size) if a_turned else (terms * size, size))]
-    right = [terms * columns * size * (of_b > 1), *((size, terms * size) if b_turned else (columns * size, size))]
+    left = [rows * terms * size * (of_a > 1), *((size, rows * size) if a_transposed else (terms * size, size))]
+    right = [terms * columns * size * (of_b > 1), *((size, terms * size) if b_transposed else (columns * size, size))]
     if columns == 1 and terms > 1:
         right[1:] = size, terms * size  # a column: its elements are terms side by side
     return [stacks, rows, columns, terms, *left, *right]

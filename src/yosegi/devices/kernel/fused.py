@@ -82,6 +82,8 @@ class FusedPolicy:
     """Work up to which the host's result is the reference; beyond, that of the simplest kernel is."""
     large_work: int = 256**3
     """Work from which a library, or separate kernels, are expected to be faster than one kernel."""
+    kept_works: int = 4096
+    """Regions whose pieces are remembered."""
     hopeless_work: int = 1 << 28
     """Work beyond which the simplest kernel takes too long even to be measured."""
 
@@ -162,14 +164,31 @@ class Fused:
         self.compilers = machine.compilers
         self.fusion = Fusion(self._joins, is_rowwise=self._is_rowwise)
         self._records = TuningRecords(identity)
+        self._works: dict[Any, _Work | Unsupported] = {}
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
         try:
-            work = _Work.of(region)
+            work = self._work(region)
         except Unsupported as failure:
             return str(failure)
         return self._refusal_of(work)
+
+    def _work(self, region: Region) -> _Work:
+        """The pieces of a region: equal ones, as the layers of a model have, are cut once. Raises `Unsupported`."""
+        key = (region.kind, *region.key())
+        known = self._works.get(key)
+        if known is None:
+            try:
+                known = _Work.of(region)
+            except Unsupported as reason:
+                known = reason
+            if len(self._works) >= _POLICY.kept_works:
+                self._works.clear()
+            self._works[key] = known
+        if isinstance(known, Unsupported):
+            raise known
+        return known
 
     def _refusal_of(self, work: _Work) -> str | None:
         reason = self._rest_refusal(work.pieces)
@@ -188,7 +207,7 @@ class Fused:
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
             return False
         try:
-            alone, together = _Work.of(base), _Work.of(region)
+            alone, together = self._work(base), self._work(region)
         except Unsupported:
             return False
         reaches_back = not set(base.inputs) <= set(region.inputs)
@@ -201,7 +220,7 @@ class Fused:
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
             return False
         try:
-            work = _Work.of(region)
+            work = self._work(region)
         except Unsupported:
             return False
         return len(work.pieces) == 1 and isinstance(work.pieces[0], Rows) and self._refusal_of(work) is None
@@ -213,7 +232,7 @@ class Fused:
 
     def compiled(self, region: Region) -> Kernel:
         """A product or a composite, in the way that is best as far as is known."""
-        work = _Work.of(region)
+        work = self._work(region)
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
@@ -223,7 +242,7 @@ class Fused:
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
-        return self._variants(region, _Work.of(region))
+        return self._variants(region, self._work(region))
 
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}

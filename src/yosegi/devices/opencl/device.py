@@ -65,7 +65,7 @@ class OpenCL:
         self.queue = Queue(cl, queue, programs, self._memory, self.name, target)
         identity = f"{self._what}\n{device.driver_version}\n{device.platform.version}"
         identity += "" if self._is_trusted else "\ncompiled in a child process"
-        self._fused = Fused(Machine(self.queue, self.compile, self.supports, self._arrays), identity)
+        self._fused = Fused(Machine(self.queue, self._compiled, self.supports, self._arrays), identity)
 
     def supports(self, region: Region) -> str | None:
         """Why it cannot run the region, or `None` if it can."""
@@ -103,12 +103,15 @@ class OpenCL:
 
     def compile(self, region: Region) -> Kernel:
         """The region as launches of generated kernels. A driver that is not trusted compiles in a child process."""
+        return watched(self._compiled(region), region, self._memory.faults)
+
+    def _compiled(self, region: Region) -> Kernel:
         if not self._is_trusted:
             assert self._driver is not None
             wanted = self._number, region_as_plain(region)
             for source, code in self._driver.prove(str(region), digest(region), f"{_PROBE}:prove", *wanted):
                 self.queue.programs.adopt(source, b64decode(code))
-        return watched(compile_region(region, self.queue, self._fused), region, self._memory.faults)
+        return compile_region(region, self.queue, self._fused)
 
     def kernels(self, region: Region) -> list[Region]:
         """The kernels of a region, in order."""
@@ -121,7 +124,7 @@ class OpenCL:
     def parts(self, region: Region) -> list[tuple[Region, Callable[[], Kernel]]]:
         """The parts of a region, each with what compiles it as a part."""
         compiled = self._fused.compiled
-        return [(p, partial(compiled if p.kind in JOINED else self.compile, p)) for p in self.kernels(region)]
+        return [(p, partial(compiled if p.kind in JOINED else self._compiled, p)) for p in self.kernels(region)]
 
     def fill_with_garbage(self) -> None:
         """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""
