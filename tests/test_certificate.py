@@ -25,7 +25,7 @@ from yosegi._tensor.op import REGISTRY
 from yosegi._tensor.precision import Precision, policy_of
 from yosegi._tune.certificate import (
     Certified,
-    bound,
+    error_bound,
     is_delicate_sum,
     precisions_for,
     projector_for,
@@ -77,10 +77,10 @@ def test_a_projection_of_a_product_is_the_projection_of_its_operands(name: str) 
     off = normal(*right.shape) * np.float32(0.01)
     for kernel in (host_device().compile(check), lambda *a: float64_outputs(check, a)):
         (sums,) = kernel(*given, right, drawn)
-        assert bound(np.asarray(sums), 1e-3) < 1e-4
+        assert error_bound(np.asarray(sums), 1e-3) < 1e-4
         (sums,) = kernel(*given, right + off, drawn)
         true = relative_error(right + off, right.astype(np.float64))
-        assert true < bound(np.asarray(sums), 1e-3) < 10 * true
+        assert true < error_bound(np.asarray(sums), 1e-3) < 10 * true
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_error_beyond_the_tolerance_is_accepted_with_a_probability_of_one_in_
         for e in np.linspace(0, 0.999, 50):
             q = (1 - e) * vectors / (1 + counts * sqrt(vectors - 1))
             gram = np.diag([q + e, *[e] * (vectors - 1)])
-            assert bound(_sums(gram), 0.0) == pytest.approx(1.0)
+            assert error_bound(_sums(gram), 0.0) == pytest.approx(1.0)
             assert _chi_squared(q / (1 - e), vectors) < 1.01e-6
 
 
@@ -138,20 +138,20 @@ def test_errors_of_low_rank_are_bounded(rank: int) -> None:
     error = RNG.standard_normal((100, rank)) @ RNG.standard_normal((rank, 80))
     for _ in range(300):
         seen = error @ RNG.standard_normal((80, VECTORS))
-        assert bound(_sums(seen.T @ seen), 0.0) > np.linalg.norm(error)
+        assert error_bound(_sums(seen.T @ seen), 0.0) > np.linalg.norm(error)
 
 
 def test_even_errors_are_bounded_closely() -> None:
     error = RNG.standard_normal((512, 512))
     for _ in range(50):
         seen = error @ RNG.standard_normal((512, VECTORS))
-        assert np.linalg.norm(error) < bound(_sums(seen.T @ seen), 0.0) < 2.6 * np.linalg.norm(error)
+        assert np.linalg.norm(error) < error_bound(_sums(seen.T @ seen), 0.0) < 2.6 * np.linalg.norm(error)
 
 
 @pytest.mark.parametrize("squares", [np.nan, np.inf, 0.0, 1e-38])
 def test_nothing_is_concluded_from_sums_that_left_the_range(squares: float) -> None:
-    assert bound(_sums(np.eye(VECTORS) * 1e-20, squares), 1e-2) == float("inf")
-    assert bound(_sums(np.full((VECTORS, VECTORS), np.nan)), 1e-2) == float("inf")
+    assert error_bound(_sums(np.eye(VECTORS) * 1e-20, squares), 1e-2) == float("inf")
+    assert error_bound(_sums(np.full((VECTORS, VECTORS), np.nan)), 1e-2) == float("inf")
 
 
 # Certified kernels

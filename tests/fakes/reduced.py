@@ -46,22 +46,25 @@ class Reduced(FakeDevice):
         def kernel(*data: FakeArray) -> tuple[FakeArray, ...]:
             if region.kind is not RegionKind.PROJECTION:
                 self.ran.append(region.precision)
-            if region.precision is Precision.FULL:
+            if all(part.precision is Precision.FULL for part in region.parts):
                 return full(*data)
+            self.before_run(region)
             return tuple(self.allocated(m) for m in self._computed(region, [d.array for d in data]))
 
         return kernel
 
     def _computed(self, region: Region, arrays: list[Any]) -> list[Any]:
         graph = region.graph
+        precisions = {n: part.precision for part in region.parts for n in part.nodes}
         values = dict(zip(region.inputs, arrays, strict=True))
         with np.errstate(all="ignore"):
             for entry in region.nodes:
                 call = graph.calls[entry]
                 args = [values[a] if a in values else np.asarray(bind(graph.calls[a])()) for a in graph.args[entry]]
                 assert all(a in values or is_constant(graph, a) for a in graph.args[entry])
-                if multiplies(call) and call.spec.dtype.numpy == np.float32:
-                    values[entry] = _product(bind(call), args, region.precision)
+                precision = precisions[entry]
+                if precision is not Precision.FULL and multiplies(call) and call.spec.dtype.numpy == np.float32:
+                    values[entry] = _product(bind(call), args, precision)
                 else:
                     values[entry] = np.asarray(bind(call)(*args))
         return [values[o] for o in region.outputs]

@@ -29,6 +29,8 @@ class Explanation:
             lines += [f"  {line}" for line in _kernels(step)]
             lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step), *_launched(step))]
         lines += self._totals()
+        if self._told["launched"]:
+            lines.append(f"all steps, certified together: {self._told['launched']}")
         return "\n".join(lines) or "nothing to compute: the values are there"
 
     __repr__ = __str__

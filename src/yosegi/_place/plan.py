@@ -24,6 +24,7 @@ from .._tune.certificate import Certified, is_product, projector_for
 from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
+from .certified import unit_of
 from .costs import Cost, costs
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
@@ -227,7 +228,7 @@ class Plan:
     ['cpu']
     """
 
-    __slots__ = ("host_kernel", "schedule", "sole_step", "watch")
+    __slots__ = ("host_kernel", "schedule", "sole_step", "unit", "watch")
 
     def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.watch: Watch | None = None
@@ -244,6 +245,8 @@ class Plan:
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
         self.host_kernel = self._host_kernel()
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
+        self.unit = unit_of(schedule)
+        """The whole plan as one unit whose products are certified together, for the plans that can be one."""
 
     @property
     def graph(self) -> Graph:
@@ -313,22 +316,25 @@ class Plan:
         Returns
         -------
         dict
-            `steps`, `predicted` (milliseconds of compute, conversion and transfer), `measured_ms`, and `singles`: the
-            forecast for each single device.
+            `steps`, `predicted` (milliseconds of compute, conversion and transfer), `measured_ms`, `singles`: the
+            forecast for each single device, and `launched`: how all steps are launched together, if they are.
 
         Examples
         --------
         >>> import yosegi as ys
         >>> sorted(ys.plan(ys.exp(ys.asarray([1.0]))).to_json())
-        ['measured_ms', 'predicted', 'singles', 'steps']
+        ['launched', 'measured_ms', 'predicted', 'singles', 'steps']
         """
         forecast = self.forecast()
+        unit = self.unit.result() if self.unit is not None and self.unit.is_made else None
+        errors = {} if unit is None else {id(step): error for step, error in unit.errors}
         made = {value: n for n, step in enumerate(self.steps) for value in step.region.outputs}
         return {
-            "steps": [_told(step, made) for step in self.steps],
+            "steps": [_told(step, made, errors.get(id(step))) for step in self.steps],
             "predicted": forecast.to_json(),
             "measured_ms": None if self.watch is None else self.watch.milliseconds,
             "singles": [{"device": name, **forecast.to_json()} for name, forecast in self.singles().items()],
+            "launched": "" if unit is None else unit.launched,
         }
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -425,8 +431,8 @@ def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None
     return None
 
 
-def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
-    """A step as plain data; `made` says which step makes a value."""
+def _told(step: Step, made: dict[int, int], error: float | None) -> dict[str, Any]:
+    """A step as plain data; `made` gives the step that makes a value, `error` the bound by the plan's unit."""
     calls = step.region.graph.calls
     return {
         "device": step.device.name,
@@ -437,22 +443,25 @@ def _told(step: Step, made: dict[int, int]) -> dict[str, Any]:
         "inputs": [repr(calls[n].spec) for n in step.region.inputs],
         "outputs": [repr(calls[n].spec) for n in step.region.outputs],
         "reads": sorted({made[n] for n in step.region.inputs if n in made}),
-        "candidates": [_told_of(step, c) for c in sorted(step.candidates, key=lambda c: c != step.candidate)],
+        "candidates": [
+            _told_of(step, c, error if c == step.candidate else None)
+            for c in sorted(step.candidates, key=lambda c: c != step.candidate)
+        ],
         "refused": [{"device": d, "reason": r} for d, r in step.refusals],
         "actual": None if step.last is None else step.last.to_json(),
         "launched": step.launched,
     }
 
 
-def _told_of(step: Step, candidate: Candidate) -> dict[str, Any]:
-    """What a step takes on a candidate, and why it does not run there."""
+def _told_of(step: Step, candidate: Candidate, error: float | None) -> dict[str, Any]:
+    """The time of a step on a candidate, its error, and the reason why it does not run there."""
     measured = costs.measured(step.region, candidate)
     return {
         "device": candidate.device.name,
         "precision": candidate.precision.value,
         "predicted_ms": costs.modelled(step.works, candidate).total * 1e3,
         "measured_ms": None if measured is None else measured * 1e3,
-        "error": step.error_on(candidate),
+        "error": step.error_on(candidate) if error is None else error,
         "is_prior": not costs.speed(candidate.device).is_measured,
         "reason": "" if candidate == step.candidate else _why_not(step, candidate),
     }

@@ -53,6 +53,11 @@ class Job(Generic[T]):
         return self._done.is_set()
 
     @property
+    def is_made(self) -> bool:
+        """Whether it has been made."""
+        return self.is_done and self._failure is None
+
+    @property
     def seconds_left(self) -> float:
         """Seconds until it has taken too long; all of the limit if nobody has begun."""
         return self._limit if self._until is None else max(0.0, self._until - monotonic())

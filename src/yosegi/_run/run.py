@@ -16,6 +16,7 @@ from typing import Any, Final
 from .._place.candidates import Candidate
 from .._place.plan import Plan, Schedule, Step
 from .._schedule.fuse import is_constant
+from .._tensor.node import Call
 from .._tensor.options import current
 from .._tensor.precision import Precision
 from ..errors import (
@@ -50,7 +51,57 @@ _generations = count(1)
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
     """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
-    return run_steps(plan.schedule, inputs, run_step)
+    made = None if plan.unit is None else _run_unit(plan, inputs)
+    return run_steps(plan.schedule, inputs, run_step) if made is None else made
+
+
+def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
+    """The outputs of a plan, all of whose products are certified together; `None` if its steps have to run one by one,
+    because the unit is not compiled yet, or fails."""
+    job, schedule = plan.unit, plan.schedule
+    if job is None or (plan.watch is not None and not plan.watch.has_tried_precisions):
+        return None
+    try:
+        unit = job.result() if _waits(False) else job.result_if_ready()
+    except NotReady:
+        return None
+    except DeviceFailure as failure:
+        _give_up_unit(plan, failure)
+        return None
+    device = unit.device
+    if unit.space != device.space or unit.candidates != [step.candidate for step in schedule.steps]:
+        plan.become(schedule)
+        return None
+    if health.reason_against(device.name, unit.region) is not None:
+        return None
+    values = dict(zip(schedule.inputs, inputs, strict=True))
+    for step in unit.before:
+        values |= zip(step.region.outputs, run_step(step, [values[i] for i in step.region.inputs]), strict=True)
+    start = perf_counter()
+    try:
+        data, moved = _gathered(
+            [schedule.graph.calls[i] for i in unit.inputs], [values[i] for i in unit.inputs], unit.space
+        )
+        made = _called(False, partial(unit, data))
+    except ToleranceMissed as missed:
+        log.info("certified step by step: %s", str(missed))
+        return None
+    except DeviceFailure as failure:
+        _give_up_unit(plan, failure)
+        return None
+    milliseconds = (perf_counter() - start) * 1e3
+    trace.add(Record(f"{len(schedule.steps)} steps", device.name, device.name, milliseconds, moved))
+    is_pinned = any(step.is_pinned for step in schedule.steps)
+    return [
+        values[entry] if entry in unit.inputs else Buffer(d, unit.space, is_pinned)
+        for entry, d in zip(schedule.graph.outputs, made, strict=True)
+    ]
+
+
+def _give_up_unit(plan: Plan, failure: DeviceFailure) -> None:
+    """Let the steps of a plan run one by one from now on."""
+    plan.unit = None
+    trace.failed(f"{len(plan.steps)} steps", plan.steps[0].device.name, failure)
 
 
 def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
@@ -146,7 +197,7 @@ def run_on(
     """
     space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
     kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
-    data, moved = _gathered(step, inputs, space)
+    data, moved = _gathered([step.region.graph.calls[i] for i in step.region.inputs], inputs, space)
     made = _called(is_last, partial(kernel, *data))
     is_pinned = step.is_pinned and candidate == step.candidate
     return [Buffer(d, space, is_pinned) for d in made], moved
@@ -170,13 +221,13 @@ def _called(is_last: bool, work: Callable[[], Any]) -> Any:
         raise LaunchFailure(f"{type(error).__name__}: {error}") from error
 
 
-def _gathered(step: Step, inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
-    """The step's inputs in a memory, and the bytes copied for that."""
+def _gathered(calls: Iterable[Call], inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
+    """Inputs in a memory, and the bytes copied for that; `calls` are what they come from."""
     data, total = [], 0
-    for entry, buffer in zip(step.region.inputs, inputs, strict=True):
+    for call, buffer in zip(calls, inputs, strict=True):
         there = buffer.on(space)
         if there is None:
-            there, moved = transfers.fetch(buffer, space, step.region.graph.calls[entry].spec.nbytes)
+            there, moved = transfers.fetch(buffer, space, call.spec.nbytes)
             total += moved
         data.append(there)
     return data, total

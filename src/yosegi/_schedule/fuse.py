@@ -62,12 +62,13 @@ class Region:
 
     @property
     def parts(self) -> list[Region]:
-        """The regions that it is made of, in its precision; itself, unless it is joined. A joined region that comes
-        from a file or a rewritten graph has no record of them, and is fused here."""
+        """The regions that it is made of; itself, unless it is joined. A joined region that comes from a file or a
+        rewritten graph has no record of them, and is fused here. In one of full precision, parts keep their own."""
         if self.kind not in JOINED:
             return [self]
         own = self.regions or fuse(self.graph, self)
-        return [replace(part, repeats=self.repeats, precision=self.precision) for part in own]
+        is_full = self.precision is Precision.FULL
+        return [replace(p, repeats=self.repeats, precision=p.precision if is_full else self.precision) for p in own]
 
     @property
     def calls(self) -> list[Call]:

@@ -49,7 +49,7 @@ _SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
 """By the number of vectors, how much the spread of the differences counts."""
 _SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
-_ROUNDED: Final = 1e-7
+ROUNDED: Final = 1e-7
 """The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
 _NORMAL: Final = (1e-20, 1e30)
 """Sums of squares between which float32 arithmetic has neither overflowed nor lost small numbers."""
@@ -108,7 +108,7 @@ def precisions_for(region: Region, policy: Policy) -> Sequence[Precision]:
 
 
 Projector = Callable[..., Any]
-"""Takes the operands and the result. Returns, on the host, what the region of `projection_of` computes."""
+"""Takes the operands and the result. Returns, on the host, the output of the region of `projection_of`."""
 
 
 class Memory(Protocol):
@@ -142,10 +142,10 @@ class Certified:
         self._tolerance = tolerance
         self._is_fixed = is_fixed
         (self._call,) = region.calls
-        self._operands = _operands(region)
+        self._operands = operands_of(region)
         self._projects = projects(self._call)
         self._projector = projector if self._projects else None
-        self._is_exact = region.precision is Precision.F64 and tolerance >= _ROUNDED
+        self._is_exact = region.precision is Precision.F64 and tolerance >= ROUNDED
         constants = [o for o in self._operands if not isinstance(o, int)]
         self._there = {id(c): memory.from_host(c) for c in constants} if self._projector is not None else {}
         self._wide: Region | None = None
@@ -162,7 +162,7 @@ class Certified:
             except DeviceFailure:  # the check alone has failed: the host makes it
                 self._projector = None
             else:
-                self.error = _ROUNDED if self._is_exact and _is_normal(sums) else bound(sums, self._tolerance)
+                self.error = error_bound(sums, self._tolerance, exact=self._is_exact)
                 if self.error <= self._tolerance:
                     self._doubts = 0
                     return made
@@ -193,10 +193,10 @@ class Certified:
         if self._wide is None:
             self._wide = projection_of(self._call, _MORE)
         drawn = random_matrix(_width(self._call), _MORE, is_fixed=self._is_fixed)
-        return bound(float64_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
+        return error_bound(float64_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
 
 
-def _operands(region: Region) -> list[Any]:
+def operands_of(region: Region) -> list[Any]:
     """For both operands of a product, the place among the region's inputs, or the array, if it is a constant."""
     graph = region.graph
     return [
@@ -205,20 +205,33 @@ def _operands(region: Region) -> list[Any]:
     ]
 
 
-def bound(sums: Any, tolerance: float) -> float:
+def error_bound(sums: Any, tolerance: float, *, exact: bool = False) -> float:
     """An upper bound for a result's error, by the output of its projection; infinite if none can be concluded."""
-    gram, squares = sums[:-1], float(sums[-1])
+    gram = sums[:-1]
     vectors = isqrt(len(gram))
-    mean = float(gram[:: vectors + 1].sum()) / vectors
-    if not (0 <= mean < _NORMAL[1] and _is_normal(sums)):  # a NaN is not, either
+    mean, squared = float(gram[:: vectors + 1].sum()) / vectors, float(np.vdot(gram, gram)) / vectors
+    return _bound(mean, squared, float(sums[-1]), vectors, tolerance, exact)
+
+
+def error_bounds(sums: Any, tolerance: float, exact: Sequence[bool]) -> list[float]:
+    """`error_bound` for each row of an array, in fewer calls."""
+    grams = sums[:, :-1]
+    vectors = isqrt(grams.shape[1])
+    means, squared = grams[:, :: vectors + 1].sum(1) / vectors, np.einsum("rn,rn->r", grams, grams) / vectors
+    rows = zip(means.tolist(), squared.tolist(), sums[:, -1].tolist(), exact, strict=True)
+    return [_bound(mean, square, norm, vectors, tolerance, is_exact) for mean, square, norm, is_exact in rows]
+
+
+def _bound(mean: float, squared: float, norm: float, vectors: int, tolerance: float, exact: bool) -> float:
+    """An upper bound for an error, by the mean of the Gram matrix' eigenvalues, the mean of their squares, and the sum
+    of the result's squares."""
+    if exact and _NORMAL[0] < norm < _NORMAL[1]:
+        return ROUNDED
+    if not (0 <= mean < _NORMAL[1] and _NORMAL[0] < norm < _NORMAL[1]):  # a NaN is not, either
         return float("inf")
-    spread = sqrt(max(0.0, float(np.vdot(gram, gram)) / vectors - mean * mean)) / mean if mean else 0.0
+    spread = sqrt(max(0.0, squared - mean * mean)) / mean if mean else 0.0
     # The norm of the result has the error in it, hence the tolerance.
-    return sqrt(mean / squares * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
-
-
-def _is_normal(sums: Any) -> bool:
-    return bool(_NORMAL[0] < sums[-1] < _NORMAL[1])
+    return sqrt(mean / norm * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
 
 
 def projector_for(
@@ -234,12 +247,23 @@ def projector_for(
     (call,) = region.calls
     if not projects(call):
         return None
+    kernel = compile(projection_for(region, tolerance))
+    drawn = memory.from_host(vectors_for(region, is_fixed=is_fixed))
+    return lambda *data: memory.to_host(kernel(*data, drawn)[0])
+
+
+def projection_for(region: Region, tolerance: float) -> Region:
+    """The projection that certifies a product, in float32 or, for small tolerances, in float64."""
+    (call,) = region.calls
     check = projection_of(call, VECTORS)
     is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
-    kernel = compile(check if is_precise else replace(widened(check), kind=check.kind))
-    drawn = memory.from_host(random_matrix(_width(call), VECTORS, is_fixed=is_fixed))
+    return check if is_precise else replace(widened(check), kind=check.kind)
 
-    return lambda *data: memory.to_host(kernel(*data, drawn)[0])
+
+def vectors_for(region: Region, *, is_fixed: bool) -> Any:
+    """The random vectors that certify a product."""
+    (call,) = region.calls
+    return random_matrix(_width(call), VECTORS, is_fixed=is_fixed)
 
 
 @cache

@@ -182,6 +182,11 @@ class Watch:
             return False
         return self._alternatives is None or (self._untried is not None and self.due > max(DECIDED, self.runs + 1))
 
+    @property
+    def has_tried_precisions(self) -> bool:
+        """True if the steps have the precisions that were measured to be fastest."""
+        return bool(self._parts) or self._best is not None
+
     def run(self, plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
         """A run that is timed, or followed by a trial."""
         if self._parts or self.runs >= self._next_look:

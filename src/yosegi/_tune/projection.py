@@ -27,13 +27,24 @@ class Writer:
     """A graph that grows call by call."""
 
     def __init__(self, *inputs: Spec) -> None:
-        self.calls: list[Call] = [leaf_call(spec(s.shape, s.dtype)) for s in inputs]
-        self.args: list[tuple[int, ...]] = [()] * len(inputs)
-        self._inputs = len(inputs)
+        self.calls: list[Call] = []
+        self.args: list[tuple[int, ...]] = []
+        self.inputs: list[int] = []
+        for given in inputs:
+            self.input(leaf_call(spec(given.shape, given.dtype)))
+
+    def input(self, call: Call) -> int:
+        """Another input; its entry."""
+        self.inputs.append(self.append(call))
+        return self.inputs[-1]
 
     def add(self, name: str, *args: int, **attrs: Any) -> int:
         """Another call, by the name of its op; its entry."""
-        self.calls.append(REGISTRY[name].call(tuple([self.calls[a].spec for a in args]), attrs))
+        return self.append(REGISTRY[name].call(tuple([self.calls[a].spec for a in args]), attrs), *args)
+
+    def append(self, call: Call, *args: int) -> int:
+        """Another call; its entry."""
+        self.calls.append(call)
         self.args.append(args)
         return len(self.calls) - 1
 
@@ -41,11 +52,9 @@ class Writer:
         """The shape of a value."""
         return self.calls[entry].spec.shape
 
-    def region(self, *outputs: int) -> Region:
-        """All of it as one region."""
-        graph = Graph(tuple(self.calls), tuple(self.args), outputs)
-        inputs = tuple(range(self._inputs))
-        return Region(graph, RegionKind.PROJECTION, tuple(range(self._inputs, len(self.calls))), inputs, outputs, True)
+    def graph(self, *outputs: int) -> Graph:
+        """The graph as it is now."""
+        return Graph(tuple(self.calls), tuple(self.args), outputs)
 
 
 _Write = Callable[[Writer, Call, int], tuple[int, int]]
@@ -101,7 +110,9 @@ def projection_of(call: Call, vectors: int) -> Region:
     transposed = writer.add("permute_dims", difference, axes=(1, 0))
     gram = writer.add("reshape", writer.add("matmul", transposed, difference), shape=(vectors * vectors,), copy=None)
     squares = writer.add("reshape", writer.add("sum", writer.add("square", 2), axis=None), shape=(1,), copy=None)
-    return writer.region(writer.add("concatenate", gram, squares, axis=0))
+    graph = writer.graph(writer.add("concatenate", gram, squares, axis=0))
+    nodes = tuple(range(len(writer.inputs), len(graph.calls)))
+    return Region(graph, RegionKind.PROJECTION, nodes, tuple(writer.inputs), graph.outputs, True)
 
 
 def _matmul(w: Writer, call: Call, vectors: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@
     compare   the Gram matrix of C·R − A·(B·R) and the sum of C's squares, of the rows of each block
     total     the sums of all blocks
 
-A block has some rows, which share what it loads of the vectors. All matrices have contiguous rows, and the eight
+A block has some rows of one matrix, which share the vectors that it loads. All matrices have contiguous rows. The eight
 numbers of R, or of B·R, that belong to one element lie side by side. Sums are made in the same order in every run.
 """
 
@@ -115,10 +115,11 @@ _FOLD: Final = """
 """
 
 _COMPARE: Final = """
-    const size row = (size)blockIdx.x * ROWS;
+    const size matrix = blockIdx.x / blocks, row = blockIdx.x % blocks * ROWS;
     float sums[ROWS * VECTORS] = {}, squares = 0, unused = 0;
-    add_rows<WIDTH_X, 1>(c, vectors, row, rows, width, sums, squares);
-    add_rows<WIDTH_Y, -1>(a, folded, row, rows, length, sums, unused);
+    add_rows<WIDTH_X, 1>(c + matrix * rows * width, vectors, row, rows, width, sums, squares);
+    folded += matrix * length * VECTORS;
+    add_rows<WIDTH_Y, -1>(a + matrix * rows * length, folded, row, rows, length, sums, unused);
     __shared__ float all[ROWS * VECTORS], others[GROUP / 32];
     for (int away = 16; away; away >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, away);
     if ((threadIdx.x & 31) == 0) others[threadIdx.x >> 5] = squares;
@@ -153,9 +154,14 @@ _TOTAL: Final = """
 
 
 def _generated(
-    body: str, pointers: tuple[str, ...], sizes: dict[str, int], blocks: int, dialect: Dialect, group: int = _GROUP
+    body: str,
+    pointers: tuple[str, ...],
+    sizes: dict[str, int],
+    blocks: int,
+    dialect: Dialect,
+    group: int,
+    is_long: bool,
 ) -> Generated:
-    is_long = max(sizes.values()) ** 2 >= INT_LIMIT
     kind = "long long" if is_long else "int"
     parameters = [f"const float* __restrict__ {name}" for name in pointers] + ["float* __restrict__ out"]
     parameters += [f"const size {name}" for name in sizes]
@@ -165,30 +171,35 @@ def _generated(
 
 
 def projection(region: Region, queue: Queue, dialect: Dialect) -> Kernel | None:
-    """The kernel of a projection's region; `None` unless it is that of a product of float32 arrays with one matrix as
-    its right operand."""
+    """The kernel of a projection's region; `None` unless it is that of a product of float32 arrays: all rows by one
+    matrix, or two stacks of as many matrices."""
     a, b, c, r = (region.graph.calls[n].spec for n in region.inputs)
     is_matmul = all(is_contraction(call.op.role, Operands.MATRICES) for call in region.calls[:3])
-    if not is_matmul or b.ndim != 2 or a.ndim < 2 or r.shape[1] != VECTORS or {s.dtype for s in (a, b, c)} != {float32}:
+    if not is_matmul or a.ndim < 2 or r.shape[1] != VECTORS or {s.dtype for s in (a, b, c)} != {float32}:
         return None
-    rows, length, width = prod(a.shape[:-1]), a.shape[-1], b.shape[-1]
+    if b.ndim > 2 and a.shape[:-2] != b.shape[:-2]:
+        return None
+    stack = prod(b.shape[:-2])
+    rows, length, width = prod(a.shape[:-1]) // stack, a.shape[-1], b.shape[-1]
     wide = {n: "4" if n % 4 == 0 else "1" for n in (length, width)}
-    blocks = -(-rows // _ROWS)
+    of_matrix = -(-rows // _ROWS)
+    blocks, folds = stack * of_matrix, -(-stack * length // _ROWS)
     memory = queue.memory
     folded_by = _FOLD.replace("WIDTH_X", wide[width])
     compared = _COMPARE.replace("WIDTH_X", wide[width]).replace("WIDTH_Y", wide[length])
-    sizes = {"rows": rows, "width": width, "length": length}
+    sizes = {"rows": rows, "width": width, "length": length, "blocks": of_matrix}
+    is_long = max(s.size for s in (a, b, c)) + max(rows, length, width) * _ROWS >= INT_LIMIT
     fold, compare, total = (
-        Launch(queue, _generated(body, given, sizes, count, dialect, group), len(given), 1)
+        Launch(queue, _generated(body, given, sizes, count, dialect, group, is_long), len(given), 1)
         for body, given, sizes, count, group in (
-            (folded_by, ("x", "vectors"), {"rows": length, "length": width}, -(-length // _ROWS), _GROUP),
+            (folded_by, ("x", "vectors"), {"rows": stack * length, "length": width}, folds, _GROUP),
             (compared, ("c", "vectors", "a", "folded"), sizes, blocks, _GROUP),
             (_TOTAL, ("x",), {"blocks": blocks}, 1, 1024),
         )
     )
 
     def kernel(a: Data, b: Data, c: Data, r: Data) -> tuple[Data, ...]:
-        folded, parts = memory.new((length, VECTORS), float32), memory.new((blocks, _SUMS), float32)
+        folded, parts = memory.new((stack * length, VECTORS), float32), memory.new((blocks, _SUMS), float32)
         sums = memory.new((_SUMS,), float32)
         fold(b, r, folded)
         compare(c, r, a, folded, parts)

@@ -145,9 +145,9 @@ class Machine(Protocol):
 
 
 def is_rounded(region: Region) -> bool:
-    """Whether a region is a product of operands that its hardware rounds: what is generated has nothing of the kind."""
-    is_asked = region.precision is Precision.TF32 and region.kind is RegionKind.CONTRACTION
-    return is_asked and region.calls[-1].spec.dtype is float32
+    """True for products of operands that the hardware rounds. Generated kernels have no such products."""
+    is_asked = region.precision is Precision.TF32
+    return is_asked and any(multiplies(call) and call.spec.dtype is float32 for call in region.calls)
 
 
 def is_sliding(region: Region) -> bool:
@@ -202,14 +202,17 @@ class Fused:
 
     def _joins(self, region: Region, base: Region, _: Region) -> bool:
         """True if a region, which is `base` with neighbours, takes no more kernels than `base`."""
-        if base.precision is not Precision.FULL or self._attentions(base):
-            return False  # what is generated is of full precision, and attention as a whole takes nothing with it
+        if self._attentions(base):  # a kernel for all of it takes no neighbours
+            return False
         if len(region.inputs) + len(region.outputs) > self._machine.arrays:
             return False
         try:
             alone, together = self._work(base), self._work(region)
         except Unsupported:
             return False
+        if base.precision is not Precision.FULL:  # generated kernels are of full precision
+            cut = library_pieces(together.graph, self._machine.takes) if is_rounded(base) else None
+            return cut is not None and len(cut) == 1
         reaches_back = not set(base.inputs) <= set(region.inputs)
         if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
