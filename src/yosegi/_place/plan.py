@@ -21,6 +21,7 @@ from .._schedule.fuse import Region, RegionKind, fuse
 from .._schedule.partition import Unit
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import Certified, is_product, projector_for
+from .._tune.projection import projects
 from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
@@ -164,10 +165,13 @@ class Step:
         assert self.tolerance is not None
         region, device, is_fixed = self.region_on(candidate), candidate.device, self.policy.is_fixed
         checking = host_device() if device.space == HOST else device
+        make = partial(projector_for, region, checking.compile, checking, self.tolerance, is_fixed=is_fixed)
         projector = None
-        with suppress(DeviceFailure):
-            projector = projector_for(region, checking.compile, checking, self.tolerance, is_fixed=is_fixed)
-        return Certified(kernel, region, device, self.tolerance, projector=projector, is_fixed=is_fixed)
+        if projects(region.calls[-1]):
+            with suppress(DeviceFailure):
+                projector = make()
+        closer = partial(make, closely=True)
+        return Certified(kernel, region, device, self.tolerance, projector=projector, closer=closer, is_fixed=is_fixed)
 
     def _compiled(self, candidate: Candidate, wait: bool, is_trial: bool) -> Kernel:
         device = candidate.device

@@ -12,8 +12,8 @@ least favourable error is one of rank one beside even noise. What eight vectors 
 eight degrees of freedom. Whatever the share of noise, the error is accepted if that variable is below
 8 / (1 + 21 √7) = 0.141, which has a probability of 1e-6.
 
-Where that does not suffice, sixteen other vectors are taken, in float64, with √(1 + 2.69 s) as factor.
-Where that does not suffice either, or there is no projection, the product is computed in float64 and compared. A result
+Where that does not suffice, sixteen other vectors are taken, in float64, with √(1 + 2.69 s) as factor. Where that does
+not suffice either, or there is no projection, the host computes the product in float64 and compares. A result
 that fails is not returned: the next candidate computes it with more bits.
 
 The vectors are drawn once in a process, from the operating system's entropy; in deterministic runs from a fixed seed.
@@ -28,7 +28,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from math import isqrt, sqrt
+from math import inf, isqrt, sqrt
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -53,8 +53,9 @@ ROUNDED: Final = 1e-7
 """The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
 _NORMAL: Final = (1e-20, 1e30)
 """Sums of squares between which float32 arithmetic has neither overflowed nor lost small numbers."""
-_TIMES: Final = 3
-"""How often in a row a kernel may need float64 to be certified before it counts as too close to the tolerance."""
+DOUBTS: Final = 3
+"""How often a product may fail to be certified by projections before it counts as too close to the tolerance."""
+TOO_CLOSE: Final = "too close to be certified by projections"
 _SEED: Final = secrets.randbits(128)
 
 
@@ -132,10 +133,11 @@ class Certified:
         tolerance: float,
         *,
         projector: Projector | None = None,
+        closer: Callable[[], Projector] | None = None,
         is_fixed: bool = False,
     ) -> None:
-        """`projector` estimates where the data are. `is_fixed`: the vectors are the same in every process,
-        and no run depends on an earlier one."""
+        """`projector` estimates where the data are, `closer` makes one that does so by more vectors and in float64.
+        `is_fixed`: the vectors are the same in every process, and no run depends on an earlier one."""
         self._kernel = kernel
         self._region = region
         self._to_host = memory.to_host
@@ -145,10 +147,11 @@ class Certified:
         self._operands = operands_of(region)
         self._projects = projects(self._call)
         self._projector = projector if self._projects else None
+        self._make_closer = closer
+        self._closer: Projector | None = None
         self._is_exact = region.precision is Precision.F64 and tolerance >= ROUNDED
         constants = [o for o in self._operands if not isinstance(o, int)]
         self._there = {id(c): memory.from_host(c) for c in constants} if self._projector is not None else {}
-        self._wide: Region | None = None
         self._doubts = 0
         self.error: float | None = None
         """As it was found the last time: an upper bound."""
@@ -156,44 +159,42 @@ class Certified:
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         made = self._kernel(*data)
         if self._projector is not None:
+            operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
             try:
-                operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
                 sums = self._projector(*operands, made[0])
-            except DeviceFailure:  # the check alone has failed: the host makes it
-                self._projector = None
-            else:
                 self.error = error_bound(sums, self._tolerance, exact=self._is_exact)
                 if self.error <= self._tolerance:
                     self._doubts = 0
                     return made
-        self._look_closely(data, made)
+                self.error = self._estimated(*operands, made[0])
+                if self.error <= self._tolerance:
+                    return made
+            except DeviceFailure:  # the check alone has failed: the host makes it
+                self._projector = None
+        self._compare(data, made)
         return made
 
-    def _look_closely(self, data: Sequence[Any], made: tuple[Any, ...]) -> None:
-        """Certify a result on the host. Raises `ToleranceMissed`."""
+    def _estimated(self, *data: Any) -> float:
+        """An upper bound for the error, by more vectors and in float64; infinite if nothing makes them."""
+        if self._closer is None:
+            if self._make_closer is None:
+                return inf
+            self._closer = self._make_closer()
+        return error_bound(self._closer(*data), self._tolerance)
+
+    def _compare(self, data: Sequence[Any], made: tuple[Any, ...]) -> None:
+        """Compare a result with that in float64, on the host. Raises `ToleranceMissed`."""
         given, got = [self._to_host(d) for d in data], self._to_host(made[0])
-        if self._projects:
-            operands = [given[o] if isinstance(o, int) else o for o in self._operands]
-            self.error = self._estimated(operands, got)
-            if self.error <= self._tolerance:
-                return
         self.error = relative_error(got, float64_outputs(self._region, given)[0])
         if self._projects and not self._is_fixed and self._region.precision is not Precision.F64:
             self._doubts += 1
-        if self.error > self._tolerance or self._doubts > _TIMES:
-            why = "" if self.error > self._tolerance else ", too close to be certified by projections"
+        if self.error > self._tolerance or self._doubts > DOUBTS:
+            why = "" if self.error > self._tolerance else f", {TOO_CLOSE}"
             raise ToleranceMissed(
                 f"{self._region.precision.value}: an error of {self.error:.1e}, for a tolerance of "
                 f"{self._tolerance:.1e}{why}",
                 made,
             )
-
-    def _estimated(self, operands: Sequence[Any], got: Any) -> float:
-        """An upper bound for the error, by more vectors and in float64."""
-        if self._wide is None:
-            self._wide = projection_of(self._call, _MORE)
-        drawn = random_matrix(_width(self._call), _MORE, is_fixed=self._is_fixed)
-        return error_bound(float64_outputs(self._wide, [*operands, got, drawn])[0], self._tolerance)
 
 
 def operands_of(region: Region) -> list[Any]:
@@ -228,7 +229,7 @@ def _bound(mean: float, squared: float, norm: float, vectors: int, tolerance: fl
     if exact and _NORMAL[0] < norm < _NORMAL[1]:
         return ROUNDED
     if not (0 <= mean < _NORMAL[1] and _NORMAL[0] < norm < _NORMAL[1]):  # a NaN is not, either
-        return float("inf")
+        return inf
     spread = sqrt(max(0.0, squared - mean * mean)) / mean if mean else 0.0
     # The norm of the result has the error in it, hence the tolerance.
     return sqrt(mean / norm * (1 + _SPREAD[vectors] * spread)) * (1 + tolerance)
@@ -241,29 +242,27 @@ def projector_for(
     tolerance: float,
     *,
     is_fixed: bool,
-) -> Projector | None:
-    """A projector that a device runs on its own data, in float32 or, for small tolerances, in float64; `None` if the
-    region has no projection. Raises `DeviceFailure` if the device cannot run it."""
-    (call,) = region.calls
-    if not projects(call):
-        return None
-    kernel = compile(projection_for(region, tolerance))
-    drawn = memory.from_host(vectors_for(region, is_fixed=is_fixed))
+    closely: bool = False,
+) -> Projector:
+    """A projector that a device runs on its own data, `closely` by more vectors and in float64. Raises `DeviceFailure`
+    if the device cannot run it."""
+    kernel = compile(projection_for(region, tolerance, closely=closely))
+    drawn = memory.from_host(vectors_for(region, is_fixed=is_fixed, closely=closely))
     return lambda *data: memory.to_host(kernel(*data, drawn)[0])
 
 
-def projection_for(region: Region, tolerance: float) -> Region:
-    """The projection that certifies a product, in float32 or, for small tolerances, in float64."""
+def projection_for(region: Region, tolerance: float, *, closely: bool = False) -> Region:
+    """The projection that certifies a product, in float32 or, for small tolerances and `closely`, in float64."""
     (call,) = region.calls
-    check = projection_of(call, VECTORS)
+    check = projection_of(call, _MORE if closely else VECTORS)
     is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
-    return check if is_precise else replace(widened(check), kind=check.kind)
+    return check if is_precise and not closely else replace(widened(check), kind=check.kind)
 
 
-def vectors_for(region: Region, *, is_fixed: bool) -> Any:
+def vectors_for(region: Region, *, is_fixed: bool, closely: bool = False) -> Any:
     """The random vectors that certify a product."""
     (call,) = region.calls
-    return random_matrix(_width(call), VECTORS, is_fixed=is_fixed)
+    return random_matrix(_width(call), _MORE if closely else VECTORS, is_fixed=is_fixed)
 
 
 @cache
@@ -288,7 +287,7 @@ def relative_error(got: Any, wanted: Any) -> float:
         finite = np.isfinite(rounded)
         alike = (got == rounded) | ((got != got) & (rounded != rounded))
         if not np.all(np.where(finite, np.isfinite(got), alike)):
-            return float("inf")
+            return inf
         size = np.abs(wanted[finite]).astype(np.float64)
         error = np.abs(got[finite].astype(wanted.dtype) - wanted[finite]).astype(np.float64)
         if not error.any():

@@ -15,6 +15,7 @@ from ..scalar.access import Dimension, load, store
 from .builder import CBuilder
 from .dialect import Dialect, Target
 from .kernels import SMALL, Kernel, Sizes, assembled, decomposed, offsets, widest
+from .transposes import tiled_axis, tiled_copy
 
 _BY_SIZE: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
 
@@ -63,7 +64,8 @@ def _in_packets(copy: Copy, itemsize: int) -> tuple[Copy, DType]:
 
 
 def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
-    """The kernel of a copy of at least one element: vectors where both sides have neighbours, else one by one."""
+    """The kernel of a copy of at least one element: in vectors where both sides are contiguous along one axis, in tiles
+    where they are along two, else element by element."""
     if not target.blocked:
         copy, bits = _in_packets(copy, dtype.itemsize)
     else:
@@ -75,6 +77,10 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
     sizes = Sizes(max(total, reach, far), dialect)
+    axis = tiled_axis(dims, target) if bits.itemsize <= uint64.itemsize else None
+    if axis is not None:
+        starts = copy.source_start, copy.target_start
+        return tiled_copy(dims, axis, starts, bits, sizes, dialect, target)
     k, ctype = CBuilder(dialect, width), sizes.ctype
     item = k.let(ctype, dialect.global_id)
     chunks = -(-inner.size // width)

@@ -141,6 +141,7 @@ _TOTAL: Final = """
     const int share = threadIdx.x / SUMS, place = threadIdx.x % SUMS;
     float total = 0;
     if (share < SHARES) {
+        #pragma unroll 8
         for (size n = share; n < blocks; n += SHARES) total += x[n * SUMS + place];
         parts[share][place] = total;
     }
