@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names control bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -82,6 +82,11 @@ native-ops: $(READY)
 names: $(READY)
 	$(BIN)/python -c "import jax, torch" 2>/dev/null || $(BIN)/python -m pip install -q jax torch
 	PYTHONPATH=tests $(BIN)/python tests/names.py
+
+# The array API tests of SciPy and scikit-learn with Yosegi as the namespace: docs/reference/suites.md.
+suites: $(READY)
+	$(BIN)/python -m pip install -q "scipy==1.17.1" "scikit-learn==1.9.1"
+	$(BIN)/python tests/peers/suites.py --output docs/reference/suites.md
 
 # Random loops and branches, compared with JAX: values and gradients, with jit and without, on every device.
 LOOPS ?= 300
