@@ -1,69 +1,46 @@
-"""A table of NumPy's main namespace: each function here, under another name, or not here and why. `make names`.
+"""Tables of the functions of NumPy, jax.numpy, torch and torch.nn.functional: each here under the same name, under
+another one, or not here and why. `make names`.
 
-Functions that are no business of a tensor library (files, text, dates, NumPy's settings), classes, dtypes and
-deprecated names are left out of the count; they are listed with the reason. `jax.numpy`, `torch` and
-`torch.nn.functional` are counted too, if they are installed.
+Functions of NumPy's that are no business of a tensor library (files, text, dates, NumPy's settings), dtypes and
+deprecated names do not count; they are listed with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import inspect
 import types
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import yosegi as ys
+from names_reasons import NOT_COUNTED, REASONS
 from yosegi._tensor.spellings import NAMES
 
-LEFT_OUT = {
-    "files (`ys.save` and `ys.load` are for trees of tensors)": "fromfile fromregex fromstring genfromtxt load "
-    "loadtxt save savetxt savez savez_compressed",
-    "text": "array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific "
-    "get_printoptions info printoptions set_printoptions typename",
-    "dates": "busday_count busday_offset datetime_as_string datetime_data is_busday isnat",
-    "NumPy's settings": "get_include getbufsize geterr geterrcall setbufsize seterr seterrcall show_config "
-    "show_runtime test",
-    "deprecated or for the matrix class": "asmatrix bmat mintypecode row_stack",
-}
-"""Names that do not count, by reason."""
+PAGES = {"names.md": ("numpy", "jax.numpy"), "names-torch.md": ("torch", "torch.nn.functional")}
+"""The pages, and the libraries on each."""
 
-OTHER_NAMES = {
-    "copyto": "`x.at[...].set(values)`",
-    "fill_diagonal": "`x.at[ys.diag_indices(n)].set(value)`",
-    "put": "`x.at[...].set(values)`",
-    "putmask": "`x.at[mask].set(values)`, `ys.where`",
-    "require": "`ys.asarray`",
-}
-"""Functions that write in place, or ask for a memory layout: tensors are values, and have none."""
+HOMES = {"torch.nn.functional": "nn."}
+"""Namespaces here of libraries that are not for the main one."""
 
-REASONS = {
-    "apply_along_axis": "calls a Python function for each slice; functions here take `axis=`",
-    "apply_over_axes": "functions here take several axes at once",
-    "asarray_chkfinite": "would wait for the values; `ys.all(ys.isfinite(x))`",
-    "einsum_path": "`ys.einsum` has no order to choose",
-    "frompyfunc": "calls a Python function for each element",
-    "isfortran": "tensors have no memory order",
-    "may_share_memory": "tensors are values: no write shows through another",
-    "min_scalar_type": "the dtype would depend on a value",
-    "nested_iters": "a Python loop over elements",
-    "place": "writes into its argument, and tensors are values; `ys.where` or `x.at[mask].set`",
-    "real_if_close": "the dtype would depend on values; `ys.real`",
-    "shares_memory": "tensors are values: no write shows through another",
-}
-"""Why a function is not here."""
 
-PEERS = ("jax.numpy", "torch", "torch.nn.functional")
+class Row(NamedTuple):
+    """A function of another library: "same", "other" or "no", and its name here or the reason."""
+
+    name: str
+    kind: str
+    text: str
 
 
 def functions(module: Any) -> list[str]:
-    """The public functions of a namespace: what can be called and is no class, module or dtype."""
+    """The public functions of a namespace: callables that are no classes, modules or dtypes."""
     return [
         name
-        for name in sorted(dir(module))
+        for name in sorted(set(getattr(module, "__all__", dir(module))))
         if not name.startswith("_")
         and callable(getattr(module, name, None))
         and not isinstance(getattr(module, name), (type, types.ModuleType))
@@ -79,61 +56,40 @@ def found(name: str) -> Any | None:
     return at
 
 
-def row(name: str) -> tuple[str, str]:
-    """Where a function of NumPy's is: "here", "other" or "no", and a word on it."""
-    here = found(name)
+def matching(name: str, reasons: dict[str, str]) -> str | None:
+    """The first reason with a pattern that fits a name."""
+    return next((why for why, names in reasons.items() if any(fnmatchcase(name, p) for p in names.split())), None)
+
+
+def row(library: str, name: str) -> Row:
+    """The row of a function. A name that is not here has a reason, or this raises."""
+    home = HOMES.get(library, "")
+    here = found(home + name)
     if here is not None:
         own = getattr(here, "__name__", name)
-        return "here", "" if own == name or found(own) is not here else f"the same as `ys.{own}`"
-    if name in OTHER_NAMES:
-        return "other", OTHER_NAMES[name]
-    return "no", REASONS[name]
+        return Row(name, "same", "" if own == name or found(home + own) is not here else f"`ys.{home}{own}`")
+    for space in ("", "nn.", "linalg.", "random."):
+        if found(space + name) is not None:
+            return Row(name, "other", f"`ys.{space}{name}`")
+    if name in NAMES:
+        advice = NAMES[name]
+        return Row(name, "other", advice if {"and", "of", "or", "around"} & set(advice.split()) else f"`{advice}`")
+    why = matching(name, REASONS[library])
+    if why is None:
+        raise LookupError(f"{library}.{name} is not here; implement it, or add its reason to names_reasons.py")
+    return Row(name, "no", why)
 
 
-def left_out() -> set[str]:
-    """The names that do not count."""
-    return {name for names in LEFT_OUT.values() for name in names.split()}
+def rows(library: str) -> list[Row]:
+    """The rows of all functions of a library that count."""
+    counted = [n for n in functions(importlib.import_module(library)) if matching(n, NOT_COUNTED) is None]
+    return [row(library, name) for name in counted]
 
 
-def counted() -> list[str]:
-    """NumPy's functions that count."""
-    return [name for name in functions(np) if name not in left_out()]
-
-
-def share() -> float:
-    """The share of NumPy's functions that are here under the same name."""
-    names = counted()
-    return sum(row(name)[0] == "here" for name in names) / len(names)
-
-
-def peer_lines(name: str) -> list[str]:
-    """A line on another library: how many of its functions are here, and which are not."""
-    try:
-        module = importlib.import_module(name)
-    except ImportError:
-        return []
-    if name == "torch":
-        public = [n for n in functions(module) if not n.endswith("_") and hasattr(module, n) and _is_tensor_function(n)]
-    else:
-        public = functions(module)
-    public = [n for n in public if n not in left_out()]
-    here = [n for n in public if _has(n)]
-    missing = ", ".join(f"`{n}`" for n in public if n not in here)
-    return ["", f"## {name}", "", f"{len(here)} of {len(public)} names are here. Not here: {missing}."]
-
-
-def _has(name: str) -> bool:
-    other = NAMES.get(name, name).removeprefix("ys.")
-    return any(found(each) is not None for each in (name, f"nn.{name}", f"linalg.{name}", f"random.{name}", other))
-
-
-def _is_tensor_function(name: str) -> bool:
-    """True for PyTorch's functions of tensors: its namespace also has those of its compiler and of its backends."""
-    import torch
-
-    prefixes = ("cudnn_", "miopen_", "mkldnn_", "quantized_", "fbgemm_", "q_", "fake_quantize", "is_", "set_", "get_")
-    function = getattr(torch, name)
-    return inspect.isbuiltin(function) and not name.startswith(prefixes) and hasattr(torch.Tensor, name)
+def share(library: str = "numpy") -> float:
+    """The share of a library's functions that are here under the same name."""
+    table = rows(library)
+    return sum(r.kind == "same" for r in table) / len(table)
 
 
 def missing_of(sub: str) -> list[str]:
@@ -141,39 +97,58 @@ def missing_of(sub: str) -> list[str]:
     return [n for n in functions(getattr(np, sub)) if n != "test" and found(f"{sub}.{n}") is None]
 
 
-def page() -> str:
-    """The whole page, as Markdown."""
-    names = counted()
-    rows = {name: row(name) for name in names}
-    numbers = {kind: sum(r[0] == kind for r in rows.values()) for kind in ("here", "other", "no")}
-    lines = [
-        "# NumPy's names",
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def section(library: str) -> list[str]:
+    """The part of a page on one library."""
+    module = importlib.import_module(library)
+    table = rows(library)
+    numbers = {kind: sum(r.kind == kind for r in table) for kind in ("same", "other", "no")}
+    version = importlib.import_module(library.partition(".")[0]).__version__
+    same = [f"`{r.name}`" + (f" ({r.text})" if r.text else "") for r in table if r.kind == "same"]
+    by_reason: dict[str, list[str]] = {}
+    for r in table:
+        if r.kind == "no":
+            by_reason.setdefault(r.text, []).append(r.name)
+    uncounted = {why: [n for n in functions(module) if matching(n, {why: p})] for why, p in NOT_COUNTED.items()}
+    aside = "; ".join(f"{why}: {_listed(names)}" for why, names in uncounted.items() if names)
+    return [
+        f"## {library}",
         "",
-        f"Made by `make names`, with NumPy {np.__version__}. Of {len(names)} functions in NumPy's main namespace "
-        f"{numbers['here']} ({share():.1%}) are here under the same name, {numbers['other']} have another one, "
-        f"{numbers['no']} are not here.",
+        f"Version {version}. Of {len(table)} functions {numbers['same']} ({share(library):.1%}) are here under the "
+        f"same name, {numbers['other']} under another name, {numbers['no']} are not here.",
+        *(["", f"Not counted: {aside}."] if aside else []),
         "",
-        "Left out of the count: " + "; ".join(f"{why} ({', '.join(n.split())})" for why, n in LEFT_OUT.items()) + ".",
-        "",
-        "| not here under its name | instead, or why not |",
+        "| other name | here |",
         "|---|---|",
-        *[f"| `{name}` | {text} |" for name, (kind, text) in rows.items() if kind != "here"],
+        *[f"| `{r.name}` | {r.text} |" for r in table if r.kind == "other"],
         "",
-        "## Here",
+        "| not here, because | |",
+        "|---|---|",
+        *[f"| {why} | {_listed(names)} |" for why, names in by_reason.items()],
         "",
-        ", ".join(f"`{n}`" + (f" ({text})" if text else "") for n, (kind, text) in rows.items() if kind == "here")
-        + ".",
-    ]
-    for sub in ("linalg", "fft"):
-        lines += ["", f"`numpy.{sub}`: all functions but {', '.join(missing_of(sub)) or 'none'}."]
-    for peer in PEERS:
-        lines += peer_lines(peer)
-    return "\n".join(lines) + "\n"
+        "Same name: " + ", ".join(same) + ".",
+        "",
+    ]  # fmt: skip
+
+
+def page(name: str) -> str:
+    """A page, as Markdown."""
+    lines = [f"# Names of {' and '.join(PAGES[name])}", "", "Generated by `make names`.", ""]
+    for library in PAGES[name]:
+        lines += section(library)
+    if "numpy" in PAGES[name]:
+        lines += [f"`numpy.{sub}`: not here: {_listed(missing_of(sub)) or 'none'}." for sub in ("linalg", "fft")]
+    return "\n".join(lines).strip() + "\n"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/reference/names.md"))
-    given = parser.parse_args()
-    given.output.write_text(page(), encoding="utf-8")
-    print(f"{share():.1%} of NumPy's main namespace is here; {given.output} has the table")
+    parser.add_argument("--folder", type=Path, default=Path("docs/reference"))
+    folder = parser.parse_args().folder
+    for file, libraries in PAGES.items():
+        (folder / file).write_text(page(file), encoding="utf-8")
+        for library in libraries:
+            print(f"{library}: {share(library):.1%} of the functions are here under the same name")

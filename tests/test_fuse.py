@@ -57,6 +57,15 @@ def test_loops_with_a_region_between_them_stay_apart():
     assert is_runnable(graph, regions)
 
 
+def test_no_two_regions_wait_for_each_other():
+    """The least value is of entries before the small loop, but waits for the loop of `powers`, which reads it."""
+    x, v = ys.asarray(np.ones((4,))), ys.asarray(np.ones((1,)))
+    powers, small = ys.exp(x), ys.exp(v)
+    least = ys.sort(powers)[:1]
+    graph, regions = regions_of(least, powers + small, small * least)
+    assert is_runnable(graph, regions)
+
+
 def test_a_loop_does_not_grow_without_limit():
     chains = []
     for n in range(8):

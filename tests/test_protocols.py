@@ -37,7 +37,7 @@ def test_numpys_functions_give_lazy_tensors(x, call):
 
 
 def test_every_function_of_numpy_that_is_here_is_dispatched():
-    dispatched = {n for n in names.counted() if hasattr(getattr(np, n), "_implementation")}
+    dispatched = {r.name for r in names.rows("numpy") if hasattr(getattr(np, r.name), "_implementation")}
     assert len(dispatched & set(dir(ys))) > 150
 
 
@@ -66,7 +66,7 @@ def test_an_array_is_written_in_place(x):
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda x: np.apply_along_axis(sum, 0, x), "apply_along_axis"),
+        (np.real_if_close, "real_if_close"),
         (np.logaddexp.reduce, "logaddexp.reduce"),
         (lambda x: np.add.at(A.copy(), [0], x), "add.at"),
     ],

@@ -1,4 +1,4 @@
-"""The README's code runs, and prints what the README says it prints."""
+"""The code of the READMEs and of all pages runs, and prints what they say it prints."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from yosegi._tensor.op import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+PAGES = ["README.md", "README.ja.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -30,6 +30,18 @@ def test_the_code_of(page, tmp_path, monkeypatch):
             assert re.fullmatch(_pattern(expected), printed.getvalue()), printed.getvalue()
     for name in set(REGISTRY) - declared:  # a page may declare an op of its own
         del REGISTRY[name]
+
+
+def test_the_japanese_readme_has_the_same_code_and_links():
+    english, japanese = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "README.ja.md"))
+    links = re.compile(r"\]\((docs/[^)]*)\)")
+    assert [code.split("#")[0] for code in _lines(english)] == [code.split("#")[0] for code in _lines(japanese)]
+    assert sorted(links.findall(english)) == sorted(links.findall(japanese))
+
+
+def _lines(text):
+    """The lines of all blocks of code and output."""
+    return [line for block in re.findall(r"```\w+\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
 def _pattern(expected):

@@ -337,6 +337,8 @@ def run(kind: str, programs: int, first: int = 0) -> tuple[int, list[str]]:
             failures.append(f"{kind}:{seed}: {type(error).__name__}: {str(error)[:600]}")
             print(failures[-1], flush=True)
         done += 1
+        if done % 25 == 0:
+            print(f"{kind}: {done} programs, {len(failures)} failures", flush=True)
     return left_out, failures
 
 

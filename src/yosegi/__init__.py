@@ -48,6 +48,7 @@ from ._tensor.tree import (
     tree_unflatten,
 )
 from ._trace import debug
+from ._trace.along import apply_along_axis, apply_over_axes
 from ._trace.checkpoint import checkpoint, stop_gradient
 from ._trace.control.branches import cond
 from ._trace.control.loops import fori_loop, while_loop

@@ -145,6 +145,8 @@ class _Fusion:
         """The region of each entry, when it was added."""
         self._needs: list[set[int]] = []
         """The regions whose values each region reads."""
+        self._needed_by: list[set[int]] = []
+        """The regions that read values of each region."""
         self._merged: dict[int, int] = {}
         """The regions that have become parts of others."""
         self._is_in_order = True
@@ -177,6 +179,7 @@ class _Fusion:
             for other in takers[1:]:
                 region.nodes += self._growing[other].nodes
                 self._needs[number] |= self._needs[other]
+                self._needed_by[number] |= self._needed_by[other]
                 self._merged[other] = number
             if len(takers) > 1:
                 region.nodes.sort()
@@ -188,8 +191,12 @@ class _Fusion:
             number = len(self._growing)
             self._growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
             self._needs.append(set())
+            self._needed_by.append(set())
         self._home[entry] = number
-        self._needs[number] = self._needed(number) | (feeding - {number, *takers})
+        read = feeding - {number, *takers}
+        self._needs[number] = self._needed(number) | read
+        for other in read:
+            self._needed_by[other].add(number)
 
     def _takers(self, call: Call, feeding: set[int]) -> list[int]:
         """The loops that a call joins: none of them may need another through a region that stays outside."""
@@ -209,19 +216,19 @@ class _Fusion:
         return takers
 
     def _may_need(self, region: int, other: int) -> bool:
-        """True if a region needs another, through others too; or if that takes long to find out."""
-        first = self._growing[other].nodes[0]
-        seen = {region}
-        waiting = [region]
+        """True if a region needs another, through others too; or if that takes long to find out.
+
+        The search follows the readers of the other one: those of a recent region are few.
+        """
+        seen = {other}
+        waiting = [other]
         while waiting and len(seen) <= _SEARCH:
             here = waiting.pop()
-            if self._growing[here].nodes[-1] < first:
-                continue  # all of it comes before
-            for n in self._needed(here) - seen:
-                if n == other:
-                    return True
-                seen.add(n)
-                waiting.append(n)
+            readers = {self._now(n) for n in self._needed_by[here]} - seen
+            if region in readers:
+                return True
+            seen |= readers
+            waiting += readers
         return bool(waiting)
 
     def _needed(self, region: int) -> set[int]:

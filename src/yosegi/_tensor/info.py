@@ -45,12 +45,12 @@ class Info:
         on = devices()[-1] if device is None else device_named(device)
         return {n: d for n, d in _STANDARD.items() if d in on.limits.dtypes and (kind is None or dt.is_kind(d, kind))}
 
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> list[Device]:
         """The devices that tensors can be on: the host's, and those with a memory of their own.
 
         `yosegi.devices` also lists devices that compute in the host's memory.
         """
-        return tuple(d for d in devices() if holds_data(d))
+        return [d for d in devices() if holds_data(d)]
 
 
 def __array_namespace_info__() -> Info:

@@ -344,11 +344,11 @@ def _as_value(value: Any, dtype: DType) -> Tensor:
 
 @rules.on_tensor
 def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
-    """The elements at `indices` along an axis, which only a 1-d tensor may leave out."""
+    """The elements at `indices` along an axis (of the flattened tensor by default)."""
     indices = _as_indices(indices)
-    if axis is None and x.ndim != 1:
-        raise ArgumentError(f"expected an axis for a tensor of {x.ndim} dimensions, got None; name one")
-    dim = rules.normal_axis(0 if axis is None else axis, x.ndim)
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    dim = rules.normal_axis(axis, x.ndim)
     check_range(indices, x.shape[dim])
     return gather(x, indices, axes=(dim,), at=dim, of="take")
 

@@ -218,7 +218,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 @rules.on_tensor
-def repeat(x: Tensor, repeats: int | Tensor, /, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> Tensor:
     """Each element repeated along an axis (of the flattened tensor by default).
 
     Repeats given as a tensor are needed at once: the shape of the result depends on them.
@@ -227,7 +227,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, axis: int | None = None) -> Tens
         x, axis = reshape(x, (-1,)), 0
     axis = rules.normal_axis(axis, x.ndim)
     if not isinstance(repeats, int):
-        given = rules.as_tensor(repeats)
+        given = rules.as_tensor(np.asarray(repeats) if isinstance(repeats, (list, tuple)) else repeats)
         if not given.dtype.is_integer:
             raise DTypeError(f"expected integer repeats, got {given.dtype.name}; cast them with astype")
         counts = given.numpy()
