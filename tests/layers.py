@@ -9,7 +9,7 @@ from pathlib import Path
 
 LAYERS = (
     "errors", "_tensor.spellings", "_graph.decode", "_run.forks", "_tensor.dtype", "_tensor.precision", "_tensor.role",
-    "_tensor.environment", "_tensor.tracebacks",
+    "_tensor.environment", "_tensor.html", "_tensor.tracebacks",
     "_tensor.options", "_run.progress", "_run.memory.buffer", "_run.memory.transfer",
     "_run.memory.pool", "_run.memory", "_tensor.node", "_tensor.interchange", "_tensor.tensor", "_tensor.op",
     "_tensor.batch", "_tensor.composite", "_trace.tracing", "_trace.mistakes", "_graph.reference", "_run.shutdown",

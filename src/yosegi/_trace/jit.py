@@ -15,6 +15,7 @@ import numpy as np
 
 from .._graph.graph import Graph, capture, graph_of
 from .._graph.reference import interpret
+from .._place.explain import counted
 from .._place.plan import Plan
 from .._run.device import Device, Generation, chain_named
 from .._run.evaluate import plan_of, settle
@@ -22,6 +23,7 @@ from .._run.evaluate import replay as run_again
 from .._run.health import health
 from .._run.memory import HOST, Buffer
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
+from .._tensor.html import folded, heading
 from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
@@ -214,6 +216,13 @@ class Jitted(Generic[P, R]):
     def plans(self) -> tuple[Plan, ...]:
         """The plans of all traces so far: one for each signature under each set of options."""
         return tuple(replay.plan for replay in list(self._replays.values()))
+
+    def __repr__(self) -> str:
+        return f"<jit of {self.__name__}: {counted(len(self._replays), 'trace')}>"  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        plans = "".join(folded(repr(plan), plan._repr_html_()) for plan in self.plans)
+        return heading("jit", repr(self)[len("<jit of ") : -1]) + plans
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
