@@ -97,7 +97,8 @@ def test_a_step_waits_for_its_device():
         def synchronize(self):
             self.waits += 1
 
-    with installed(Counting()) as fake, ys.options(device=fake.name):
+    fake = Counting()
+    with installed(fake) as name, ys.options(device=name):
         x = ys.asarray(np.ones(10))
         ys.eval(ys.exp(x))
         before = fake.waits
