@@ -16,11 +16,13 @@ import nbformat
 from nbclient import NotebookClient
 
 sys.path.insert(0, str(Path(__file__).parent / "report"))
-from browser import browser, load, missing, picture, prefer, set_size, settle
+from browser import browser, missing, picture, prefer, set_size, settle
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 BLOCK: Final = re.compile(r"```(python|text)\n(.*?)\n```\n", re.DOTALL)
-THEMES: Final = {"light": (900, 2400), "dark": (900, 2400)}
+REMOTE: Final = re.compile(r"<script[^>]*(?:src=|type=\"module\">).*?</script>", re.DOTALL)
+"""Scripts from a network, for formulas and diagrams. The pictures need none."""
+THEMES: Final = {"light": (900, 1250), "dark": (900, 1250)}
 """The pictures: the width and height of each."""
 
 
@@ -51,10 +53,11 @@ def photograph(made: Any, folder: Path) -> None:
     with TemporaryDirectory() as pages, browser() as driver:
         for theme, (width, height) in THEMES.items():
             page = Path(pages) / f"{theme}.html"
-            page.write_text(HTMLExporter(theme=theme).from_notebook_node(made)[0], encoding="utf-8")
+            html = HTMLExporter(theme=theme).from_notebook_node(made)[0]
+            page.write_text(REMOTE.sub("", html), encoding="utf-8")
             prefer(driver, theme)
             set_size(driver, width, height)
-            load(driver, page)
+            driver.get(page.as_uri())
             driver.execute_script("document.getElementById('In-a-notebook').scrollIntoView()")
             settle(driver)
             picture(driver, folder / f"notebook-{theme}.png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
@@ -17,11 +17,12 @@ _COLOURS: Final = {1: (31, 119, 180), -1: (230, 97, 0), 0: (128, 128, 128)}
 """Of elements above and below zero, and of those that are not finite."""
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts."""
-    head = "".join(f'<th style="text-align:left">{escape(h)}</th>' for h in heads)
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts. Columns without any are left out."""
+    places = [n for n in range(len(heads)) if any(row[n] for row in rows)]
+    head = "".join(f'<th style="text-align:left">{escape(heads[n])}</th>' for n in places)
     cell = '<td style="text-align:left;vertical-align:top;white-space:pre-wrap">'
-    cells = (f"<tr>{''.join(f'{cell}{escape(c)}</td>' for c in row)}</tr>" for row in rows)
+    cells = (f"<tr>{''.join(f'{cell}{escape(row[n])}</td>' for n in places)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
 
 
