@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -109,6 +109,11 @@ regret: $(READY)
 screenshots: $(READY)
 	@test -f bench.html || { echo "there is no bench.html; make bench writes it"; exit 2; }
 	$(BIN)/python tests/report/screenshots.py bench.html docs/images
+
+# The tutorial as an executed notebook, docs/tutorial.ipynb, and its pictures in docs/images/.
+notebooks: $(READY)
+	$(BIN)/python -m pip install -q nbclient nbconvert ipykernel
+	PYTHONPATH=tests YOSEGI_DEVICE=cpu $(BIN)/python tests/notebooks.py
 
 # Two runs of the suite, the second with one case slowed by 15%. The comparison must find this case and no other.
 bench-twice: $(READY)

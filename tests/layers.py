@@ -9,7 +9,7 @@ from pathlib import Path
 
 LAYERS = (
     "errors", "_tensor.spellings", "_graph.decode", "_run.forks", "_tensor.dtype", "_tensor.precision", "_tensor.role",
-    "_tensor.environment", "_tensor.tracebacks",
+    "_tensor.environment", "_tensor.html", "_tensor.tracebacks",
     "_tensor.options", "_run.progress", "_run.memory.buffer", "_run.memory.transfer",
     "_run.memory.pool", "_run.memory", "_tensor.node", "_tensor.interchange", "_tensor.tensor", "_tensor.op",
     "_tensor.batch", "_tensor.composite", "_trace.tracing", "_trace.mistakes", "_graph.reference", "_run.shutdown",
@@ -52,7 +52,8 @@ LAYERS = (
     "codegen.llvm.product_kernels", "codegen.llvm.winograd", "codegen.llvm.library", "codegen.llvm.blocking",
     "codegen.llvm.units", "codegen.llvm.half_packing", "codegen.llvm.epilogues", "codegen.llvm.half_words",
     "codegen.llvm.half_blocking", "codegen.llvm.half_jobs", "codegen.llvm.half_products", "codegen.llvm.projections",
-    "codegen.llvm", "codegen", "_run.device", "devices.kernel.faults", "_run.health", "_run.trace", "_place.candidates",
+    "codegen.llvm", "codegen", "_run.device", "devices.kernel.faults", "_run.health", "_run.trace", "_run.profile",
+    "_place.candidates",
     "_tune.measurements", "_place.costs", "_tune.calibration", "_schedule.partition", "_schedule", "_place.forecast",
     "_place.mincut", "_place.labels", "_place.table", "_place.explain", "_place.planfile", "_place.plan",
     "_place.place", "_place", "_graph.expand", "_graph", "devices.kernel.fused",

@@ -13,7 +13,7 @@ import yosegi as ys
 NOT_OPS = (
     "Plan", "calibrate", "checkpoint", "custom_vjp", "deterministic", "devices", "eval", "eval_shape", "explain",
     "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linearize", "load_plan", "memory_stats",
-    "options", "plan", "stop_gradient", "synchronize", "tree_map", "value_and_grad", "vjp", "vmap",
+    "options", "plan", "profile", "stop_gradient", "synchronize", "tree_map", "value_and_grad", "vjp", "vmap",
 )  # fmt: skip
 """The public functions that evaluate, transform or configure."""
 METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -242,5 +243,12 @@ def test_explain_shows_the_kernels_of_a_step():
     with ys.options(device="cpu"):
         explanation = ys.explain(ys.sum(ys.tanh(x @ x) + 1, axis=1), ys.sort(x))
     assert explanation.to_json()["steps"][0]["kernels"] == [["sort"], ["matmul"], ["tanh", "add", "sum"]]
-    assert "  3 kernels: sort | matmul | tanh+add+sum" in str(explanation)
+    text = str(explanation)
+    assert "  3 kernels, predicted by a prior:\n" in text
+    shares = [
+        int(share) for share in re.findall(r"^ +\d+\.\d{3} ms +(\d+)%  (?:sort|matmul|tanh\+add\+sum)$", text, re.M)
+    ]
+    assert len(shares) == 3
+    assert abs(sum(shares) - 100) <= 2
+    assert re.search("by class: (other|products|reductions) [0-9]+%, ", text)
     assert "tanh+add+sum" in explanation._repr_html_()

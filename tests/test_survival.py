@@ -253,7 +253,7 @@ def test_the_trace_and_explain_show_planned_against_actual():
     text = str(plan.explain())
     assert f"failed on {fake.name}: CompileFailure: internal error" in text
     assert "ran on cpu in" in text
-    assert f"<td>{fake.name}</td>" in plan.explain()._repr_html_()
+    assert f">{fake.name}</td>" in plan.explain()._repr_html_()
 
 
 def test_bytes_moved_are_counted():

@@ -11,6 +11,7 @@ from . import errors, nn
 from ._place.plan import Plan
 from ._run.device import devices
 from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan, synchronize
+from ._run.profile import profile
 from ._tensor import protocols as _protocols
 from ._tensor.dtype import (
     bfloat16,

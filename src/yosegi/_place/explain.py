@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
+from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from .._tensor.html import preformatted, table
 from ..errors import NotReady
 
-_LINE: Final = 12  # ops that a line shows
+_LINE: Final = 12  # ops that a line shows, and kernels that a step shows
+_SPECS: Final = 6  # inputs or outputs that are listed one by one
 
 
 class Explanation:
@@ -25,15 +28,28 @@ class Explanation:
         lines = []
         for i, step in enumerate(self._told["steps"]):
             lines.append(f"step {i} on {_where(step)}: {_shown(step['ops'], step['composites'])}")
-            lines.append(f"  {', '.join(step['inputs']) or 'nothing'} → {', '.join(step['outputs'])}")
+            lines.append(f"  {_flow(step)}")
             lines += [f"  {line}" for line in _kernels(step)]
             lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step), *_launched(step))]
-        lines += self._totals()
+        lines += [*self._classes(), *self._totals()]
         if self._told["launched"]:
             lines.append(f"all steps, certified together: {self._told['launched']}")
         return "\n".join(lines) or "nothing to compute: the values are there"
 
     __repr__ = __str__
+
+    def _classes(self) -> list[str]:
+        """The shares of devices and classes of work in the predicted time; nothing where there is one of them."""
+        devices, tasks = Counter[str](), Counter[str]()
+        for step in self._told["steps"]:
+            for work in step["works"]:
+                devices[step["device"]] += work["predicted_ms"]
+                tasks[work["task"]] += work["predicted_ms"]
+        return [
+            f"by {what}: " + ", ".join(f"{name} {_share(ms, shares.total())}" for name, ms in shares.most_common())
+            for what, shares in (("device", devices), ("class", tasks))
+            if len(shares) > 1
+        ]
 
     def _totals(self) -> list[str]:
         """The whole, and what each device would take alone; nothing where nothing was compared."""
@@ -53,15 +69,34 @@ class Explanation:
         heads = ("step", "device", "ops", "kernels", "in → out", "takes", "not on", "ran")
         rows = []
         for i, step in enumerate(self._told["steps"]):
-            flow = f"{', '.join(step['inputs'])} → {', '.join(step['outputs'])}"
             not_on = [line.removeprefix("not on ") for line in _rejected(step)]
             lists = ("; ".join(lines) for lines in (_times(step), not_on, [*_actual(step), *_launched(step)]))
             ops = _shown(step["ops"], step["composites"])
-            cells = (str(i), _where(step), ops, "; ".join(_kernels(step)), flow, *lists)
-            rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-        head = "".join(f"<th>{h}</th>" for h in heads)
-        totals = "".join(f"<p>{escape(line.strip())}</p>" for line in self._totals())
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table>{totals}"
+            rows.append((str(i), _where(step), ops, "\n".join(_kernels(step)), _flow(step), *lists))
+        totals = [*self._classes(), *self._totals()]
+        return table(heads, rows) + (preformatted("\n".join(totals)) if totals else "")
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def shortened(specs: Sequence[str]) -> str:
+    """Shapes and dtypes in a line: each if they are few, else how many there are of the most frequent."""
+    if len(specs) <= _SPECS:
+        return ", ".join(specs) or "nothing"
+    kinds = Counter(specs).most_common()
+    words = [f"{n} × {spec}" if n > 1 else spec for spec, n in kinds[:_SPECS]]
+    return f"{len(specs)} values ({', '.join(words)}{', …' if len(kinds) > _SPECS else ''})"
+
+
+def _flow(step: dict[str, Any]) -> str:
+    return f"{shortened(step['inputs'])} → {shortened(step['outputs'])}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / (whole or 1):.0%}"
 
 
 def _where(step: dict[str, Any]) -> str:
@@ -80,13 +115,26 @@ def _shown(ops: list[str], composites: list[str]) -> str:
 
 
 def _kernels(step: dict[str, Any]) -> list[str]:
-    """The kernels of a step in a line."""
-    kernels = step["kernels"]
-    if not kernels:
-        return []
-    words = ["+".join(ops) if len(ops) <= _LINE else f"{'+'.join(ops[:3])}+… ({len(ops)} ops)" for ops in kernels]
-    text = " | ".join(words if len(words) <= _LINE else [*words[: _LINE - 1], "…"])
-    return [f"{len(kernels)} kernel{'s' if len(kernels) > 1 else ''}: {text}"]
+    """The kernels of a step: equal ones in one line with their predicted time and share, in order of their first run.
+    Of many, the largest."""
+    if len(step["kernels"]) < 2:
+        return [f"1 kernel: {_title(ops)}" for ops in step["kernels"]]
+    times, counts = Counter[str](), Counter[str]()
+    for ops, work in zip(step["kernels"], step["works"], strict=True):
+        times[_title(ops)] += work["predicted_ms"]
+        counts[_title(ops)] += 1
+    shown = {title for title, _ in times.most_common(_LINE)}
+    rows = [(f"{counts[t]} × {t}" if counts[t] > 1 else t, times[t]) for t in times if t in shown]
+    if len(times) > len(shown):
+        others = counts.total() - sum(counts[t] for t in shown)
+        rows.append((f"{counted(others, 'other')}", times.total() - sum(times[t] for t in shown)))
+    prior = " by a prior" if step["candidates"][0]["is_prior"] else ""
+    lines = [f"  {ms:8.3f} ms {_share(ms, times.total()):>4}  {title}" for title, ms in rows]
+    return [f"{len(step['kernels'])} kernels, predicted{prior}:", *lines]
+
+
+def _title(ops: list[str]) -> str:
+    return "+".join(ops) if len(ops) <= _LINE else f"{'+'.join(ops[:3])}+… ({len(ops)} ops)"
 
 
 def _times(step: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
 from .._schedule.partition import Unit
+from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import Certified, is_product, projector_for
 from .._tune.projection import projects
@@ -27,7 +28,7 @@ from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
 from .certified import unit_of
 from .costs import Cost, costs
-from .explain import Explanation
+from .explain import Explanation, counted, shortened
 from .forecast import Forecast, forecast_of
 from .planfile import Kept, PlanFile
 from .table import Table
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .._tune.learn import Watch
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Step:
     """One unit of a plan, and what is compiled of it."""
 
@@ -88,6 +89,9 @@ class Step:
         if not self._title:
             self._title = str(self.region)
         return self._title
+
+    def __repr__(self) -> str:
+        return f"<step on {self.candidate}: {self.title}>"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -385,7 +389,15 @@ class Plan:
         return plan, file.kernels
 
     def __repr__(self) -> str:
-        return f"<plan of {len(self.steps)} steps for {len(self.graph.calls)} values>"
+        return f"<plan of {counted(len(self.steps), 'step')} on {', '.join(self._devices()) or 'no device'}>"
+
+    def _repr_html_(self) -> str:
+        specs = [[repr(self.graph.calls[n].spec) for n in entries] for entries in (self.inputs, self.graph.outputs)]
+        flow = f"{counted(len(self.steps), 'step')} on {', '.join(self._devices()) or 'no device'}"
+        return heading("Plan", f"{flow}: {shortened(specs[0])} → {shortened(specs[1])}") + self.explain()._repr_html_()
+
+    def _devices(self) -> list[str]:
+        return list(dict.fromkeys(step.device.name for step in self.steps))
 
 
 def _present(name: str) -> Device | None:
@@ -437,13 +449,15 @@ def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None
 
 def _told(step: Step, made: dict[int, int], error: float | None) -> dict[str, Any]:
     """A step as plain data; `made` gives the step that makes a value, `error` the bound by the plan's unit."""
-    calls = step.region.graph.calls
+    calls, fused = step.region.graph.calls, step.fused
+    works = works_of(step.region.graph, fused) if fused else step.works
     return {
         "device": step.device.name,
         "precision": step.candidate.precision.value,
         "ops": [call.op.name for call in step.region.calls],
         "composites": step.region.origins,
-        "kernels": [[call.op.name for call in kernel.calls] for kernel in step.fused],
+        "kernels": [[call.op.name for call in kernel.calls] for kernel in fused],
+        "works": [{"task": w.task.value, "predicted_ms": costs.region(w, step.candidate) * 1e3} for w in works],
         "inputs": [repr(calls[n].spec) for n in step.region.inputs],
         "outputs": [repr(calls[n].spec) for n in step.region.outputs],
         "reads": sorted({made[n] for n in step.region.inputs if n in made}),

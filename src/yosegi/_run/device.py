@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from logging import getLogger
 from threading import Event, RLock, Thread
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 from .._place.speed import Speed
 from .._schedule.fuse import Region
 from .._tensor.dtype import DType
 from .._tensor.environment import setting
+from .._tensor.html import table
 from .._tensor.op import OpKind
 from .._tensor.options import DEVICE_CHECKS, current
 from .._tensor.precision import Precision
@@ -141,7 +142,8 @@ class Device(Protocol):
     def statistics(self) -> dict[str, int | None]:
         """Counters of its memory: bytes in use, kept for reuse, the peak since the last trim, and the limit."""
 
-    def __str__(self) -> str: ...
+    def __repr__(self) -> str:
+        """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +369,21 @@ def _in_order(found: Iterable[Device | Absent]) -> tuple[Device | Absent, ...]:
     return tuple(sorted(found, key=lambda d: (isinstance(d, Absent), getattr(d, "rank", 0))))
 
 
-def devices() -> tuple[Device, ...]:
+@final
+class Devices(tuple[Device, ...]):
+    """Devices in order of preference. A notebook shows them as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for device in self:
+            free, total = device.memory()
+            rows.append((device.name, f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free", device.description))
+        return table(("device", "memory", "description"), rows)
+
+
+def devices() -> Devices:
     """Return the devices of this machine in order of preference.
 
     The host comes last and supports every operation. The call waits until all drivers that are new to this machine have
@@ -384,9 +400,8 @@ def devices() -> tuple[Device, ...]:
     >>> ys.devices()[-1].name
     'cpu'
     """
-    if _registry.is_settled:
-        return present()
-    return tuple([d for d in discovered() if not isinstance(d, Absent)])
+    found = present() if _registry.is_settled else discovered()
+    return Devices([d for d in found if not isinstance(d, Absent)])
 
 
 def is_ending() -> bool:

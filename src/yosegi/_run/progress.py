@@ -1,4 +1,4 @@
-"""One line on standard error for what takes long, so that nobody waits in silence."""
+"""One line on standard error, or in a notebook's cell, for what takes long, so that nobody waits in silence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tell(what: str) -> None:
     if what in _told or sys.stderr is None:
         return
     _told.add(what)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:  # a notebook shows plain lines as errors, in red
         from rich.console import Console
 
         Console(stderr=True).print(f"yosegi: {what}", style="dim", highlight=False, markup=False)

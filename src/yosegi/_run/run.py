@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from threading import current_thread
 from time import perf_counter
 from typing import Any, Final
 
@@ -105,10 +106,10 @@ def _give_up_unit(plan: Plan, failure: DeviceFailure) -> None:
 
 
 def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
-    """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, or if
-    memory does not suffice: the long way has other devices, and trims what is kept."""
+    """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, if a
+    profile records the steps, or if memory does not suffice: the long way has other devices, and trims what is kept."""
     kernel = plan.host_kernel  # once: another thread may change the plan
-    if kernel is None:
+    if kernel is None or trace.profiles:
         return None
     try:
         return [Buffer(made) for made in kernel(*[b.data for b in inputs])]
@@ -175,7 +176,7 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                 break
             if step.missed and not step.policy.is_fixed:
                 step.candidate = candidate  # from now on, before those that missed
-            _finish(step, device, (perf_counter() - start) * 1e3, moved, failures)
+            _finish(step, device, start, moved, failures)
             return made
     raise AssertionError("the last candidate either runs a step or raises")
 
@@ -199,6 +200,8 @@ def run_on(
     kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
     data, moved = _gathered([step.region.graph.calls[i] for i in step.region.inputs], inputs, space)
     made = _called(is_last, partial(kernel, *data))
+    if trace.profiles:
+        candidate.device.synchronize()
     is_pinned = step.is_pinned and candidate == step.candidate
     return [Buffer(d, space, is_pinned) for d in made], moved
 
@@ -269,9 +272,9 @@ def _trim() -> int:
     return sum(device.trim() for device in present())
 
 
-def _finish(step: Step, device: Device, milliseconds: float, moved: int, failures: list[Failure]) -> None:
-    planned = step.device.name
-    step.last = Record(step.title, planned, device.name, milliseconds, moved, tuple(failures))
+def _finish(step: Step, device: Device, start: float, moved: int, failures: list[Failure]) -> None:
+    planned, milliseconds, thread = step.device.name, (perf_counter() - start) * 1e3, current_thread().name
+    step.last = Record(step.title, planned, device.name, milliseconds, moved, tuple(failures), start, thread)
     trace.add(step.last)
     if failures and current().on_fallback == "warn":
         told = "; ".join(f"{f.device}: {f.kind}: {f.message}" for f in failures)

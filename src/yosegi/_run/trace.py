@@ -42,6 +42,9 @@ class Record:
     """From the start of its transfers until its launch returned; a device may still have been working then."""
     bytes_moved: int
     failures: tuple[Failure, ...] = ()
+    start: float = 0.0
+    """By `perf_counter`."""
+    thread: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -60,12 +63,16 @@ class Trace:
 
     def __init__(self, length: int = 1000) -> None:
         self.records: deque[Record] = deque(maxlen=length)
+        self.profiles: tuple[list[Record], ...] = ()
+        """Lists that get every record. While there is one, no step is left out, and each waits for its device."""
         self._steps: Counter[str] = Counter()
         self._lock = Lock()
 
     def add(self, record: Record) -> None:
         """Note a step."""
         self.records.append(record)
+        for records in self.profiles:
+            records.append(record)
         with self._lock:
             self._steps[record.device] += 1
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DTypeError
 from .dtype import bfloat16
+from .html import heading, picture, preformatted
 from .node import Node, fetch
 from .role import Leaf
 from .tracebacks import PACKAGE, function_of, package_of
@@ -132,6 +133,26 @@ def describe(node: Node, device: Callable[[], Any]) -> str:
     if array.size == 0:
         body = f"[], shape={array.shape}"
     return f"Tensor({body}, dtype={dtype.name}, device={device()})"
+
+
+_FEW: Final = 64
+"""Elements that a notebook shows as text."""
+
+
+def describe_html(node: Node, device: Callable[[], Any]) -> str:
+    """HTML with shape, dtype and device, and the value if it is computed: few elements as text, more as a picture."""
+    facts = f"shape {node.spec.shape}, {node.spec.dtype.name}"
+    if node.buffer is None:
+        return heading("Tensor", f"{facts}, not computed yet")
+    array: Array = fetch(node)
+    shown = array.astype(np.float32) if node.spec.dtype is bfloat16 else array
+    body = preformatted(np.array2string(shown, separator=", ")) if array.size <= _FEW else picture(shown)
+    return heading("Tensor", f"{facts}, on {device()}") + body
+
+
+def describe_briefly(node: Node, device: Callable[[], Any]) -> str:
+    """The text of `describe` for a computed value; the spec alone for another."""
+    return describe(node, device) if node.buffer is not None else f"Tensor(<{node.spec!r}, not computed yet>)"
 
 
 def _is_placeholder(node: Node) -> bool:

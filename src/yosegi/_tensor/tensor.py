@@ -322,6 +322,15 @@ class Tensor:
     def __repr__(self) -> str:
         return interchange.describe(self._node, lambda: self.device)
 
+    def _repr_html_(self) -> str:
+        """Notebooks show this. It computes nothing: a tensor without a value is shown by its shape and dtype."""
+        return interchange.describe_html(self._node, lambda: self.device)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Notebooks ask for the plain text, too, which `repr` would compute."""
+        text = interchange.describe_briefly(self._node, lambda: self.device)
+        return {"text/plain": text, "text/html": self._repr_html_()}
+
     def __format__(self, format_spec: str) -> str:
         if format_spec and not self.shape:
             return format(fetch(self._node)[()], format_spec)

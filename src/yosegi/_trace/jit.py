@@ -15,13 +15,16 @@ import numpy as np
 
 from .._graph.graph import Graph, capture, graph_of
 from .._graph.reference import interpret
+from .._place.explain import counted
 from .._place.plan import Plan
 from .._run.device import Device, Generation, chain_named
 from .._run.evaluate import plan_of, settle
 from .._run.evaluate import replay as run_again
 from .._run.health import health
 from .._run.memory import HOST, Buffer
+from .._run.trace import trace
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
+from .._tensor.html import folded, heading
 from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
@@ -215,6 +218,13 @@ class Jitted(Generic[P, R]):
         """The plans of all traces so far: one for each signature under each set of options."""
         return tuple(replay.plan for replay in list(self._replays.values()))
 
+    def __repr__(self) -> str:
+        return f"<jit of {self.__name__}: {counted(len(self._replays), 'trace')}>"  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        plans = "".join(folded(repr(plan), plan._repr_html_()) for plan in self.plans)
+        return heading("jit", repr(self)[len("<jit of ") : -1]) + plans
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
@@ -245,7 +255,7 @@ class Jitted(Generic[P, R]):
                     replay = self._replays.get(tuple(key))
                     if replay is None or not replay.is_plain or held() is not None:
                         return self._call(args, kwargs)
-                    if replay.generation != Generation.number:
+                    if replay.generation != Generation.number or trace.profiles:
                         return self._call(args, kwargs)
                     watch, kernel = replay.plan.watch, replay.plan.host_kernel
                     if watch is not None and not watch.passes():
@@ -317,7 +327,7 @@ class Jitted(Generic[P, R]):
         nodes = iter(given)
         copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
         args, kwargs = copies.tree
-        with tracing("jit") as trace:
+        with tracing("jit") as traced:
             try:
                 returned = self._function(*args, **kwargs)
             except AttributeError as error:
@@ -330,24 +340,24 @@ class Jitted(Generic[P, R]):
         indices = iter(range(len(tensors)))
         results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
         prints = []
-        for line in trace.prints:
+        for line in traced.prints:
             prints.append((line.show, tuple(range(len(tensors), len(tensors) + len(line.nodes)))))
             tensors += [Tensor(node) for node in line.nodes]
-        graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in trace.feeds])
+        graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in traced.feeds])
         generation, chain = Generation.number, chain_named(current().device)
         plan = plan_of(graph, repeats=True)
         form = None
         if all(is_output) and not prints:
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
-        fed = [node for node, _ in trace.feeds]
+        fed = [node for node, _ in traced.feeds]
         specs = tuple(n.spec for n in (*given, *fed))
         outputs = tuple(c.spec for c in calls)
         history = Call(replayed, {"graph": plan.graph}, specs, outputs) if outputs else None
         picks = tuple(pick_call(outputs, i) for i in range(len(outputs))) if len(outputs) > 1 else ()
         if len(outputs) == 1:
             picks = (variable.call(outputs, {}),)
-        feeds = tuple(make for _, make in trace.feeds)
+        feeds = tuple(make for _, make in traced.feeds)
         is_plain = form is not None and not feeds
         return _Replay(
             plan, feeds, calls, results, shape, form, history, picks, is_plain, tuple(prints), graph, chain, generation

@@ -27,6 +27,9 @@ class At:
     def __init__(self, x: Tensor) -> None:
         self._x = x
 
+    def __repr__(self) -> str:
+        return f"<at of {self._x._node.spec!r}>"
+
     def __getitem__(self, key: Any) -> Places:
         return Places(self._x, key)
 
@@ -39,6 +42,9 @@ class Places:
 
     def __init__(self, x: Tensor, key: Any) -> None:
         self._x, self._key = x, key
+
+    def __repr__(self) -> str:
+        return f"<places {self._key!r} of {self._x._node.spec!r}>"
 
     @rules.named
     def set(self, values: Any, /) -> Tensor:

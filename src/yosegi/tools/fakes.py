@@ -106,7 +106,7 @@ class FakeDevice:
     def statistics(self) -> dict[str, int | None]:
         return {"in_use": self.live}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 

@@ -124,11 +124,8 @@ class Cpu:
         free = os.sysconf("SC_AVPHYS_PAGES") * page if "SC_AVPHYS_PAGES" in os.sysconf_names else 0
         return free, total
 
-    def __str__(self) -> str:
-        return self.name
-
     def __repr__(self) -> str:
-        return f"<device {self.name}: {self.description}>"
+        return self.name
 
 
 def _runs_before_loading(region: Region) -> int:

@@ -142,11 +142,8 @@ class CUDADevice:
             self.queue.scratch.release()
         return self._memory.trim()
 
-    def __str__(self) -> str:
-        return self.name
-
     def __repr__(self) -> str:
-        return f"<device {self.name}: {self.description}>"
+        return self.name
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

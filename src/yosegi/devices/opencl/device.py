@@ -159,11 +159,8 @@ class OpenCL:
         """Give back what the pool keeps."""
         return self._memory.trim()
 
-    def __str__(self) -> str:
-        return self.name
-
     def __repr__(self) -> str:
-        return f"<device {self.name}: {self.description}>"
+        return self.name
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

@@ -98,8 +98,5 @@ class OpenVINO:
         """Give back what the pool keeps."""
         return self.models.pool.trim()
 
-    def __str__(self) -> str:
-        return self.name
-
     def __repr__(self) -> str:
-        return f"<device {self.name}: {self.description}>"
+        return self.name
