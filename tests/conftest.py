@@ -27,7 +27,9 @@ os.environ["YOSEGI_CHECK"] = "1"  # read when yosegi is imported
 os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as they are, unless a test measures
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
 
-collect_ignore = [] if find_spec("jax") else ["transforms_vs_jax.py"]  # a script, which is imported for its doctests
+collect_ignore = ["fakes/apple"]  # modules by the names of others
+if not find_spec("jax"):
+    collect_ignore.append("transforms_vs_jax.py")  # a script, which is imported for its doctests
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 

@@ -23,8 +23,8 @@ from yosegi._schedule.fuse import fuse
 from yosegi._tensor.dtype import float32
 from yosegi.codegen.c.kernels import Kernel as Generated
 from yosegi.devices import opencl
-from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.errors import failure
+from yosegi.devices.opencl.launch import Launch
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
@@ -233,7 +233,7 @@ def test_a_second_process_finds_the_program_on_disk(tmp_path: Path) -> None:
 
 def test_what_does_not_compile_says_why() -> None:
     with pytest.raises(CompileFailure, match="no_such_thing"):
-        opencl_kernels.Launch(DEVICE.queue, Generated("__kernel void kernel_() { no_such_thing; }", (), False, 1, 1), 0)
+        Launch(DEVICE.queue, Generated("__kernel void kernel_() { no_such_thing; }", (), False, 1, 1), 0)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_speed_of_a_fused_loop(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = device.compile(region)
     arrays = {entry: node.buffer.data for entry, node in zip(graph.inputs, leaves, strict=True)}
     data = [device.from_host(arrays[entry]) for entry in region.inputs]
-    copy = opencl_kernels.Launch(device.queue, Generated(COPY, (n,), False, n // 16, 64), 2)
+    copy = Launch(device.queue, Generated(COPY, (n,), False, n // 16, 64), 2)
 
     def fused() -> Any:
         made = kernel(*data)[0]
