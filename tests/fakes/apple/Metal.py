@@ -6,7 +6,8 @@ objects that nobody owns until a pool ends. Kernels run as `msl_code` builds the
 fails an assertion here: a no-copy buffer that is not whole pages, a table of arguments that does not fit the kernel,
 commands after a commit. `failing` makes calls fail; `LIVE` counts the objects that are alive.
 
-The device works when it is looked at: each look at a command buffer's status runs the oldest one that waits.
+The device works when it is looked at: some looks at a command buffer's status (see `pace`) run the oldest one that
+waits.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ copied = 0
 """Bytes that were copied from the host."""
 failing: Callable[[str], str | None] = lambda what: None
 """Called with "library", "pipeline", "buffer" or "command"; the text is the reason of a failure."""
+pace = 3
+"""The looks that run one command buffer."""
 
 _FOLDER = Path(os.environ.get("YOSEGI_TEST_METAL_CACHE", Path(tempfile.gettempdir()) / f"yosegi-metal-{os.getuid()}"))
 _BUFFERS, _BYTES, _THREADS, _LOCAL, _OPEN = 31, 4096, 1024, 32768, 64  # limits of every Apple GPU
@@ -60,8 +63,8 @@ class _Object:
     def __init__(self) -> None:
         LIVE[type(self).__name__] += 1
 
-    def __del__(self) -> None:
-        LIVE[type(self).__name__] -= 1
+    def __del__(self, live: Counter[str] = LIVE) -> None:  # the module goes before its last objects
+        live[type(self).__name__] -= 1
 
 
 class NSError(_Object):
@@ -268,7 +271,9 @@ class MTLCommandBuffer(_Object):
     def status(self) -> int:
         if 0 < self._status < 4:
             with _lock:
-                self._queue.work()
+                self._queue.looks += 1
+                if self._queue.looks % pace == 0:
+                    self._queue.work()
         return self._status
 
     def error(self) -> NSError | None:
@@ -295,6 +300,7 @@ class MTLCommandQueue(_Object):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: deque[MTLCommandBuffer] = deque()
+        self.looks = 0
 
     def commandBuffer(self) -> Any:
         assert len(self.waiting) < _OPEN, "Metal would wait here for one of 64 command buffers"
