@@ -65,7 +65,9 @@ drivers: $(READY)
 # The Metal device over a double of Metal's objects, with every op; needs g++, and clang-16 for the strict compilation.
 metal: $(READY)
 	YOSEGI_TEST_METAL=whole YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_metal.py tests/codegen/test_strict_msl.py
-	PYTHONPATH=tests:tests/fakes/apple YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 $(BIN)/python -W ignore tests/chaos.py --graphs 100
+	PYTHONPATH=tests:tests/fakes/apple $(BIN)/yosegi devices
+	PYTHONPATH=tests:tests/fakes/apple YOSEGI_TEST_METAL_FAULTS=0.02 YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 \
+	    $(BIN)/python -W ignore tests/chaos.py --graphs 100
 
 # Edited plan files over memory between guard pages: each is refused, gives the same bits, or is a different correct program.
 EDITS ?= 20000

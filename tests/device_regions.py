@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -49,3 +50,24 @@ def reduces(tensor: ys.Tensor, expected: Array, device: Any) -> None:
     """The value is what NumPy has in float64: in float32 its own sums over leading axes are far off."""
     (got,) = run(tensor, device=device)
     same(got, np.asarray(expected).astype(got.dtype), ulps=32)
+
+
+def in_two_threads(device: Any) -> list[int]:
+    """The seeds for which one kernel, used by two threads at a time, is wrong: none."""
+    wrong: list[int] = []
+    (region,) = regions(ys.asarray(numbers(ys.float32, 50_000)) + 1)
+    shared = device.compile(region)
+
+    def work(seed: int) -> None:
+        own = np.random.default_rng(seed).random(50_000, dtype=np.float32)
+        for _ in range(50):
+            (out,) = shared(device.from_host(own))
+            if not np.array_equal(device.to_host(out), own + np.float32(1)):
+                wrong.append(seed)
+
+    threads = [Thread(target=work, args=(s,)) for s in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return wrong

@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 import yosegi as ys
 from caches import seeded
+from device_regions import in_two_threads
 from opencl_regions import DEVICE, RNG, graph_and_leaves, make, numbers, reduces, regions, run
 from values import same
 from yosegi._run.device import Absent
@@ -179,25 +179,7 @@ def test_a_device_with_memory_of_its_own() -> None:
 
 
 def test_two_threads() -> None:
-    wrong: list[Any] = []
-    a = numbers(float32, 50_000)
-    x = ys.asarray(a)
-    (region,) = regions(x * x + x)
-    shared = DEVICE.compile(region)
-
-    def work(seed: int) -> None:
-        own = np.random.default_rng(seed).random(50_000, dtype=np.float32)
-        for _ in range(50):
-            (out,) = shared(DEVICE.from_host(own))
-            if not np.array_equal(DEVICE.to_host(out), own * own + own):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=work, args=(s,)) for s in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    assert in_two_threads(DEVICE) == []
 
 
 # Programs and failures ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import re
 import tempfile
 from collections import Counter, deque
@@ -33,7 +34,8 @@ LIVE: Counter[str] = Counter()
 """The objects that are alive, by class."""
 copied = 0
 """Bytes that were copied from the host."""
-failing: Callable[[str], str | None] = lambda what: None
+_share = float(os.environ.get("YOSEGI_TEST_METAL_FAULTS", "0"))
+failing: Callable[[str], str | None] = lambda what: "an injected fault" if random.random() < _share else None
 """Called with "library", "pipeline", "buffer" or "command"; the text is the reason of a failure."""
 pace = 3
 """The looks that run one command buffer."""
