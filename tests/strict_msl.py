@@ -16,7 +16,7 @@ MISSING = None if COMPILER is not None else "clang-16 is not installed (Debian: 
 
 _OPTIONS = ["-cc1", "-triple", "spir64", "-x", "clcpp", "-cl-std=clc++2021", "-finclude-default-header",
             "-fdeclare-opencl-builtins", "-cl-ext=-cl_khr_fp64,-__opencl_c_fp64", "-fsyntax-only", "-ferror-limit", "5",
-            "-Wno-everything", "-I", str(Path(__file__).with_name("strict_msl"))]  # fmt: skip
+            "-Wno-everything", "-I", str(Path(__file__).with_name("metal_shim"))]  # fmt: skip
 
 
 def refusal(source: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,13 @@ import pytest
 
 import metal_double
 import strict_msl
+from native_ops import graphs
+from yosegi._graph.expand import expand
+from yosegi._graph.simplify import simplify
+from yosegi._schedule.fuse import fuse
 from yosegi.devices.kernel.qualification import _needs, _specimens, families, region_of
+from yosegi.devices.metal.device import DTYPES
+from yosegi.devices.metal.dialect import MSL
 
 pytestmark = [
     pytest.mark.skipif(strict_msl.MISSING is not None, reason=str(strict_msl.MISSING)),
@@ -19,21 +26,24 @@ pytestmark = [
 PROLOGUE = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
+MATHEMATICS = {
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "copysign", "cos", "cosh", "exp",
+    "exp2", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "isfinite", "isinf", "isnan", "log", "log10", "log2", "max",
+    "min", "mulhi", "nextafter", "pow", "rint", "round", "signbit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+}  # fmt: skip
+"""Functions of Metal's standard library (nextafter: from Metal 3.1)."""
+
+
 @pytest.fixture(scope="module")
-def device() -> Any:
-    """A device that compiles nothing, and keeps the sources."""
-    made = metal_double.device(garbage=False)
-    made.sources = {}
+def sources() -> list[str]:
+    """The sources of all templates, and of every op that has kernels, from a device that compiles nothing."""
+    device, made = metal_double.device(garbage=False), dict[str, None]()
 
     def get(source: str) -> Any:
-        made.sources[source] = None
+        made[source] = None
         return SimpleNamespace(maxTotalThreadsPerThreadgroup=lambda: 1024)
 
-    made._queue.programs.get = get
-    return made
-
-
-def test_every_template_compiles(device: Any) -> None:
+    device._queue.programs.get = get
     for specimen in _specimens():
         if _needs(specimen) <= device.limits.dtypes:
             region, _ = region_of(specimen, device)
@@ -41,9 +51,28 @@ def test_every_template_compiles(device: Any) -> None:
                 device.compile(region)
                 for make in device.variants(region.parts[0]).values() if specimen.has_variants else ():
                     make()
-    assert len(device.sources) > len(families(device.limits.dtypes))
-    refused = {source: why for source in device.sources if (why := strict_msl.refusal(source)) is not None}
-    assert not refused, f"{len(refused)} of {len(device.sources)}\n" + "\n".join([*refused.values()][:3])
+    for _, graph in graphs():
+        for region in fuse(simplify(expand(graph, (device,)))):
+            if device.supports(region) is None:
+                device.compile(region)
+    return list(made)
+
+
+def test_every_template_compiles(sources: list[str]) -> None:
+    assert len(sources) > len(families(DTYPES)) + len(MATHEMATICS)
+    refused = {source: why for source in sources if (why := strict_msl.refusal(source)) is not None}
+    assert not refused, f"{len(refused)} of {len(sources)}\n" + "\n".join([*refused.values()][:3])
+
+
+def test_every_function_is_metals_or_defined(sources: list[str]) -> None:
+    """clang takes OpenCL's functions, of which Metal lacks some."""
+    own = {"if", "for", "while", "return", "kernel_", "alignas", "buffer", "unroll", "threadgroup_barrier", "half",
+           "float", "atomic_fetch_max_explicit", "atomic_fetch_add_explicit"}  # fmt: skip
+    types = set(MSL.types.values()) | set(MSL.stored.values())
+    for source in sources:
+        defined = set(re.findall(r"inline \w+ (\w+)\(", source))
+        called = set(re.findall(r"\b([a-z_]\w*)\(", source))
+        assert called <= MATHEMATICS | own | types | defined
 
 
 @pytest.mark.parametrize(("body", "reason"), [

@@ -201,6 +201,7 @@ class Memory(ABC):
         self.check()
         array = self._handed(data)
         self.let_go()
+        data.finished(self)  # raises if its work has failed meanwhile
         if self.shared:
             data.host = array
         return array
