@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers metal plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -61,6 +61,13 @@ transforms: $(READY)
 # Random programs over an OpenCL driver that crashes, hangs and computes wrong numbers: see tests/stub_driver.py.
 drivers: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/driver_faults.py
+
+# The Metal device over a double of Metal's objects, with every op; needs g++, and clang-16 for the strict compilation.
+metal: $(READY)
+	YOSEGI_TEST_METAL=whole YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_metal.py tests/codegen/test_strict_msl.py
+	PYTHONPATH=tests:tests/fakes/apple $(BIN)/yosegi devices
+	PYTHONPATH=tests:tests/fakes/apple YOSEGI_TEST_METAL_FAULTS=0.02 YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 \
+	    $(BIN)/python -W ignore tests/chaos.py --graphs 100
 
 # Edited plan files over memory between guard pages: each is refused, gives the same bits, or is a different correct program.
 EDITS ?= 20000

@@ -27,7 +27,7 @@ os.environ["YOSEGI_CHECK"] = "1"  # read when yosegi is imported
 os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as they are, unless a test measures
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
 
-collect_ignore = ["peers"]  # plugins that change other libraries when they are imported
+collect_ignore = ["peers", "fakes/apple"]  # modules that change other libraries, or have their names
 if not find_spec("jax"):
     collect_ignore.append("transforms_vs_jax.py")  # a script, which is imported for its doctests
 

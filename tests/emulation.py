@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,23 +102,40 @@ extern "C" const char* launch(long long groups, unsigned group, const long long*
 _OPTIONS = ["-std=c++20", "-nostdinc++", "-O1", "-w", "-ffp-contract=off", "-fwrapv", "-mfma", "-shared", "-fPIC"]
 
 
-def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folder: Path, call: str) -> None:
-    """Run a kernel, rendered with a header that a C++ compiler takes, on arrays. `call` calls it for an item."""
+@cache
+def built(source: str, folder: Path, call: str, *options: str) -> Any:
+    """What launches the kernel of a source that a C++ compiler takes. `call` calls it for an item."""
     assert COMPILER is not None
-    stem = folder / hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
+    whole, command = source + _LAUNCH.replace("CALL", call), [COMPILER, *_OPTIONS, *options]
+    stem = folder / hashlib.sha256("\n".join([whole, *command]).encode()).hexdigest()[:16]
     library = stem.with_suffix(".so")
     if not library.exists():
-        source = stem.with_suffix(".cpp")
-        source.write_text(kernel.source + _LAUNCH.replace("CALL", call), encoding="utf-8")
-        built = subprocess.run([COMPILER, *_OPTIONS, str(source), "-o", str(library)], capture_output=True, text=True)
-        assert built.returncode == 0, f"{built.stderr[:4000]}\n{kernel.source}"
-    values = [a.ctypes.data for a in (*inputs, *outputs)] + list(kernel.sizes)
-    groups = -(-kernel.items // kernel.group)
+        text, made = (stem.with_suffix(f".{os.getpid()}.{ending}") for ending in ("cpp", "so"))
+        text.write_text(whole, encoding="utf-8")
+        done = subprocess.run([*command, str(text), "-o", str(made)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompileError(done.stderr[:4000])
+        made.replace(library)  # processes may share the folder
     entry: Any = ctypes.CDLL(str(library)).launch
     entry.restype = ctypes.c_char_p
+    return entry
+
+
+class CompileError(Exception):
+    """What the compiler says about a source."""
+
+
+def launched(entry: Any, groups: int, group: int, values: Sequence[int]) -> None:
+    """Launch what `built` gave, on numbers and addresses."""
     slots = (ctypes.c_longlong * (len(values) + 1))(*values)
-    fault = entry(ctypes.c_longlong(groups), ctypes.c_uint(kernel.group), slots)
+    fault = entry(ctypes.c_longlong(groups), ctypes.c_uint(group), slots)
     assert fault is None, fault.decode()
+
+
+def run(kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], folder: Path, call: str) -> None:
+    """Run a kernel, rendered with a header that a C++ compiler takes, on arrays. `call` calls it for an item."""
+    values = [a.ctypes.data for a in (*inputs, *outputs)] + list(kernel.sizes)
+    launched(built(kernel.source, folder, call), -(-kernel.items // kernel.group), kernel.group, values)
 
 
 def padded(array: Array) -> Array:

@@ -1,18 +1,17 @@
-"""A device driven directly through regions: what its tests share. Its pool hands out blocks full of garbage."""
+"""The OpenCL device of this machine, driven directly through regions. Its pool hands out blocks full of garbage."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+import device_regions
 import yosegi as ys
-from values import Array, same
-from yosegi._graph.graph import capture, graph_of
-from yosegi._graph.simplify import simplify
+from device_regions import RNG, graph_and_leaves, numbers, regions
+from values import Array
 from yosegi._run.device import Absent, Pending
-from yosegi._schedule.fuse import fuse
 from yosegi.devices import opencl
+
+__all__ = ["DEVICE", "RNG", "graph_and_leaves", "make", "numbers", "reduces", "regions", "run"]
 
 
 def make() -> Any:
@@ -25,41 +24,13 @@ def make() -> Any:
 
 
 DEVICE: Any = make()
-RNG = np.random.default_rng(11)
-
-
-def graph_and_leaves(*tensors: ys.Tensor) -> tuple[Any, list[Any]]:
-    key, leaves, _ = capture([t._node for t in tensors])
-    return simplify(graph_of(key)), leaves
-
-
-def regions(*tensors: ys.Tensor) -> list[Any]:
-    return fuse(graph_and_leaves(*tensors)[0])
 
 
 def run(*tensors: ys.Tensor, device: Any = None) -> list[Array]:
     """The tensors' values, all of them computed by the device."""
-    device = device or DEVICE
-    graph, leaves = graph_and_leaves(*tensors)
-    data = {entry: device.from_host(node.buffer.data) for entry, node in zip(graph.inputs, leaves, strict=True)}
-    for region in fuse(graph):
-        assert device.supports(region) is None
-        made = device.compile(region)(*[data[i] for i in region.inputs])
-        data.update(zip(region.outputs, made, strict=True))
-    return [device.to_host(data[o]) for o in graph.outputs[: len(tensors)]]
-
-
-def numbers(dtype: Any, *shape: int) -> Array:
-    """Random numbers of a dtype, with products and sums that do not overflow."""
-    if dtype.kind == "bool":
-        return RNG.integers(0, 2, shape).astype(bool)
-    if dtype.is_integer:
-        return RNG.integers(0, 5, shape).astype(dtype.numpy)
-    values = RNG.uniform(0.5, 1.5, shape)
-    return (values + 1j * RNG.uniform(-0.5, 0.5, shape) if dtype.is_complex else values).astype(dtype.numpy)
+    return device_regions.run(*tensors, device=device or DEVICE)
 
 
 def reduces(tensor: ys.Tensor, expected: Array, device: Any = None) -> None:
-    """The value is what NumPy has in float64: in float32 its own sums over leading axes are far off."""
-    (got,) = run(tensor, device=device)
-    same(got, np.asarray(expected).astype(got.dtype), ulps=32)
+    """The value is what NumPy has in float64."""
+    device_regions.reduces(tensor, expected, device or DEVICE)

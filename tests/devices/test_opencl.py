@@ -22,10 +22,10 @@ from yosegi.codegen.c import kernels as codegen_kernels
 from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.kernels import Inputs
 from yosegi.codegen.c.loops import loop
+from yosegi.devices.kernel import regions as kernel_regions
 from yosegi.devices.kernel.fused import Fused
-from yosegi.devices.opencl import kernels as opencl_kernels
+from yosegi.devices.kernel.machine import Machine
 from yosegi.devices.opencl.dialect import OPENCL
-from yosegi.devices.opencl.machine import Machine
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
 
@@ -281,7 +281,7 @@ def test_nan_is_never_lost() -> None:
 
 
 def test_the_last_stage_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opencl_kernels, "_FEW", 0)
+    monkeypatch.setattr(kernel_regions, "_FEW", 0)
     a = numbers(float32, 300_000)
     exact = a.astype(np.float64)
     reduces(ys.sum(ys.asarray(a)), np.sum(exact))

@@ -15,7 +15,7 @@ from yosegi._schedule.fuse import fuse
 from yosegi._tensor.dtype import ALL
 from yosegi.codegen.c.dialect import Target
 from yosegi.devices.kernel.fused import Fused
-from yosegi.devices.opencl.machine import Machine
+from yosegi.devices.kernel.machine import Machine
 from yosegi.ops.conv import conv
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))

@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 import yosegi as ys
 from caches import seeded
+from device_regions import in_two_threads
 from opencl_regions import DEVICE, RNG, graph_and_leaves, make, numbers, reduces, regions, run
 from values import same
 from yosegi._run.device import Absent
@@ -23,8 +23,8 @@ from yosegi._schedule.fuse import fuse
 from yosegi._tensor.dtype import float32
 from yosegi.codegen.c.kernels import Kernel as Generated
 from yosegi.devices import opencl
-from yosegi.devices.opencl import kernels as opencl_kernels
 from yosegi.devices.opencl.errors import failure
+from yosegi.devices.opencl.launch import Launch
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 
 pytestmark = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
@@ -179,25 +179,7 @@ def test_a_device_with_memory_of_its_own() -> None:
 
 
 def test_two_threads() -> None:
-    wrong: list[Any] = []
-    a = numbers(float32, 50_000)
-    x = ys.asarray(a)
-    (region,) = regions(x * x + x)
-    shared = DEVICE.compile(region)
-
-    def work(seed: int) -> None:
-        own = np.random.default_rng(seed).random(50_000, dtype=np.float32)
-        for _ in range(50):
-            (out,) = shared(DEVICE.from_host(own))
-            if not np.array_equal(DEVICE.to_host(out), own * own + own):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=work, args=(s,)) for s in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    assert in_two_threads(DEVICE) == []
 
 
 # Programs and failures ----------------------------------------------------------------------------------------------
@@ -233,7 +215,7 @@ def test_a_second_process_finds_the_program_on_disk(tmp_path: Path) -> None:
 
 def test_what_does_not_compile_says_why() -> None:
     with pytest.raises(CompileFailure, match="no_such_thing"):
-        opencl_kernels.Launch(DEVICE.queue, Generated("__kernel void kernel_() { no_such_thing; }", (), False, 1, 1), 0)
+        Launch(DEVICE.queue, Generated("__kernel void kernel_() { no_such_thing; }", (), False, 1, 1), 0)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +284,7 @@ def test_speed_of_a_fused_loop(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = device.compile(region)
     arrays = {entry: node.buffer.data for entry, node in zip(graph.inputs, leaves, strict=True)}
     data = [device.from_host(arrays[entry]) for entry in region.inputs]
-    copy = opencl_kernels.Launch(device.queue, Generated(COPY, (n,), False, n // 16, 64), 2)
+    copy = Launch(device.queue, Generated(COPY, (n,), False, n // 16, 64), 2)
 
     def fused() -> Any:
         made = kernel(*data)[0]

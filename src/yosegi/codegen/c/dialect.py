@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from ..._tensor.dtype import DType
+from ..._tensor.dtype import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from .matrix_unit import MatrixUnit
+
+INTEGERS: Final[dict[DType, str]] = {
+    int8: "char", int16: "short", int32: "int", int64: "long",
+    uint8: "uchar", uint16: "ushort", uint32: "uint", uint64: "ulong",
+}  # fmt: skip
+"""The integers of languages whose `long` has 64 bits."""
+UNSIGNED: Final[Mapping[str, str]] = {name: f"u{name.removeprefix('u')}" for name in INTEGERS.values()}
+"""Their names with their unsigned counterparts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +116,8 @@ class Dialect:
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
     written_out: frozenset[str] = frozenset({"tanh"})
     """Functions of floats that are computed by formulas of ours, because the language's own take longer."""
-    size_parameter: str = "const {type} {name}"
-    """A parameter that is a number: {type}, {name}."""
+    size_table: str = ""
+    """The one parameter with all sizes, called `sizes`, where a language allows few parameters: {type}."""
     parameter_place: str = ""
     """What stands behind a kernel's parameter to tell its place: {n}."""
     built_in: tuple[str, ...] = ()

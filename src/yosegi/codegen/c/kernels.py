@@ -47,7 +47,7 @@ class Sizes:
     def __init__(self, elements: int, dialect: Dialect) -> None:
         self.is_long = elements >= INT_LIMIT
         self.ctype = dialect.types[int64 if self.is_long else int32]
-        self._parameter = dialect.size_parameter
+        self._table = dialect.size_table
         self.values: dict[str, int] = {}
 
     def __call__(self, value: int) -> str:
@@ -59,8 +59,15 @@ class Sizes:
         return name
 
     def parameters(self) -> list[str]:
-        """Their declarations."""
-        return [self._parameter.format(type=self.ctype, name=name) for name in self.values]
+        """Their declarations as parameters."""
+        if self._table and self.values:
+            return [self._table.format(type=self.ctype)]
+        return [f"const {self.ctype} {name}" for name in self.values]
+
+    def lines(self) -> list[str]:
+        """What a body begins with: their names, where they come in a table."""
+        names = self.values if self._table else ()
+        return [f"const {self.ctype} {name} = sizes[{n}];" for n, name in enumerate(names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +167,6 @@ def assembled(
     place = k.dialect.parameter_place
     own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
     head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
-    return "\n".join([k.dialect.header, *k.declarations.values(), head, "{", *prelude, *k.lines, "}", ""])
+    return "\n".join(
+        [k.dialect.header, *k.declarations.values(), head, "{", *sizes.lines(), *prelude, *k.lines, "}", ""]
+    )

@@ -1,15 +1,34 @@
-"""Metal, for GPUs of Apple: its language is there, so that every kernel can be written in it; what launches is not."""
+"""Metal through pyobjc: the GPUs of Apple's computers."""
 
 from __future__ import annotations
 
-import platform
+import sys
 from collections.abc import Iterable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
-from ..._run.device import Absent, Device
+from ..._run.device import Absent, Found
+from ..._run.drivers import Driver
+from ..kernel.device import found
+from .commands import metal
+from .device import DTYPES, MetalDevice, check, identity_of
 
 
-def discover() -> Iterable[Device | Absent]:
-    """No device, and why. Never raises."""
-    if platform.system() != "Darwin":
-        return (Absent("metal:0", "only Apple's systems have it"),)
-    return (Absent("metal:0", "its kernels can be written, but nothing launches them yet"),)
+def discover() -> Iterable[Found]:
+    """The GPUs in order; why there are none, otherwise. Never raises."""
+    if find_spec("Metal") is None:
+        is_apple = sys.platform == "darwin"
+        reason = "pyobjc-framework-Metal is not installed; install yosegi[metal]" if is_apple else "only macOS has it"
+        return (Absent("metal:0", reason),)
+    try:
+        listed = [_found(number, device) for number, device in enumerate(metal()[0].MTLCopyAllDevices())]
+    except Exception as error:  # a broken installation raises whatever it likes
+        return (Absent("metal:0", f"it does not work: {type(error).__name__}: {error}"),)
+    return listed or (Absent("metal:0", "Metal finds no GPU"),)
+
+
+def _found(number: int, device: Any) -> Found:
+    driver = Driver(f"metal:{number}", identity_of(device))
+    where, make = f"{check.__module__}:{check.__name__}", partial(MetalDevice, number, driver)
+    return found(driver, str(device.name()), where, number, DTYPES, make, is_gpu=True)

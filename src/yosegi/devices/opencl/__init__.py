@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
-from math import inf
 from typing import Any, Final
 
 from ..._graph import decode
-from ..._run.background import Job
 from ..._run.child import attempt
-from ..._run.device import Absent, Device, Found, Pending
+from ..._run.device import Absent, Found
 from ..._run.drivers import Driver, remembered
-from ..._tensor.dtype import ALL, complex128, float64
-from ..kernel.qualification import families
-from .device import OpenCL
+from ..kernel.device import found
+from .device import OpenCL, dtypes_of
 from .library import FRESH_CACHES, flattened, opencl, registered
 
 _PROBE: Final = "yosegi.devices.opencl.probe"
@@ -34,8 +31,8 @@ def discover() -> Iterable[Found]:
     if outcome.failure is not None:
         again = "`yosegi devices --forget opencl` tries again"
         return (Absent("opencl:0", f"listing the drivers in a child process failed: {outcome.failure}; {again}"),)
-    found = [_found(number, entry) for number, entry in enumerate(outcome.result)]
-    return found or (Absent("opencl:0", "no OpenCL platform is installed"),)
+    listed = [_found(number, entry) for number, entry in enumerate(outcome.result)]
+    return listed or (Absent("opencl:0", "no OpenCL platform is installed"),)
 
 
 def _entry(data: Any, place: str) -> None:
@@ -49,26 +46,10 @@ def _entry(data: Any, place: str) -> None:
 
 
 def _found(number: int, entry: dict[str, Any]) -> Found:
-    name = f"opencl:{number}"
-    driver = Driver(name, f"{entry['identity']}\n{registered()}", FRESH_CACHES)
-    if driver.verdict is not None:
-        return _device(number, driver)
-    return Pending(name, entry["description"], entry["is_gpu"], Job(partial(_qualified, number, entry, driver), inf))
-
-
-def _qualified(number: int, entry: dict[str, Any], driver: Driver) -> Device | Absent:
-    missing = set() if entry["has_doubles"] else {float64, complex128}
-    tried = families(frozenset(ALL) - missing)
-    driver.qualified(lambda driver: driver.tried(f"{_PROBE}:check", [number], tried))
-    return _device(number, driver)
-
-
-def _device(number: int, driver: Driver) -> Device | Absent:
-    if driver.absence is not None:
-        return Absent(driver.name, driver.absence)
-    try:
+    def make() -> OpenCL:
         cl = opencl()
-        device = flattened(cl)[number]
-        return OpenCL(cl, device, number, driver)
-    except Exception as error:  # a broken installation raises whatever it likes
-        return Absent(driver.name, f"it does not work: {type(error).__name__}: {error}")
+        return OpenCL(cl, flattened(cl)[number], number, driver)
+
+    driver = Driver(f"opencl:{number}", f"{entry['identity']}\n{registered()}", FRESH_CACHES)
+    dtypes = dtypes_of(has_doubles=entry["has_doubles"])
+    return found(driver, entry["description"], f"{_PROBE}:check", number, dtypes, make, is_gpu=entry["is_gpu"])

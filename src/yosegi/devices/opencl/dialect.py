@@ -4,30 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..._tensor.dtype import (
-    DType,
-    bfloat16,
-    bool_,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
-from ...codegen.c.dialect import Dialect
+from ..._tensor.dtype import DType, bfloat16, bool_, complex64, complex128, float16, float32, float64
+from ...codegen.c.dialect import INTEGERS, UNSIGNED, Dialect
 
-_INTEGERS: Final[dict[DType, str]] = {
-    int8: "char", int16: "short", int32: "int", int64: "long",
-    uint8: "uchar", uint16: "ushort", uint32: "uint", uint64: "ulong",
-}  # fmt: skip
 _FLOATS: Final[dict[DType, str]] = {float32: "float", float64: "double", complex64: "float", complex128: "double"}
 
 # Products are not fused with sums: a loop gives what its ops give one by one, to the bit. Compilers may take it that a
@@ -60,10 +39,10 @@ OPENCL: Final = Dialect(
     local_id="get_local_id(0)",
     group_id="get_group_id(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE)",
-    types=_INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
-    stored=_INTEGERS | _FLOATS | {bool_: "uchar", float16: "half", bfloat16: "ushort"},
+    types=INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
+    stored=INTEGERS | _FLOATS | {bool_: "uchar", float16: "half", bfloat16: "ushort"},
     masks={8: "char", 16: "short", 32: "int", 64: "long"},
-    unsigned={t: f"u{t.removeprefix('u')}" for t in _INTEGERS.values()},
+    unsigned=UNSIGNED,
     widths=(16, 8, 4, 2, 1),
     vector="{type}{n}",
     splat="({type})({items})",
@@ -82,7 +61,7 @@ OPENCL: Final = Dialect(
     reinterpret="as_{type}({x})",
     select="select({b}, {a}, {mask})",
     all_lanes="all({mask})",
-    packed=_INTEGERS | _FLOATS | {bool_: "uchar", float16: "ushort", bfloat16: "ushort"},
+    packed=INTEGERS | _FLOATS | {bool_: "uchar", float16: "ushort", bfloat16: "ushort"},
     packet="typedef struct __attribute__((aligned({align}))) {{ {type} lane[{n}]; }} {name};",
     load_packet="*(__global const {name}*)({pointer} + {at})",
     store_packet="*(__global {name}*)({pointer} + {at}) = {value}",

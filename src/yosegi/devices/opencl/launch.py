@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from ...codegen.c.dialect import Target
 from ...codegen.c.kernels import NAME
 from ...codegen.c.kernels import Kernel as Generated
+from ..kernel.memory import Data
 from .cache import Programs
+from .dialect import OPENCL
 from .errors import translated
-from .memory import Data, Memory
+from .memory import Memory
 
 
+@final
 class Queue:
-    """One device's in-order queue: what is launched returns at once, and runs in the order of the launches."""
+    """One device's in-order queue."""
+
+    language = "OpenCL"
+    dialect = OPENCL
 
     def __init__(self, cl: Any, queue: Any, programs: Programs, memory: Memory, name: str, target: Target) -> None:
         self.cl = cl
@@ -29,7 +35,12 @@ class Queue:
         self.launched: set[str] | None = None
         """The sources of programs that were launched, for those who want to know."""
 
+    def launch(self, kernel: Generated, buffers: int) -> Launch:
+        """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""
+        return Launch(self, kernel, buffers)
 
+
+@final
 class Launch:
     """A kernel that can be put into the queue, again and again, from any thread.
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from ..._graph.portable import Plain
 from ..._schedule.portable_region import region_of_plain
 from ...errors import LaunchFailure
-from ..kernel.qualification import difference, difference_of, inputs_for
+from ..kernel.device import checked
+from ..kernel.qualification import difference_of, inputs_for
 from .device import OpenCL
 from .library import flattened, identity_of, opencl
 
-HERE: Final = "yosegi.devices.opencl.probe"
 _CHEAP: Final = 1 << 26
 """Bytes of a region's inputs and outputs up to which it is run once before it is handed over."""
 
@@ -48,9 +48,7 @@ _given: Final[set[str]] = set()
 
 def check(number: int, family: str) -> dict[str, str]:
     """The family of kernels, if a device gets it wrong, and how."""
-    device = _device(number)
-    wrong = difference(device, family, lambda region: device.variants(region.parts[0]))
-    return {} if wrong is None else {family: wrong}
+    return checked(_device(number), family)
 
 
 def prove(number: int, plain: Plain) -> list[tuple[str, str]]:

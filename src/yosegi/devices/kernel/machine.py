@@ -1,9 +1,9 @@
-"""What this device brings for products and composites: see `fused`."""
+"""What a device without a vendor's library brings for products and composites: see `fused`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
@@ -14,16 +14,15 @@ from ...codegen.c.contractions import Contraction
 from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.pieces import Library
 from ...errors import Unsupported
-from ..kernel.fused import Launcher
-from .dialect import OPENCL
-from .launch import Launch, Queue
+from .fused import Launcher
 from .memory import Data
+from .regions import Queue, launcher
 
 
+@final
 class Machine:
     """Launches on a queue, for `fused.Fused`."""
 
-    dialect = OPENCL
     compilers = 1  # drivers' compilers are not tried with several threads
 
     def __init__(
@@ -34,6 +33,7 @@ class Machine:
         arrays: int,
     ) -> None:
         self.name = queue.name
+        self.dialect = queue.dialect
         self.target = queue.target
         self.compile = compile_region
         self.refusal = refusal
@@ -43,12 +43,7 @@ class Machine:
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
-        launch, memory = Launch(self._queue, kernel, inputs + outputs), self._memory
-
-        def run(given: Sequence[Data], made: Sequence[Data]) -> None:
-            launch([d.finished(memory) for d in given], made)
-
-        return run
+        return launcher(self._queue, kernel, inputs + outputs)
 
     def has_library(self, call: Call) -> bool:
         """Whether there is a product of the vendor's: never."""

@@ -1,8 +1,9 @@
-"""Regions as launches on an OpenCL queue."""
+"""Regions as launches on the in-order queue of a kernel device."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_const
 from ..._tensor.op import pick
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
+from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernels import Inputs
+from ...codegen.c.kernels import Kernel as Generated
 from ...codegen.c.loops import loop
 from ...codegen.c.moves import is_free, moves
 from ...codegen.c.programs import has_program, is_computed_once, program
@@ -20,22 +23,47 @@ from ...codegen.c.programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
-from ..kernel.fused import Fused, is_sliding
-from ..kernel.sequences import sequence
-from .dialect import OPENCL
-from .launch import Launch, Queue
-from .memory import Data
+from .fused import Fused, Launcher, is_sliding
+from .memory import Data, Memory
+from .sequences import sequence
 
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
 
 
-def refusal(region: Region, fused: Fused) -> str | None:
+class Queue(Protocol):
+    """The in-order queue of one device: a launch returns at once, and runs in the order of the launches."""
+
+    name: str
+    language: str
+    """What its kernels are called in a refusal."""
+    dialect: Dialect
+    target: Target
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of its device."""
+
+    def launch(self, kernel: Generated, buffers: int) -> Callable[[Sequence[Data], Sequence[Data]], None]:
+        """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""
+
+
+def launcher(queue: Queue, kernel: Generated, buffers: int) -> Launcher:
+    """A generated kernel, to be launched on the data of inputs and outputs."""
+    launch, memory = queue.launch(kernel, buffers), queue.memory
+
+    def run(given: Sequence[Data], made: Sequence[Data]) -> None:
+        launch([d.finished(memory) for d in given], made)
+
+    return run
+
+
+def refusal(region: Region, fused: Fused, language: str) -> str | None:
     """Why no kernels can be generated for a region, or `None`."""
-    return next(filter(None, (_refusal(part, fused) for part in region.parts)), None)
+    return next(filter(None, (_refusal(part, fused, language) for part in region.parts)), None)
 
 
-def _refusal(region: Region, fused: Fused) -> str | None:
+def _refusal(region: Region, fused: Fused, language: str) -> str | None:
     if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
         return None
     if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
@@ -44,7 +72,7 @@ def _refusal(region: Region, fused: Fused) -> str | None:
     if has_program(call):
         return program_refusal(call)
     has_kernel = is_free(call) or call.op is pick or is_computed_once(call) or moves(call) is not None
-    return None if has_kernel else f"no OpenCL kernel for {call.op.name}"
+    return None if has_kernel else f"no {language} kernel for {call.op.name}"
 
 
 def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
@@ -77,11 +105,11 @@ def _loop(region: Region, queue: Queue) -> Kernel:
         return lambda *data: tuple([memory.new(s.shape, s.dtype) for s in specs])
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
-    launch = Launch(queue, loop(region, inputs, OPENCL, queue.target), len(inputs.entries) + len(specs))
+    launch = launcher(queue, loop(region, inputs, queue.dialect, queue.target), len(inputs.entries) + len(specs))
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         made = tuple([memory.new(s.shape, s.dtype) for s in specs])
-        launch([*[d.finished(memory) for d in data], *constants], made)
+        launch([*data, *constants], made)
         return made
 
     return kernel
@@ -96,19 +124,19 @@ def _reduction(region: Region, queue: Queue) -> Kernel:
         return lambda *data: tuple([memory.from_host(of_nothing(region.graph.calls[e])) for e in region.outputs])
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
-    made = reduction(region, inputs, OPENCL, queue.target)
+    made = reduction(region, inputs, queue.dialect, queue.target)
     count = len(inputs.entries) + len(specs)
-    first = Launch(queue, made.first, count)
+    first = launcher(queue, made.first, count)
     place = region.outputs.index(last)
     sliced = made.slices > 1
     few = memory.shared and made.slices * made.results <= _FEW
-    second = Launch(queue, second_stage(made, OPENCL, queue.target), 2) if sliced and not few else None
+    second = launcher(queue, second_stage(made, queue.dialect, queue.target), 2) if sliced and not few else None
     accumulated = (made.slices, made.results), made.fold.accumulated
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         outputs = [memory.new(*accumulated) if sliced and n == place else memory.new(s.shape, s.dtype)
                    for n, s in enumerate(specs)]  # fmt: skip
-        first([*[d.finished(memory) for d in data], *constants], outputs)
+        first([*data, *constants], outputs)
         if sliced:
             partials, spec = outputs[place], specs[place]
             if second is None:
@@ -136,14 +164,14 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     copies = moves(call)
     is_reshape = is_view(call.op.role, Placing.RESHAPED)
     if copies is None and not is_reshape:
-        raise Unsupported(f"no OpenCL kernel for {call.op.name}")
-    steps = [(args[n], Launch(queue, copy_kernel(copy, spec.dtype, OPENCL, queue.target), 2))
+        raise Unsupported(f"no {queue.language} kernel for {call.op.name}")
+    steps = [(args[n], launcher(queue, copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))
              for n, copy in copies or []]  # fmt: skip
 
     def kernel(*data: Data) -> tuple[Data, ...]:
-        given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}
+        given = sources | dict(zip(region.inputs, data, strict=True))
         if is_reshape:
-            return (given[args[0]].reshaped(spec.shape),)
+            return (given[args[0]].finished(memory).reshaped(spec.shape),)
         made = memory.new(spec.shape, spec.dtype)
         for source, launch in steps:
             launch([given[source]], [made])
@@ -161,13 +189,13 @@ def _program(region: Region, queue: Queue) -> Kernel:
         return lambda *data: (memory.new(spec.shape, spec.dtype),)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
-    made = program(call, Setting(OPENCL, queue.target, memory.faults.site, ordered=True))
-    steps = [(Launch(queue, s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
+    made = program(call, Setting(queue.dialect, queue.target, memory.faults.site, ordered=True))
+    steps = [(launcher(queue, s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
     rooms = (*[(s.shape, s.dtype) for s in call.outputs], *made.scratch)
     last = len(args) + len(call.outputs)
 
     def kernel(*data: Data) -> tuple[Any, ...]:
-        given = sources | {e: d.finished(memory) for e, d in zip(region.inputs, data, strict=True)}
+        given = sources | dict(zip(region.inputs, data, strict=True))
         arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
         for launch, reads, writes in steps:
             written = [memory.fault_table() if slot == FAULTS else arrays[slot] for slot in writes]
