@@ -85,7 +85,8 @@ def is_comparable(value: Any) -> bool:
     """True if equal values are as good as each other: a value that is hashed by its content, or cannot change."""
     kind: Any = type(value)
     if kind.__hash__ is object.__hash__:
-        return callable(value) or kind.__module__.partition(".")[0] == "yosegi" or kind in _HARMLESS
+        # `None` is hashed by its identity before Python 3.12.
+        return value is None or callable(value) or kind.__module__.partition(".")[0] == "yosegi" or kind in _HARMLESS
     try:
         hash(value)
     except TypeError:
