@@ -65,9 +65,9 @@ def _slots(kind: type) -> dict[str, MemberDescriptorType] | None:
 
 def opens(value: Any) -> bool:
     """True if the attributes of an object count, and not the object: it is hashed by its identity or not at all, it is
-    a dataclass, a bound method or a `partial`."""
+    a dataclass, a registered container, a bound method or a `partial`."""
     kind: Any = type(value)
-    if kind is MethodType or kind is partial:
+    if kind is MethodType or kind is partial or tree.registered(kind) is not None:
         return True
     if kind.__hash__ not in (object.__hash__, None) and not is_dataclass(kind):
         return False

@@ -1,4 +1,4 @@
-"""Neural networks: the functions that their layers are made of."""
+"""Neural networks: modules, and the functions that they are made of."""
 
 from ..ops.activation import elu, erf, gelu, leaky_relu, relu, sigmoid, silu, softplus
 from ..ops.attention import attention_scores, scaled_dot_product_attention
@@ -16,3 +16,10 @@ from ..ops.linear import (
 from ..ops.loss import cross_entropy, mse_loss
 from ..ops.normal import batch_norm, batch_norm_train, group_norm, layer_norm, log_softmax, logsumexp, rms_norm, softmax
 from ..ops.pool import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
+from . import init
+from .layers.dropout import Dropout
+from .layers.linear import Embedding, Flatten, Identity, Linear, Sequential
+from .layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .module import Module
+from .summary import Summary, summary
+from .training import combine, partition, stateful, value_and_grad

@@ -609,6 +609,11 @@ def default_rng(seed: int | Generator | None = None) -> Generator:
 _default: Final = Generator()
 
 
+def generator_of(rng: int | Generator | None) -> Generator:
+    """The generator that an argument `rng` names: the global one for `None`."""
+    return _default if rng is None else default_rng(rng)
+
+
 @rules.named
 def seed(n: int | None, /) -> None:
     """Start the global generator, which the functions of this module draw from, anew."""
