@@ -33,7 +33,7 @@ LAYERS = (
     "_trace.control.transforms", "_trace.control.scans", "_trace.control.branches", "_trace.control.loops",
     "_trace.control", "nn.module", "nn.training", "nn.summary", "nn.init", "nn.layers.linear", "nn.layers.dropout",
     "nn.layers.norm", "nn.layers", "nn", "optim.transform", "optim.schedules", "optim.pieces", "optim.rules",
-    "optim.quasi_newton", "optim.scaling", "optim.optimizers", "optim", "training.checkpoints", "training.loader",
+    "optim.quasi_newton", "optim.scaling", "optim.optimizers", "optim", "training.loader", "training.checkpoints",
     "training.events", "training.curves", "training", "_graph.portable", "_graph.simplify", "_schedule.fuse",
     "_schedule.groups", "_schedule.kernels", "_schedule.portable_region", "_place.work", "_place.speed",
     "_graph.float64", "_tune.projection",

@@ -74,7 +74,8 @@ class Optimizer(ABC):
         """
         own, rest = partition(self.params if params is None else params)
         updates, state = self.transform.update(grads, self.state, own, value)
-        return _rebuilt(type(self), self.transform, (combine(apply_updates(own, updates), rest), state))
+        new: Self = _rebuilt(type(self), self.transform, (combine(apply_updates(own, updates), rest), state))
+        return new
 
     def __init_subclass__(cls) -> None:
         register_tree(
