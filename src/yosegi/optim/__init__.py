@@ -1,6 +1,6 @@
 """Optimisers: transforms of gradients that can be combined, schedules, and the familiar classes on top."""
 
-from .optimizers import LBFGS, SGD, Adagrad, Adam, Adamax, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RMSprop
+from .optimizers import LBFGS, SGD, Adagrad, Adam, Adamax, AdamW, Chain, Lion, Muon, NAdam, Optimizer, RAdam, RMSprop
 from .pieces import (
     accumulate,
     average_weights,

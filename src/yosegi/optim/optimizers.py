@@ -10,7 +10,7 @@ from .._tensor.tensor import Tensor
 from .._tensor.tree import register_tree
 from ..nn.training import combine, partition
 from . import quasi_newton, rules
-from .transform import Transform, Tree, apply_updates, groups
+from .transform import Transform, Tree, apply_updates, chain, groups
 
 
 class Optimizer(ABC):
@@ -22,7 +22,7 @@ class Optimizer(ABC):
         The parameters. The state of modules, such as running statistics, is not trained. A list of dicts, each with a
         tree as "params" and further settings, makes a group of each; `params` of the optimiser is then the list of the
         trees.
-    **settings : any
+    *args, **settings : any
         The arguments of the function of the same name in lower case.
 
     Examples
@@ -42,14 +42,14 @@ class Optimizer(ABC):
     rule: ClassVar[Callable[..., Transform]]
     """The function that makes the transform from the settings."""
 
-    def __init__(self, params: Tree, **settings: Any) -> None:
+    def __init__(self, params: Tree, *args: Any, **settings: Any) -> None:
         rule = type(self).rule
         if isinstance(params, list) and params and all(isinstance(g, dict) and "params" in g for g in params):
-            rules_by_place = {f"[{n}]": rule(**_without_params({**settings, **g})) for n, g in enumerate(params)}
+            rules_by_place = {f"[{n}]": rule(*args, **_without_params({**settings, **g})) for n, g in enumerate(params)}
             params = [group["params"] for group in params]
             self.transform = groups(rules_by_place, lambda path, p: path[: path.index("]") + 1])
         else:
-            self.transform = rule(**settings)
+            self.transform = rule(*args, **settings)
         self.params: Tree = params
         """The parameters."""
         self.state: Any = self.transform.init(partition(params)[0])
@@ -92,6 +92,22 @@ def _rebuilt(cls: Any, transform: Transform, parts: Any) -> Any:
 
 def _without_params(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "params"}
+
+
+@final
+class Chain(Optimizer):
+    """Transforms one after another: see `chain`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> rate = ys.optim.warmup(ys.optim.cosine_decay(0.1, 100), 10, start=0.01)
+    >>> optimizer = ys.optim.Chain(ys.ones((2,)), ys.optim.clip_by_norm(1.0), ys.optim.adamw(rate))
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = chain
 
 
 @final
