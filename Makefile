@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers metal plan-edits transforms gpu native-ops names suites control bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers metal plan-edits transforms gpu native-ops names suites control kills bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -100,6 +100,11 @@ LOOPS ?= 300
 control: $(READY)
 	$(BIN)/python -c "import jax" 2>/dev/null || $(BIN)/python -m pip install -q jax
 	PYTHONPATH=tests $(BIN)/python -W ignore tests/control_vs_jax.py --programs $(LOOPS)
+
+# A training run killed at random moments, half of them in writing a checkpoint: it ends with the bits of one left alone.
+KILLS ?= 20
+kills: $(READY)
+	$(BIN)/python tests/training/kills.py --kills $(KILLS)
 
 # The benchmark of this machine: bench.json and bench.html. A wrong result fails after the page is written.
 bench: $(READY)

@@ -18,7 +18,7 @@ NOT_OPS = (
 """The public functions that evaluate, transform or configure."""
 METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
 NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random,
-              "ys.debug": ys.debug}  # fmt: skip
+              "ys.debug": ys.debug, "ys.optim": ys.optim, "ys.training": ys.training}  # fmt: skip
 
 
 def public(namespace):
@@ -33,6 +33,8 @@ DOCUMENTED = {
     **{f"ys.{name}": getattr(ys, name) for name in NOT_OPS},
     **{f"Tensor.{name}": getattr(ys.Tensor, name) for name in METHODS},
     **{f"ys.nn.{name}": getattr(ys.nn, name) for name in NN},
+    **{f"ys.optim.{name}": value for name, value in public(ys.optim).items()},
+    **{f"ys.training.{name}": value for name, value in public(ys.training).items()},
 }
 WITH_EXAMPLES = {
     f"{space}.{name}": value
@@ -74,9 +76,9 @@ def test_examples_of_ops_are_found():
 def test_the_reference_has_every_public_function():
     pages = Path(__file__).parents[1] / "docs" / "reference"
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages.glob("*.md"))
-    shown = set(re.findall(r"autofunction:: yosegi\.(\w+)$", text, re.MULTILINE))
+    shown = set(re.findall(r"auto(?:function|class):: yosegi\.(?:(?:optim|training)\.)?(\w+)$", text, re.MULTILINE))
     modules = [importlib.import_module(name) for name in re.findall(r"```{functions} (\S+)", text)]
-    for namespace in (ys, ys.nn):
+    for namespace in (ys, ys.nn, ys.optim, ys.training):
         functions = {n: v for n, v in public(namespace).items() if not inspect.isclass(v) and n not in shown}
         missing = {n for n, v in functions.items() if not any(v is getattr(m, n, None) for m in modules)}
         assert missing == set(), "name their module in a page of docs/reference"

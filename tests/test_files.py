@@ -104,3 +104,52 @@ def test_no_damaged_file_is_read(tmp_path):
         except ArgumentError:
             continue
         assert all(leaf.nbytes <= 64 for leaf in ys.tree_leaves(made) if isinstance(leaf, ys.Tensor))
+
+
+def test_a_file_is_mapped(tmp_path):
+    """A change of the file in place is seen: nothing was read before it was used."""
+    file = tmp_path / "x"
+    ys.save(file, ys.zeros((1000,), dtype=ys.uint8))
+    made = ys.load(file)
+    with file.open("r+b") as f:
+        f.seek(-1000, 2)
+        f.write(bytes([7]) * 1000)
+    assert made.tolist() == [7] * 1000
+
+
+def test_several_files_with_an_index(tmp_path):
+    tree = {"layers": [ys.full((100,), float(n), dtype=ys.float32) for n in range(5)], "rate": 0.1}
+    index = tmp_path / "model.safetensors.index.json"
+    ys.save(index, tree, shard_bytes=900)
+    names = [f"model-{n:05}-of-00003.safetensors" for n in (1, 2, 3)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*names, index.name]
+    made = ys.load(index, verify=True)
+    assert ys.tree_structure(made) == ys.tree_structure(tree)
+    assert [float(t[99]) for t in made["layers"]] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    written = json.loads(index.read_text())
+    assert written["weight_map"]["layers.4"] == names[2]
+    assert written["metadata"]["total_size"] == 2000
+    del written["metadata"]
+    index.write_text(json.dumps(written))
+    assert sorted(ys.load(index)) == [f"layers.{n}" for n in range(5)]  # by another library
+    written["weight_map"]["layers.9"] = names[0]
+    index.write_text(json.dumps(written))
+    with pytest.raises(ArgumentError, match=r"\[load\] .* its index is no JSON, or does not fit the files"):
+        ys.load(index)
+    with pytest.raises(ArgumentError, match=r"\[save\] expected a path that ends with \.index\.json"):
+        ys.save(tmp_path / "x", tree, shard_bytes=10)
+
+
+def test_every_changed_byte_is_found(tmp_path):
+    file = tmp_path / "x"
+    ys.save(file, {"a": ys.arange(4), "b": [ys.ones((3,)), 0.5]})
+    whole = file.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    for place in range(len(whole)):
+        if whole[place] == ord(" ") and place < 8 + length:
+            continue  # white space between the words of the header
+        bad = bytearray(whole)
+        bad[place] ^= 1
+        file.write_bytes(bytes(bad))
+        with pytest.raises(ArgumentError, match=r"\[load\]"):
+            ys.load(file, verify=True)

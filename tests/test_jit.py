@@ -411,6 +411,21 @@ def test_other_arguments_are_compared_as_they_are(value):
     assert function.traces == 1
 
 
+def test_an_attribute_may_be_none():
+    class Optional(Layer):
+        def call(self, x):
+            return x * 2 if self.bias is None else x + self.bias
+
+    layer = Optional(ys.ones((2,)))
+    layer.bias = None
+    f = ys.jit(layer.call)
+    assert f(ys.ones((2,))).tolist() == [2.0, 2.0]
+    layer.bias = ys.ones((2,))
+    assert f(ys.ones((2,))).tolist() == [2.0, 2.0]
+    layer.bias = None
+    assert f(3 * ys.ones((2,))).tolist() == [6.0, 6.0]
+
+
 def test_static_argnames_of_a_method():
     class Powers(Layer):
         def power(self, x, n):

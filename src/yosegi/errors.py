@@ -17,6 +17,9 @@ class YosegiError(Exception):
 class UserError(YosegiError):
     """A mistake in the program. Its text reads `[op] expected …, got …; fix`."""
 
+    module: Any = None
+    """The outermost module whose call the error has passed so far, the path from it, and the text without the path."""
+
     def of(self, op_name: str) -> "UserError":
         """The same error with the name of the op in front of its text."""
         text = str(self)

@@ -32,7 +32,9 @@ def function_of(frame: FrameType) -> str:
     """The name of the function that a frame of this package runs."""
     name = frame.f_code.co_name
     behind: Any = frame.f_locals.get(_STANDS_FOR.get(name, ""))
-    return name if behind is None else behind if isinstance(behind, str) else behind.__name__
+    if behind is None or isinstance(behind, str):
+        return behind or name
+    return getattr(behind, "__name__", type(behind).__name__)
 
 
 def user_level() -> int:

@@ -35,13 +35,18 @@ _KNOWN: Final[dict[type, Container | None]] = {}
 
 
 def register_tree(
-    cls: type[T], flatten: Callable[[T], tuple[Sequence[Any], Any]], unflatten: Callable[[Any, Sequence[Any]], T], /
+    cls: type[T],
+    flatten: Callable[[T], tuple[Sequence[Any], Any]],
+    unflatten: Callable[[Any, Sequence[Any]], T],
+    /,
+    names: Callable[[T], Sequence[str]] | None = None,
 ) -> type[T]:
     """Make a class a container of trees: `jax.tree_util.register_pytree_node` by another name.
 
     - `cls`: the class. Its subclasses are not containers by it.
     - `flatten`: takes an object, gives its parts and, hashable, what else `unflatten` needs.
     - `unflatten`: takes that and new parts, gives an object.
+    - `names`: takes an object, gives the names of its parts in a path, such as ".weight"; "<0>" and so on by default.
 
     Returns the class.
 
@@ -55,7 +60,7 @@ def register_tree(
     """
     if not isinstance(cls, type) or cls in (dict, list, tuple, type(None)):
         raise ArgumentError(f"[register_tree] expected a class that is no container of Python's, got {cls!r}")
-    _REGISTERED[cls] = _KNOWN[cls] = Container(flatten, unflatten)
+    _REGISTERED[cls] = _KNOWN[cls] = Container(flatten, unflatten, names)
     return cls
 
 

@@ -65,9 +65,9 @@ def _slots(kind: type) -> dict[str, MemberDescriptorType] | None:
 
 def opens(value: Any) -> bool:
     """True if the attributes of an object count, and not the object: it is hashed by its identity or not at all, it is
-    a dataclass, a bound method or a `partial`."""
+    a dataclass, a registered container, a bound method or a `partial`."""
     kind: Any = type(value)
-    if kind is MethodType or kind is partial:
+    if kind is MethodType or kind is partial or tree.registered(kind) is not None:
         return True
     if kind.__hash__ not in (object.__hash__, None) and not is_dataclass(kind):
         return False
@@ -85,7 +85,8 @@ def is_comparable(value: Any) -> bool:
     """True if equal values are as good as each other: a value that is hashed by its content, or cannot change."""
     kind: Any = type(value)
     if kind.__hash__ is object.__hash__:
-        return callable(value) or kind.__module__.partition(".")[0] == "yosegi" or kind in _HARMLESS
+        # `None` is hashed by its identity before Python 3.12.
+        return value is None or callable(value) or kind.__module__.partition(".")[0] == "yosegi" or kind in _HARMLESS
     try:
         hash(value)
     except TypeError:

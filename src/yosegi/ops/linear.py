@@ -20,7 +20,7 @@ from .elementwise import where
 from .normal import batch_norm, layer_norm
 from .philox import random_words
 from .products import matmul, matrix_transpose
-from .random import Generator, default_rng, draw
+from .random import Generator, generator_of
 
 # Products keep 16-bit floats as they are; what is around them is computed in float32.
 _composite = partial(composite, OpKind.LINEAR_ALGEBRA, promotes_from=0, inexact=True, computes_half=True)
@@ -96,12 +96,14 @@ def _is_dropping(rate: Any, training: bool) -> bool:
     return bool(training) and share > 0
 
 
-def _next_draw(rng: Generator | int | None) -> Tensor:
-    return draw() if rng is None else default_rng(rng).draw()
+def _next_draw(rng: Generator | Tensor | int | None) -> Tensor:
+    return rng if isinstance(rng, Tensor) else generator_of(rng).draw()
 
 
 @rules.on_tensor
-def dropout(x: Tensor, /, rate: float = 0.5, *, rng: Generator | int | None = None, training: bool = True) -> Tensor:
+def dropout(
+    x: Tensor, /, rate: float = 0.5, *, rng: Generator | Tensor | int | None = None, training: bool = True
+) -> Tensor:
     """Set each element to 0 with probability `rate`, and divide the others by 1 - rate.
 
     A jitted function draws anew at every call.
@@ -112,8 +114,9 @@ def dropout(x: Tensor, /, rate: float = 0.5, *, rng: Generator | int | None = No
         The input.
     rate : float
         The probability of a zero, from 0 to below 1.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator of `ys.random` by default. Every device drops the same elements.
+    rng : Generator, int or Tensor, optional
+        A generator, a seed, or the state of one draw as four numbers of uint32; the global generator of `ys.random` by
+        default. Every device drops the same elements.
     training : bool
         False: nothing is dropped.
 
@@ -142,7 +145,7 @@ def dropout_linear(
     b: Tensor | None = None,
     *,
     rate: float = 0.5,
-    rng: Generator | int | None = None,
+    rng: Generator | Tensor | int | None = None,
     training: bool = True,
 ) -> Tensor:
     """Compute linear(dropout(x, rate), w, b) as one operation.
@@ -157,8 +160,9 @@ def dropout_linear(
         The bias, of shape (outputs,).
     rate : float
         The probability of a zero, from 0 to below 1.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator of `ys.random` by default. Every device drops the same elements.
+    rng : Generator, int or Tensor, optional
+        A generator, a seed, or the state of one draw as four numbers of uint32; the global generator of `ys.random` by
+        default. Every device drops the same elements.
     training : bool
         False: nothing is dropped.
 

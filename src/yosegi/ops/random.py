@@ -88,8 +88,18 @@ class Generator:
         return f"Generator(seed={self._seed}, draws={self._draws})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, self.state
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The seed and the number of draws so far. It can be assigned."""
         with self._lock:
-            return _restored, (self._seed, self._draws)
+            return self._seed, self._draws
+
+    @state.setter
+    def state(self, value: tuple[int, int]) -> None:
+        with self._lock:
+            self._seed, self._draws = value
 
     @rules.named
     def split(self, n: int, /) -> list[Generator]:
@@ -498,7 +508,7 @@ class Generator:
 
 def _restored(seed: int, draws: int) -> Generator:
     generator = Generator(seed)
-    generator._draws = draws
+    generator.state = seed, draws
     return generator
 
 
@@ -607,6 +617,11 @@ def default_rng(seed: int | Generator | None = None) -> Generator:
 
 
 _default: Final = Generator()
+
+
+def generator_of(rng: int | Generator | None) -> Generator:
+    """The generator that an argument `rng` names: the global one for `None`."""
+    return _default if rng is None else default_rng(rng)
 
 
 @rules.named

@@ -1,0 +1,1 @@
+"""Layers: modules with PyTorch's names, parameter names and layouts."""

@@ -1,0 +1,275 @@
+"""The familiar classes: parameters and the state of their optimiser as one immutable value."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, final
+
+from .._tensor.tensor import Tensor
+from .._tensor.tree import register_tree
+from ..nn.training import combine, partition
+from . import quasi_newton, rules
+from .transform import Transform, Tree, apply_updates, chain, groups
+
+
+class Optimizer(ABC):
+    """Parameters with the state of an optimiser: an immutable tree, which a jitted step takes and returns.
+
+    Parameters
+    ----------
+    params : module, tree of tensors, or list of dict
+        The parameters. The state of modules, such as running statistics, is not trained. A list of dicts, each with a
+        tree as "params" and further settings, makes a group of each; `params` of the optimiser is then the list of the
+        trees.
+    *args, **settings : any
+        The arguments of the function of the same name in lower case.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> @ys.jit
+    ... def step(optimizer, x):
+    ...     loss, grads = ys.value_and_grad(lambda p: ys.sum((p["w"] - x) ** 2))(optimizer.params)
+    ...     return optimizer.step(grads), loss
+    >>> optimizer = ys.optim.Adam({"w": ys.zeros((2,))}, lr=0.1)
+    >>> for _ in range(100):
+    ...     optimizer, loss = step(optimizer, ys.asarray([1.0, -1.0]))
+    >>> float(loss) < 0.01
+    True
+    """
+
+    rule: ClassVar[Callable[..., Transform]]
+    """The function that makes the transform from the settings."""
+
+    def __init__(self, params: Tree, *args: Any, **settings: Any) -> None:
+        rule = type(self).rule
+        if isinstance(params, list) and params and all(isinstance(g, dict) and "params" in g for g in params):
+            rules_by_place = {f"[{n}]": rule(*args, **_without_params({**settings, **g})) for n, g in enumerate(params)}
+            params = [group["params"] for group in params]
+            self.transform = groups(rules_by_place, lambda path, p: path[: path.index("]") + 1])
+        else:
+            self.transform = rule(*args, **settings)
+        self.params: Tree = params
+        """The parameters."""
+        self.state: Any = self.transform.init(partition(params)[0])
+        """The state of the transform, a tree of tensors."""
+
+    def step(self, grads: Tree, params: Tree = None, value: Tensor | None = None) -> Self:
+        """Return the optimiser after a step.
+
+        Parameters
+        ----------
+        grads : tree of tensors
+            The gradients, as `ys.value_and_grad` or `ys.nn.value_and_grad` returns them.
+        params : tree of tensors, optional
+            The parameters with new state, as `ys.nn.value_and_grad(…, has_state=True)` returns them.
+        value : tensor, optional
+            The loss, for the transforms that follow it.
+
+        Returns
+        -------
+        Optimizer
+            The same optimiser with new parameters and a new state.
+        """
+        own, rest = partition(self.params if params is None else params)
+        updates, state = self.transform.update(grads, self.state, own, value)
+        new: Self = _rebuilt(type(self), self.transform, (combine(apply_updates(own, updates), rest), state))
+        return new
+
+    def __init_subclass__(cls) -> None:
+        register_tree(
+            cls, lambda o: ((o.params, o.state), o.transform), lambda t, parts: _rebuilt(cls, t, parts),
+            lambda o: (".params", ".state"),
+        )  # fmt: skip
+
+
+def _rebuilt(cls: Any, transform: Transform, parts: Any) -> Any:
+    made = object.__new__(cls)
+    made.transform, (made.params, made.state) = transform, parts
+    return made
+
+
+def _without_params(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "params"}
+
+
+@final
+class Chain(Optimizer):
+    """Transforms one after another: see `chain`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> rate = ys.optim.warmup(ys.optim.cosine_decay(0.1, 100), 10, start=0.01)
+    >>> optimizer = ys.optim.Chain(ys.ones((2,)), ys.optim.clip_by_norm(1.0), ys.optim.adamw(rate))
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = chain
+
+
+@final
+class SGD(Optimizer):
+    """Stochastic gradient descent: see `sgd`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.SGD(ys.ones((2,)), lr=0.1, momentum=0.9)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.sgd
+
+
+@final
+class Adam(Optimizer):
+    """Adam: see `adam`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.Adam(ys.ones((2,)), lr=0.1, betas=(0.9, 0.99))
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.adam
+
+
+@final
+class AdamW(Optimizer):
+    """Adam with weight decay that is no part of the gradient: see `adamw`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.AdamW(ys.ones((2,)), lr=0.1, weight_decay=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.adamw
+
+
+@final
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum: see `nadam`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.NAdam(ys.ones((2,)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.nadam
+
+
+@final
+class RAdam(Optimizer):
+    """Adam with rectified first steps: see `radam`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.RAdam(ys.ones((2,)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.radam
+
+
+@final
+class Adamax(Optimizer):
+    """Adam with the largest recent gradient: see `adamax`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.Adamax(ys.ones((2,)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.adamax
+
+
+@final
+class RMSprop(Optimizer):
+    """Gradients over the root of their mean square: see `rmsprop`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.RMSprop(ys.ones((2,)), lr=0.1, centered=True)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.rmsprop
+
+
+@final
+class Adagrad(Optimizer):
+    """Gradients over the root of the sum of their squares: see `adagrad`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.Adagrad(ys.ones((2,)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.adagrad
+
+
+@final
+class Lion(Optimizer):
+    """The sign of a mean of gradients: see `lion`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.Lion(ys.ones((2,)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = rules.lion
+
+
+@final
+class Muon(Optimizer):
+    """Mean gradients of matrices with all singular values near 1: see `muon`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.Muon(ys.ones((2, 2)), lr=0.1)
+    >>> bool(ys.all(optimizer.step(ys.ones((2, 2))).params < 1))
+    True
+    """
+
+    rule = rules.muon
+
+
+@final
+class LBFGS(Optimizer):
+    """L-BFGS without line search: see `lbfgs`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.LBFGS(ys.ones((2,)), lr=0.1, history_size=5)
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+    rule = quasi_newton.lbfgs
