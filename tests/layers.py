@@ -33,7 +33,7 @@ LAYERS = (
     "_trace.vmap", "_trace.forward", "_trace.jacobian", "_trace.guarded", "_trace.custom", "_trace.shapes",
     "_trace.debug", "_graph.graph", "_trace.checkpoint", "_trace.control.bodies", "_trace.control.narrowing",
     "_trace.control.transforms", "_trace.control.scans", "_trace.control.branches", "_trace.control.loops",
-    "_trace.control", "nn.module", "nn.training", "nn.summary", "nn.ctc", "nn.init", "nn.layers.linear",
+    "_trace.control", "nn.module", "nn.training", "nn.summaries", "nn.ctc", "nn.init", "nn.layers.linear",
     "nn.layers.dropout",
     "nn.layers.norm", "nn.layers.activation", "nn.layers.conv", "nn.layers.pool",
     "nn.layers.attention", "nn.layers.transformer", "nn.layers.recurrent", "nn.layers",

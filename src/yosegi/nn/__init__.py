@@ -75,5 +75,5 @@ from .layers.pool import (
 from .layers.recurrent import GRU, LSTM, RNN
 from .layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from .module import Module
-from .summary import Summary, summary
+from .summaries import summary
 from .training import combine, partition, stateful, value_and_grad
