@@ -9,7 +9,7 @@ import yosegi as ys
 from yosegi import nn
 
 torch = pytest.importorskip("torch", reason="PyTorch, the peer of these tests, is not installed")
-from test_layers_vs_torch import array, compare  # noqa: E402
+from layer_peer import array, compare  # noqa: E402
 
 tnn = torch.nn
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 from ..._tensor.dtype import float32, int32
@@ -134,7 +135,7 @@ class MultiHeadAttention(Module):
         value = key if value is None else value
         if query.ndim != 3:
             raise ShapeError(f"[MultiHeadAttention] expected a query (batch, length, features), got {query.shape}")
-        q, k, v = (self._heads(n, x) for n, x in enumerate((query, key, value)))
+        q, k, v = self._projected(query, key, value)
         start = 0 if cache is None else cache.used
         if self.rotary_base is not None:
             q, k = (rotary_embedding(t, start + arange(t.shape[2]), base=self.rotary_base) for t in (q, k))
@@ -153,11 +154,16 @@ class MultiHeadAttention(Module):
         out = self.out_proj(reshape(moveaxis(made, 1, 2), (*query.shape[:2], self.embed_dim)))
         return out if cache is None else (out, cache)
 
-    def _heads(self, n: int, x: Tensor) -> Tensor:
-        """The queries, keys or values of x, of shape (batch, heads, length, features)."""
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+        """The queries, keys and values of all heads, of shape (batch, heads, length, features)."""
         shared = self.num_kv_heads * self.head_dim
         ends = (0, self.embed_dim, self.embed_dim + shared, self.embed_dim + 2 * shared)
-        rows = slice(ends[n], ends[n + 1])
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-        made = linear(x, self.in_proj_weight[rows], bias)
-        return moveaxis(reshape(made, (*x.shape[:2], -1, self.head_dim)), 2, 1)
+        rows = [slice(start, end) for start, end in pairwise(ends)]
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if key is query and value is query:  # one product in place of three
+            whole = linear(query, weight, bias)
+            made = [whole[..., r] for r in rows]
+        else:
+            inputs = zip((query, key, value), rows, strict=True)
+            made = [linear(x, weight[r], None if bias is None else bias[r]) for x, r in inputs]
+        return [moveaxis(reshape(x, (*x.shape[:2], -1, self.head_dim)), 2, 1) for x in made]
