@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layer_peer import array, compare
 from yosegi import nn
 
 torch = pytest.importorskip("torch", reason="PyTorch, the peer of these tests, is not installed")
-from layer_peer import array, compare  # noqa: E402
-
 tnn = torch.nn
 
 X1, X2, X3 = (2, 4, 9), (2, 4, 8, 7), (1, 4, 5, 6, 5)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import yosegi as ys
+from layer_peer import array, compare
 from yosegi import nn
 
 torch = pytest.importorskip("torch", reason="PyTorch, the peer of these tests, is not installed")
-from layer_peer import array, compare  # noqa: E402
-
 tnn = torch.nn
 
 
