@@ -34,23 +34,32 @@ class Functions(SphinxDirective):
 
     required_arguments = 1
     has_content = True
+    of_classes = False
 
     def run(self) -> list[nodes.Node]:
-        """One `autofunction` for each."""
+        """One `autofunction` or `autoclass` for each."""
         module = importlib.import_module(self.arguments[0])
         public = "".join(self.content) or "yosegi"
         namespace = yosegi if public == "yosegi" else getattr(yosegi, public.removeprefix("yosegi."))
         names = _defined(module) if namespace is not module else getattr(module, "__all__", _defined(module))
-        shown = [n for n in names if getattr(namespace, n, None) is getattr(module, n, ...) and _is_shown(module, n)]
-        lines = ["```{eval-rst}", *chain(*((f".. autofunction:: {public}.{name}", "") for name in shown)), "```"]
+        shown = [n for n in names if getattr(namespace, n, None) is getattr(module, n, ...)]
+        shown = [n for n in shown if _is_shown(module, n) and isinstance(getattr(module, n), type) == self.of_classes]
+        kind = "autoclass" if self.of_classes else "autofunction"
+        lines = ["```{eval-rst}", *chain(*((f".. {kind}:: {public}.{name}", "") for name in shown)), "```"]
         return self.parse_text_to_nodes("\n".join(lines))
+
+
+class Classes(Functions):
+    """The public classes that a module defines: `{classes} yosegi.nn.layers.linear`."""
+
+    of_classes = True
 
 
 def _defined(module: ModuleType) -> list[str]:
     """The names that a module defines, in order; imported names are left out."""
     found = []
     for statement in ast.parse(inspect.getsource(module)).body:
-        if isinstance(statement, ast.FunctionDef):
+        if isinstance(statement, (ast.ClassDef, ast.FunctionDef)):
             found.append(statement.name)
         elif isinstance(statement, ast.Assign):
             found += [n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
@@ -59,7 +68,7 @@ def _defined(module: ModuleType) -> list[str]:
 
 def _is_shown(module: ModuleType, name: str) -> bool:
     value = getattr(module, name)
-    return not name.startswith("_") and callable(value) and not isinstance(value, type) and bool(value.__doc__)
+    return not name.startswith("_") and callable(value) and bool(value.__doc__)
 
 
 def _escaped(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
@@ -76,4 +85,5 @@ def _escaped(app: Sphinx, what: str, name: str, value: object, options: object, 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_directive("functions", Functions)
+    app.add_directive("classes", Classes)
     app.connect("autodoc-process-docstring", _escaped, priority=400)  # before napoleon's

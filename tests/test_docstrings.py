@@ -18,7 +18,7 @@ NOT_OPS = (
 """The public functions that evaluate, transform or configure."""
 METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
 NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random,
-              "ys.debug": ys.debug, "ys.optim": ys.optim, "ys.training": ys.training}  # fmt: skip
+              "ys.debug": ys.debug, "ys.nn.init": ys.nn.init, "ys.optim": ys.optim, "ys.training": ys.training}  # fmt: skip
 
 
 def public(namespace):
@@ -33,6 +33,7 @@ DOCUMENTED = {
     **{f"ys.{name}": getattr(ys, name) for name in NOT_OPS},
     **{f"Tensor.{name}": getattr(ys.Tensor, name) for name in METHODS},
     **{f"ys.nn.{name}": getattr(ys.nn, name) for name in NN},
+    **{f"ys.nn.init.{name}": value for name, value in public(ys.nn.init).items()},
     **{f"ys.optim.{name}": value for name, value in public(ys.optim).items()},
     **{f"ys.training.{name}": value for name, value in public(ys.training).items()},
 }
@@ -82,3 +83,10 @@ def test_the_reference_has_every_public_function():
         functions = {n: v for n, v in public(namespace).items() if not inspect.isclass(v) and n not in shown}
         missing = {n for n, v in functions.items() if not any(v is getattr(m, n, None) for m in modules)}
         assert missing == set(), "name their module in a page of docs/reference"
+
+
+def test_the_reference_has_every_layer():
+    text = (Path(__file__).parents[1] / "docs" / "reference" / "nn.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"```{classes} (\S+)", text))
+    missing = {n for n, v in public(ys.nn).items() if inspect.isclass(v) and v.__module__ not in shown}
+    assert missing == set(), "name their module in docs/reference/nn.md"

@@ -117,7 +117,7 @@ def stateful(model: M, function: Callable[..., Any] | None = None, /) -> Callabl
             result = model(*args, **kwargs) if function is None else function(model, *args, **kwargs)
         finally:
             UPDATES.reset(token)
-        made = mapped(lambda new, old: new.replace(**updates.pop(id(old), {})), model)
+        made = mapped(lambda new, old: new.replace(**updates.pop(id(old))) if id(old) in updates else new, model)
         if updates:
             raise ArgumentError(
                 f"[stateful] expected state of modules in {type(model).__name__}, got "

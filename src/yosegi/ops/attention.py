@@ -8,7 +8,7 @@ from typing import Any
 
 from .._tensor.batch import elementwise
 from .._tensor.composite import composite
-from .._tensor.dtype import bool_, float_info
+from .._tensor.dtype import bool_, float32, float64, float_info
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind
 from .._tensor.role import Attention
@@ -16,10 +16,10 @@ from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
 from .creation import arange
-from .elementwise import where
+from .elementwise import cos, sin, where
 from .normal import softmax
 from .products import matmul, matrix_transpose
-from .shape import expand_dims
+from .shape import concat, expand_dims
 
 _composite = partial(composite, OpKind.LINEAR_ALGEBRA, computes_half=True, batch=elementwise)
 
@@ -131,4 +131,41 @@ def scaled_dot_product_attention(
     return matmul(attention_scores(q, k, mask, is_causal=is_causal, scale=scale), v)
 
 
-__all__ = ["attention_scores", "scaled_dot_product_attention"]
+@rules.on_tensor
+def rotary_embedding(x: Tensor, /, positions: Tensor | None = None, *, base: float = 10000.0) -> Tensor:
+    """Rotate pairs of features by angles that grow with the position: rotary positions.
+
+    Feature i of the first half and feature i of the second half are a pair, and rotate by position * base**(-2 i / n).
+
+    Parameters
+    ----------
+    x : Tensor
+        Queries or keys, of shape (…, length, features), with an even number of features n.
+    positions : Tensor, optional
+        The position of each row; 0 to length - 1 by default.
+    base : float
+        The base of the angles.
+
+    Returns
+    -------
+    Tensor
+        A tensor of the shape of `x`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [round(v, 4) for v in ys.nn.rotary_embedding(ys.asarray([[1.0, 0.0], [1.0, 0.0]]))[1].tolist()]
+    [0.5403, 0.8415]
+    """
+    if x.ndim < 2 or x.shape[-1] % 2:
+        raise ShapeError(f"expected x of shape (…, length, an even number of features), got {x.shape}")
+    half = x.shape[-1] // 2
+    at = arange(x.shape[-2]) if positions is None else rules.as_tensor(positions)
+    kind = float64 if x.dtype is float64 else float32
+    angles = expand_dims(at.astype(kind), axis=-1) * base ** (arange(half, dtype=kind) * (-1 / half))
+    turn = cos(angles).astype(x.dtype), sin(angles).astype(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return concat([first * turn[0] - second * turn[1], first * turn[1] + second * turn[0]], axis=-1)
+
+
+__all__ = ["attention_scores", "rotary_embedding", "scaled_dot_product_attention"]

@@ -20,14 +20,14 @@ from .normal import log_softmax
 from .reduce import mean, sum
 from .shape import expand_dims, reshape
 
-_REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def _cross_entropy_form(
     logits: Spec, labels: Spec, *, axis: Any, reduction: str, ignore_index: Any, label_smoothing: Any
 ) -> dict[str, Any]:
     rules.expect(labels.dtype, "labels of an integer dtype", lambda d: d.is_integer)
-    rules.one_of("reduction", reduction, _REDUCTIONS)
+    rules.one_of("reduction", reduction, REDUCTIONS)
     classes = rules.normal_axis(axis, logits.ndim)
     rest = (*logits.shape[:classes], *logits.shape[classes + 1 :])
     if labels.shape != rest:
@@ -47,7 +47,12 @@ def _cross_entropy(
     logits: Arr, labels: Arr, /, *, axis: int, reduction: str, ignore_index: int | None, label_smoothing: float
 ) -> Arr:
     """The negative logarithm of the softmax of the logits at the labels."""
-    logs = log_softmax(logits, axis=axis)
+    return _at_labels(log_softmax(logits, axis=axis), labels, axis, reduction, ignore_index, label_smoothing)
+
+
+def _at_labels(
+    logs: Tensor, labels: Tensor, axis: int, reduction: str, ignore_index: int | None, label_smoothing: float
+) -> Tensor:
     count = logs.shape[axis]
     labels = labels.astype(int64)
     classes = reshape(arange(count), (count,) + (1,) * (logs.ndim - axis - 1))
@@ -113,6 +118,45 @@ def cross_entropy(
     return loss
 
 
+@rules.on_tensor
+def nll_loss(
+    log_probs: Tensor, labels: Tensor, /, *, axis: int = -1, reduction: str = "mean", ignore_index: int | None = -100
+) -> Tensor:
+    """Compute the negative of the logarithms of probabilities at integer labels.
+
+    Parameters
+    ----------
+    log_probs : Tensor
+        Logarithms of probabilities, with the classes along `axis`, as `log_softmax` gives them.
+    labels : Tensor
+        Classes, of an integer dtype and of the shape of `log_probs` without `axis`.
+    axis : int
+        The axis of the classes. It is 1 for PyTorch's layout.
+    reduction : {"mean", "sum", "none"}
+        The reduction of the losses of all samples.
+    ignore_index : int, optional
+        Labels of this value do not count.
+
+    Returns
+    -------
+    Tensor
+        A scalar, or the loss of each sample for "none".
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> float(ys.nn.nll_loss(ys.asarray([[-1.0, -2.0], [-3.0, -4.0]]), ys.asarray([0, 1])))
+    2.5
+    """
+    labels = rules.as_tensor(labels)
+    form = _cross_entropy_form(
+        log_probs._node.spec, labels._node.spec, axis=axis, reduction=reduction, ignore_index=ignore_index,
+        label_smoothing=0.0,
+    )  # fmt: skip
+    _check_labels(labels, log_probs.shape[axis], ignore_index)
+    return _at_labels(log_probs, labels, **form)
+
+
 def _check_labels(labels: Tensor, count: int, ignored: int | None) -> None:
     buffer = labels._node.buffer
     if buffer is None or buffer.space is not HOST:
@@ -148,9 +192,9 @@ def mse_loss(x: Arr, y: Arr, /, *, reduction: str = "mean") -> Arr:
     >>> float(ys.nn.mse_loss(ys.asarray([1.0, 2.0]), ys.asarray([1.0, 4.0])))
     2.0
     """
-    rules.one_of("reduction", reduction, _REDUCTIONS)
+    rules.one_of("reduction", reduction, REDUCTIONS)
     squares = square(x - y)
     return squares if reduction == "none" else sum(squares) if reduction == "sum" else mean(squares)
 
 
-__all__ = ["cross_entropy", "mse_loss"]
+__all__ = ["cross_entropy", "mse_loss", "nll_loss"]
