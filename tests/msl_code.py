@@ -12,7 +12,7 @@ from pathlib import Path
 
 import emulation
 from values import Array
-from yosegi.codegen.c.kernels import NAME, Kernel
+from yosegi.codegen.c.kernel_source import NAME, Kernel
 from yosegi.devices.metal.dialect import FUNCTIONS, MSL
 
 _HEADER = f"""{emulation.FIBERS}

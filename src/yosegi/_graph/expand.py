@@ -25,7 +25,7 @@ def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
     """The graph with the composites in parts that no device of the chain takes whole."""
     if not _has_composites(graph):
         return graph
-    writer = _Expansion(chain)
+    writer = _ExpandedGraph(chain)
     at: list[int] = []
     for call, args in zip(graph.calls, graph.args, strict=True):
         at.append(writer.put(call, tuple([at[a] for a in args])))
@@ -52,7 +52,7 @@ def _with_plain_bodies(call: Call) -> Call:
     return call.op.call(call.inputs, {**call.attrs, **{n: replace(g, origins=()) for n, g in bodies.items()}})
 
 
-class _Expansion:
+class _ExpandedGraph:
     """The graph being written."""
 
     def __init__(self, chain: Sequence[Device]) -> None:

@@ -25,7 +25,7 @@ _GAIN: Final = 1e-9  # of the total: less is rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SharedValue:
     """Something that regions read."""
 
     maker: int
@@ -46,7 +46,7 @@ class Problem:
     """What beginning a call costs under each label, where it is not part of every region's own cost."""
     own: Sequence[Sequence[float]]
     """For each region what it costs under each label."""
-    values: Sequence[Value]
+    values: Sequence[SharedValue]
     feeders: Sequence[int]
     """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
     transfers: Sequence[Sequence[TransferCost]]
@@ -75,7 +75,7 @@ class Problem:
 
     def expanded(self, labels: Sequence[int], label: int) -> list[int]:
         """The labelling after `label` has taken over whatever regions it makes cheaper."""
-        taken = _Expansion(self, labels, label).taken()
+        taken = _ExpansionMove(self, labels, label).taken()
         return [label if t else old for t, old in zip(taken, labels, strict=True)]
 
 
@@ -108,7 +108,7 @@ def _moved(problem: Problem, labels: list[int]) -> tuple[list[int], float]:
     return labels, least
 
 
-class _Expansion:
+class _ExpansionMove:
     """One move as a network: a region's node on the second side means that it takes the label."""
 
     def __init__(self, problem: Problem, labels: Sequence[int], label: int) -> None:
@@ -155,7 +155,7 @@ class _Expansion:
         if across > 0:  # less than nothing only where a detour is cheaper than the way itself
             self.network.edge(a, b, across)
 
-    def _add_outside(self, value: Value) -> None:
+    def _add_outside(self, value: SharedValue) -> None:
         """A value from outside: it goes once to every memory where it is read."""
         problem, transfers = self.problem, self.problem.transfers[value.space]
         target = problem.spaces[self.label]
@@ -184,7 +184,7 @@ class _Expansion:
         for reader in readers if len(readers) > 1 else ():
             self.network.edge(node, reader, NEVER)
 
-    def _add_inside(self, value: Value) -> None:
+    def _add_inside(self, value: SharedValue) -> None:
         """A value that a region makes."""
         problem = self.problem
         spaces, transfers, nbytes = problem.spaces, problem.transfers, value.nbytes

@@ -28,7 +28,7 @@ from .costs import Cost, costs
 from .explain import Explanation
 from .forecast import Forecast, forecast_of
 from .planfile import Kept, PlanFile
-from .table import Table
+from .table import CandidateTable
 from .work import Work, works_of
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class Plan:
         if len(chain) < 2:
             return {}
         regions = fuse(self.graph)
-        table = Table(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
+        table = CandidateTable(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
         return {device.name: table.layout(table.single(device)).forecast for device in chain}
 
     def explain(self) -> Explanation:

@@ -128,13 +128,13 @@ class Job(Generic[T]):
         self._done.set()
 
 
-class _Thread(local):
+class _ThreadMode(local):
     """What belongs to one thread."""
 
     only_ready = False
 
 
-_thread: Final = _Thread()
+_thread: Final = _ThreadMode()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from .._tensor.environment import setting
 from .._tune.store import cache_folder, checked, digest_of, locked, package_digest, processor, written
 from ..errors import CompileFailure
 from .background import Job
-from .child import Outcome, Worker
+from .child import ChildResult, Worker
 
 _FEW: Final = 3
 """Crashes, or calls that do not return, after which a driver is withdrawn."""
@@ -80,7 +80,7 @@ class Verdict:
         is_good = self.failure is None and not self.crashes and not self.refused
         return is_good and not setting("YOSEGI_ISOLATE", False)
 
-    def after(self, what: str, outcome: Outcome) -> Verdict:
+    def after(self, what: str, outcome: ChildResult) -> Verdict:
         """The verdict after a call that ended a child process."""
         crashes = (*self.crashes, f"{what}: {outcome.failure}")
         failure = self.failure
@@ -184,7 +184,7 @@ class Driver:
             return replace(verdict, failure=reason)
         return verdict
 
-    def attempt(self, function: str, *arguments: Any) -> Outcome:
+    def attempt(self, function: str, *arguments: Any) -> ChildResult:
         """The outcome of a call in a child process. It does not count for the verdict."""
         return self._worker.call(function, *arguments, timeout=_FAMILY)
 
@@ -205,17 +205,19 @@ class Driver:
             raise CompileFailure(f"[{self.name}] compiling {title} in a child process: {outcome.failure}")
 
 
-def remembered(name: str, identity: str, call: Callable[[], Outcome], check: Callable[[Any, str], object]) -> Outcome:
+def remembered(
+    name: str, identity: str, call: Callable[[], ChildResult], check: Callable[[Any, str], object]
+) -> ChildResult:
     """The outcome of a call in a child process that was made before, or is made now and kept: for the same identity,
     processor and version. A call that passed its deadline is made again the next time, and so is one whose result in
     the file does not pass `check(result, place)`, which raises `Malformed`."""
     path = cache_folder() / _FOLDER / f"{name}-{digest_of(identity, processor(), package_digest())}.json"
 
-    def outcome_of(data: Any) -> Outcome:
+    def outcome_of(data: Any) -> ChildResult:
         result, failure = decode.record(data, "", "result", "failure")
         if _reason(failure, "failure") is None:
             check(result, "result")
-        return Outcome(result, failure)
+        return ChildResult(result, failure)
 
     known = checked(path, outcome_of)
     if known is not None:

@@ -111,7 +111,7 @@ def is_constant(graph: Graph, entry: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingRegion:
     """A region that more ops may join."""
 
     kind: RegionKind
@@ -139,7 +139,7 @@ class _Fusion:
         self._graph = graph
         self._entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
         self._outputs = set(graph.outputs if within is None else within.outputs)
-        self._growing: list[_Growing] = []
+        self._growing: list[_GrowingRegion] = []
         self._home: dict[int, int] = {}
         """The region of each entry, when it was added."""
         self._needs: list[set[int]] = []
@@ -185,7 +185,7 @@ class _Fusion:
             self._is_in_order &= len(takers) == 1 and number == max(feeding)
         else:
             number = len(self._growing)
-            self._growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+            self._growing.append(_GrowingRegion(_kind(call), call.spec.shape, [entry]))
             self._needs.append(set())
         self._home[entry] = number
         self._needs[number] = self._needed(number) | (feeding - {number, *takers})
@@ -258,7 +258,7 @@ def _kind(call: Call) -> RegionKind:
     return RegionKind.OPAQUE
 
 
-def _finished(graph: Graph, g: _Growing, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
+def _finished(graph: Graph, g: _GrowingRegion, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
     inside = set(g.nodes)
     read = (a for n in g.nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
     shown = tuple(n for n in g.nodes if n in outputs or readers.get(n, set()) - {number})

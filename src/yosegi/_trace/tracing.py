@@ -21,7 +21,7 @@ import numpy as np
 
 from .._run.memory import Buffer
 from .._tensor.dtype import DType
-from .._tensor.interchange import READS, Read
+from .._tensor.interchange import READS, ValueRead
 from .._tensor.node import Node, Shape, spec
 from .._tensor.op import from_array, leaf_call
 from .._tensor.tensor import Tensor
@@ -40,7 +40,7 @@ class Print:
 
 
 @dataclass(slots=True)
-class Trace:
+class ActiveTrace:
     """One function being traced: by which transform, and its feeds in the order in which it asked for them."""
 
     transform: str
@@ -49,13 +49,13 @@ class Trace:
     """What it prints, in order."""
 
 
-_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_current: ContextVar[ActiveTrace | None] = ContextVar("trace", default=None)
 
 
 @contextmanager
-def tracing(transform: str) -> Iterator[Trace]:
+def tracing(transform: str) -> Iterator[ActiveTrace]:
     """Make a new trace the one under way, for the transform of this name."""
-    trace = Trace(transform)
+    trace = ActiveTrace(transform)
     token = _current.set(trace)
     try:
         yield trace
@@ -87,7 +87,7 @@ class _Recordings:
 class Recording:
     """What one function did while it was recorded, apart from the graph that it has built."""
 
-    reads: list[Read] = field(default_factory=list)
+    reads: list[ValueRead] = field(default_factory=list)
     """The values that it took out of the graph."""
     gradients: list[Node] = field(default_factory=list)
     """The arguments by which it took gradients itself: these need not depend on what they are taken at."""

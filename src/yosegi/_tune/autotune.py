@@ -58,7 +58,7 @@ def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialSetup:
     """How candidates are tried."""
 
     arguments: Callable[[], Sequence[Any]]
@@ -91,7 +91,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TuningResult:
     """What was found out about the candidates for work of a kind."""
 
     winner: str | None
@@ -128,9 +128,9 @@ class Verdict:
 
 
 def autotuned(
-    candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, Refusal],
+    candidates: Mapping[str, Callable[[], Kernel]], trial: TrialSetup, refused: dict[str, Refusal],
     earlier: tuple[Sitting, ...] = (),
-) -> tuple[Verdict, Kernel | None]:  # fmt: skip
+) -> tuple[TuningResult, Kernel | None]:  # fmt: skip
     """A contest: the verdict, by this sitting and earlier ones, and the winner's kernel.
 
     Candidates make their kernels when they are asked to. What is known to be `refused` is out; more may come to it.
@@ -145,10 +145,10 @@ def autotuned(
     scores = _scores(sittings, refused)
     running = {name: scores.get(name, 1.0) for name in kernels if name not in refused}
     if not running:
-        return Verdict(None, refused, sittings), None
+        return TuningResult(None, refused, sittings), None
     least = min(running.values())
     winner = next(n for n, score in running.items() if score <= least * (1 + trial.tie))
-    return Verdict(winner, refused, sittings), kernels[winner]
+    return TuningResult(winner, refused, sittings), kernels[winner]
 
 
 def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dict[str, Refusal]) -> Kernel | None:
@@ -194,7 +194,9 @@ def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping
     return [name for name, score in scores.items() if score <= most or best[name] <= longest]
 
 
-def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]) -> None:
+def _check(
+    kernels: dict[str, Kernel], arguments: Sequence[Any], trial: TrialSetup, refused: dict[str, Refusal]
+) -> None:
     """Drop those that fail, or whose results are wrong.
 
     The reference comes last, and all results live until then: one that writes nothing must not find the right result in
@@ -216,7 +218,7 @@ def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, r
 
 
 def _benchmark(
-    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]
+    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: TrialSetup, refused: dict[str, Refusal]
 ) -> Sitting:
     """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""
     rounds: list[dict[str, float]] = []
@@ -245,7 +247,7 @@ def _benchmark(
     return tuple(rounds)
 
 
-def _turn(kernel: Kernel, arguments: Sequence[Any], trial: Trial, before: float | None) -> float:
+def _turn(kernel: Kernel, arguments: Sequence[Any], trial: TrialSetup, before: float | None) -> float:
     """Seconds a call takes in this turn, if it took so many in the turn before. Short ones are made several times, and
     one call more goes before, to bring code and data into the caches."""
     if before is None or before < _POLICY.long_call_seconds:

@@ -23,7 +23,7 @@ _GAIN: Final = 4
 """How many times fewer operations than the product a projection must take to be worth it."""
 
 
-class Writer:
+class GraphWriter:
     """A graph that grows call by call."""
 
     def __init__(self, *inputs: Spec) -> None:
@@ -48,7 +48,7 @@ class Writer:
         return Region(graph, RegionKind.PROJECTION, tuple(range(self._inputs, len(self.calls))), inputs, outputs, True)
 
 
-_Write = Callable[[Writer, Call, int], tuple[int, int]]
+_Write = Callable[[GraphWriter, Call, int], tuple[int, int]]
 """Adds the projection of a product's result and that of its operands. Inputs 0 and 1 are the operands, 2 is the
 result, 3 the random matrix. Both have the vectors along their last dimension."""
 
@@ -94,7 +94,7 @@ def projection_of(call: Call, vectors: int) -> Region:
     assert width is not None
     assert isinstance(role, Contraction)
     random = spec((width, vectors), call.spec.dtype)
-    writer = Writer(*call.inputs, call.spec, random)
+    writer = GraphWriter(*call.inputs, call.spec, random)
     seen, wanted = _WRITES[role.operands](writer, call, vectors)
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
@@ -104,11 +104,11 @@ def projection_of(call: Call, vectors: int) -> Region:
     return writer.region(writer.add("concatenate", gram, squares, axis=0))
 
 
-def _matmul(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _matmul(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     return w.add("matmul", 2, 3), w.add("matmul", 0, w.add("matmul", 1, 3))
 
 
-def _conv(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _conv(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     """The random matrix combines output channels: of the result, and of the weights."""
     batch, channels, *lengths = call.spec.shape
     mixing = w.add("permute_dims", 3, axes=(1, 0))
@@ -120,7 +120,7 @@ def _conv(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
     return tuple([w.add("permute_dims", e, axes=(0, 2, 1)) for e in (w.add("matmul", mixing, flat), made)])  # type: ignore[return-value]
 
 
-def _einsum(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _einsum(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     """The random matrix replaces the dimensions that only the second operand and the result have."""
     (first, second), out = _terms(call)
     free = _free(call)

@@ -27,7 +27,7 @@ from .._run.background import check_ready
 from .._run.forks import in_forked_child
 from .._tensor.options import current
 from ..errors import PlanRefused
-from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, autotuned, made
+from .autotune import Kernel, Refusal, Sitting, TrialSetup, TuningResult, autotuned, made
 from .store import Programs
 
 Candidates = Mapping[str, Callable[[], Kernel]]
@@ -39,7 +39,7 @@ class Tuned:
     """The winner's kernel, if there is a winner, and why it won."""
 
     kernel: Kernel | None
-    verdict: Verdict
+    verdict: TuningResult
     again: Callable[[], None] | None = None
     """Measures once more, for later processes; there is nothing to be called if the choice stands."""
 
@@ -70,13 +70,13 @@ class TuningRecords:
     def __init__(self, identity: str) -> None:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
         self._stored = Programs("choices", identity)
-        self._known: dict[str, Verdict] = {}
+        self._known: dict[str, TuningResult] = {}
         self._absent: set[str] = set()
         """Kinds for which there was no file: a program asks for one kind many times."""
         self._lock = RLock()
         in_forked_child(self._after_fork)
 
-    def best(self, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
+    def best(self, kind: str, candidates: Candidates, trial: TrialSetup) -> Tuned:
         """The best candidate for work of a kind.
 
         Among equals, the first is chosen. If all of them fail, that is not remembered.
@@ -104,7 +104,7 @@ class TuningRecords:
                 _decide(name, verdict.winner)
             return self._chosen(kernel, verdict, kind, candidates, trial)
 
-    def known(self, kind: str) -> Verdict | None:
+    def known(self, kind: str) -> TuningResult | None:
         """What was found for work of a kind, here or by an earlier process. Who goes by it says so: `take`."""
         if current().deterministic:
             return None
@@ -120,13 +120,13 @@ class TuningRecords:
         _decide(self._stored.name(kind), winner)
 
     def _chosen(
-        self, kernel: Kernel | None, verdict: Verdict, kind: str, candidates: Candidates, trial: Trial
+        self, kernel: Kernel | None, verdict: TuningResult, kind: str, candidates: Candidates, trial: TrialSetup
     ) -> Tuned:
         if not verdict.is_open:
             return Tuned(kernel, verdict)
         return Tuned(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
 
-    def _measure_again(self, kind: str, candidates: Candidates, trial: Trial) -> None:
+    def _measure_again(self, kind: str, candidates: Candidates, trial: TrialSetup) -> None:
         """Another sitting of those who were close, for later processes. It happens inside somebody's call, which has
         its result already: whatever fails here does not matter to it."""
         if current().deterministic:
@@ -141,14 +141,14 @@ class TuningRecords:
                 if verdict.winner is not None:
                     self._write(kind, verdict)
 
-    def _stored_for(self, kind: str) -> Verdict | None:
+    def _stored_for(self, kind: str) -> TuningResult | None:
         """The record of an earlier process, looked for once."""
         found = None if kind in self._absent else self._read(kind)
         if found is None:
             self._absent.add(kind)
         return found
 
-    def _read(self, kind: str) -> Verdict | None:
+    def _read(self, kind: str) -> TuningResult | None:
         """What an earlier process has found. A file that does not tell is set aside."""
         name = self._stored.name(kind)
         stored = self._stored.get(name)
@@ -159,7 +159,7 @@ class TuningRecords:
         self._stored.reject(name)
         return None
 
-    def _write(self, kind: str, verdict: Verdict) -> None:
+    def _write(self, kind: str, verdict: TuningResult) -> None:
         lasting = {name: refusal.reason for name, refusal in verdict.refused.items() if refusal.lasts}
         found = {"kind": kind, "winner": verdict.winner, "refused": lasting, "sittings": verdict.sittings}
         self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
@@ -169,14 +169,14 @@ class TuningRecords:
         self._lock = RLock()
 
 
-def _verdict_of(data: Any, kind: str) -> Verdict:
+def _verdict_of(data: Any, kind: str) -> TuningResult:
     """The tuning record for work of a kind. Raises `Malformed`."""
     own, winner, reasons, sittings = decode.record(data, "", "kind", "winner", "refused", "sittings")
     decode.one_of(own, "kind", (kind,))
     refused = {name: Refusal(reason) for name, reason in decode.texts(reasons, "refused").items()}
     if decode.text(winner, "winner") in refused:
         raise Malformed("a winner that is not refused", winner, "winner")
-    return Verdict(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
+    return TuningResult(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
 
 
 def _sitting_of(data: Any, place: str) -> Sitting:
@@ -190,16 +190,16 @@ def _time_of(data: Any, place: str) -> float:
 _decided: Final[dict[str, str]] = {}
 _fixed: Final[dict[str, str]] = {}
 """The same in deterministic runs, which may have others for the same work."""
-_adopted: Final[dict[str, Verdict]] = {}
+_adopted: Final[dict[str, TuningResult]] = {}
 
 
-class _Thread(local):
+class _ThreadNotes(local):
     """What belongs to one thread."""
 
     noted: dict[str, str] | None = None
 
 
-_thread: Final = _Thread()
+_thread: Final = _ThreadNotes()
 
 
 def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
@@ -229,7 +229,7 @@ def adopting(made: Mapping[str, str]) -> Iterator[None]:
     chosen otherwise already, or has adopted another choice."""
     taken = {name: str(verdict.winner) for name, verdict in _adopted.items()} | _decided
     _agree(made, taken, "load it before such work is done")
-    new = {name: Verdict(winner, {}) for name, winner in made.items() if name not in _adopted}
+    new = {name: TuningResult(winner, {}) for name, winner in made.items() if name not in _adopted}
     _adopted.update(new)
     try:
         yield
@@ -253,14 +253,14 @@ def _agree(made: Mapping[str, str], chosen: Mapping[str, str], remark: str) -> N
             )
 
 
-def _first(candidates: Candidates, trial: Trial) -> Tuned:
+def _first(candidates: Candidates, trial: TrialSetup) -> Tuned:
     """The first candidate that is right, whatever it takes: the same one every time."""
     refused: dict[str, Refusal] = {}
     for name, make in candidates.items():
         verdict, kernel = autotuned({name: make}, trial, refused)
         if kernel is not None:
             return Tuned(kernel, verdict)
-    return Tuned(None, Verdict(None, refused))
+    return Tuned(None, TuningResult(None, refused))
 
 
 def size_class(*sizes: int) -> str:

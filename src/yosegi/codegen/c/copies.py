@@ -14,7 +14,7 @@ from ..._tensor.node import Shape
 from ..scalar.access import Dimension, load, store
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import SMALL, Kernel, Sizes, assembled, decomposed, offsets, widest
+from .kernel_source import SMALL, Kernel, SizeParameters, assembled, decomposed, offsets, widest
 
 _BY_SIZE: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
 
@@ -74,7 +74,7 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     width = widest(dialect, target, (bits,), inner.size) if side_by_side and total > SMALL else 1
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
-    sizes = Sizes(max(total, reach, far), dialect)
+    sizes = SizeParameters(max(total, reach, far), dialect)
     k, ctype = CBuilder(dialect, width), sizes.ctype
     item = k.let(ctype, dialect.global_id)
     chunks = -(-inner.size // width)

@@ -26,7 +26,7 @@ from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value
-from .programs import counts
+from .op_programs import counts
 from .words import random_word
 
 _NEAR: Final = 1 << 31
@@ -84,7 +84,7 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Number:
+class ConstantNumber:
     """The same number everywhere."""
 
     value: Any
@@ -145,7 +145,7 @@ class Sum:
     dtype: DType
 
 
-Expression = Read | Windowed | Number | Apply | Word | Counted | Folded | Sum
+Expression = Read | Windowed | ConstantNumber | Apply | Word | Counted | Folded | Sum
 
 
 def parts_of(expression: Expression) -> Iterator[Expression]:
@@ -214,7 +214,7 @@ class Walker:
                 raise Unsupported("the product in another order")
             return Sum(spec.dtype)
         if is_constant(graph, entry) and spec.size == 1:
-            return Number(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
+            return ConstantNumber(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
         counted = self._counted(call, view) if is_constant(graph, entry) and spec.dtype.is_integer else None
         if counted is not None:
             return counted
@@ -324,7 +324,7 @@ class Walker:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ElementReader:
     """How a kernel reads what an expression is made of."""
 
     read: Callable[[Read | Windowed], Value]
@@ -335,7 +335,7 @@ class Places:
     """Values of parts that are there already, by identity: row values, the product."""
 
 
-def emitted(k: Primitives, expression: Expression, places: Places) -> Value:
+def emitted(k: Primitives, expression: Expression, places: ElementReader) -> Value:
     """The code of an expression at one place."""
     values = dict(places.known)
     for part in _missing(expression, values):
@@ -357,10 +357,10 @@ def _missing(expression: Expression, values: Mapping[int, Value]) -> Iterator[Ex
             waiting += [(o, False) for o in reversed(_operands(here))]
 
 
-def _emitted(k: Primitives, part: Expression, places: Places, values: Mapping[int, Value]) -> Value:
+def _emitted(k: Primitives, part: Expression, places: ElementReader, values: Mapping[int, Value]) -> Value:
     if isinstance(part, (Read, Windowed)):
         return places.read(part)
-    if isinstance(part, Number):
+    if isinstance(part, ConstantNumber):
         return k.literal(part.value, part.dtype)
     if isinstance(part, Word):
         return random_word(k, places.number(part.strides), places.state(part.state))

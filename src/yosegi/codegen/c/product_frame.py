@@ -13,9 +13,9 @@ from typing import Final
 from ..._graph.graph import Graph
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Contraction, OperandRuns, Run
+from .contractions import FusedContraction, MergedAxes, OperandRuns
 from .dialect import Dialect, Target
-from .expressions import Expression, Places, Read, parts_of
+from .expressions import ElementReader, Expression, Read, parts_of
 from .frames import Frame, inputs_of
 from .packets import fill, packet_type
 
@@ -29,7 +29,13 @@ class ProductFrame:
     """A product while its kernel is written."""
 
     def __init__(
-        self, graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: tuple[int, int], items: int
+        self,
+        graph: Graph,
+        product: FusedContraction,
+        dialect: Dialect,
+        target: Target,
+        tile: tuple[int, int],
+        items: int,
     ) -> None:
         """`tile` has so many rows and columns of the result, and belongs to so many items."""
         self.product, self.items = product, items
@@ -125,7 +131,7 @@ class ProductFrame:
         columns = self.product.result_columns
         return self._lanes(value, columns, (*self.product.rows, *columns), extent)
 
-    def _lanes(self, value: Expression, runs: Sequence[Run], walked: Sequence[Run], extent: int) -> int:
+    def _lanes(self, value: Expression, runs: Sequence[MergedAxes], walked: Sequence[MergedAxes], extent: int) -> int:
         """The same along runs, which are among those that are walked."""
         if not runs:
             return 1
@@ -186,7 +192,7 @@ class ProductFrame:
 
     def at_result(
         self, k: CBuilder, own: str, at: dict[int, str], column: str, packets: Mapping[int, Value] | None = None
-    ) -> tuple[dict[int, str], Places]:
+    ) -> tuple[dict[int, str], ElementReader]:
         """The indices of a result, and how expressions are read there. `own` is the sum; `packets` as in a reader."""
         product = self.product
         along = product.result_columns[-1].axis if product.result_columns else None

@@ -20,11 +20,11 @@ from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Output, Run, merged
+from .contractions import MergedAxes, Output, merged
 from .dialect import Dialect, Target
 from .expressions import Expression, Folded, Read, View, Walker, Word, forms_in, parts_of
 from .frames import Frame, inputs_of, splat
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .words import random_block
 
@@ -42,7 +42,7 @@ class Rows:
     outputs: tuple[Output, ...]
     values: tuple[Folded, ...]
     """What is folded, in an order in which it can be."""
-    rows: tuple[Run, ...]
+    rows: tuple[MergedAxes, ...]
     length: int
     axis: int
 

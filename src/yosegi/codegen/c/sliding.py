@@ -20,11 +20,11 @@ from ..._tensor.node import Call, Shape
 from ...errors import Unsupported
 from ...ops.windows import Windows
 from ..scalar.folds import Fold
-from .contractions import Output, Run, merged
+from .contractions import MergedAxes, Output, merged
 from .dialect import Dialect, Target
 from .expressions import Expression, View, Walker, forms_in
 from .frames import Frame, inputs_of
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .spaces import SMALL, sliding
 
 
@@ -35,8 +35,8 @@ class Slide:
     element: Expression
     outputs: tuple[Output, ...]
     """One."""
-    results: tuple[Run, ...]
-    folded: tuple[Run, ...]
+    results: tuple[MergedAxes, ...]
+    folded: tuple[MergedAxes, ...]
     fold: Fold | None
 
 

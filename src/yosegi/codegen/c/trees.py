@@ -21,7 +21,7 @@ from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import Kernel, Sizes, assembled, decomposed, offsets
+from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
 from .packets import (
     LANE,
     drain,
@@ -86,7 +86,7 @@ class TreeWriter:
         self.results = prod(n for a, n in enumerate(shape) if a not in axes)
         self.units = prod(d.size for d in self.kept) * (1 if self.along else self.chunks)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
-        self.sizes = Sizes(prod(shape) + self.count, dialect)
+        self.sizes = SizeParameters(prod(shape) + self.count, dialect)
         self.across = 1
         """Teams of a group."""
         if self.along:

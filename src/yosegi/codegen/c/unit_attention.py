@@ -20,10 +20,10 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value, spelled
-from .attending import Attending, attention_refusal
+from .attention_call import Attending, attention_refusal
 from .dialect import Dialect, Target
 from .fragments import PacketTiles
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
 from .packets import packet_type
 

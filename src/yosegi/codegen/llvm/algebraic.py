@@ -6,7 +6,7 @@ from typing import Final
 
 from ..._tensor.dtype import float32, float64
 from .number import Number, fma, muladd, select
-from .seldom import library, where_seldom
+from .slow_paths import library, where_seldom
 
 _INFINITY: Final = float("inf")
 

@@ -9,7 +9,7 @@ from ..._tensor.dtype import DType, float32
 from .entry import PARAMETERS
 from .integers import choice, div, mul, shifted, sub, word
 from .ir import Function, Module
-from .product import Product, Side, Stage
+from .product import FusedStage, Product, Side
 
 PLAN: Final = (
     "pool", "spread", "threads", "batches", "wave", "m", "n", "k", "steps", "depth", "stretches", "tall", "wide",
@@ -37,9 +37,9 @@ class HalfProduct:
     a: DType = float32
     b: DType = float32
     parts: int = 1
-    before: Stage | None = None
+    before: FusedStage | None = None
     """It has no sides."""
-    after: Stage | None = None
+    after: FusedStage | None = None
     """It gives one value."""
     out: DType = float32
     """The dtype of the results."""
@@ -70,7 +70,7 @@ class HalfProduct:
         return 3 + len(self.sides)
 
 
-class Job:
+class HalfJob:
     """A function of the threads, and what it is told."""
 
     def __init__(self, module: Module, name: str) -> None:

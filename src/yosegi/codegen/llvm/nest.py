@@ -26,7 +26,7 @@ Strides = Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class VectorTarget:
     """What code is made for."""
 
     vector_bytes: int
@@ -117,7 +117,7 @@ class Steps:
     strides: list[list[str]]
 
 
-class Frame:
+class LoopFrame:
     """A function of a kernel under way: its numbers, its operands' addresses."""
 
     def __init__(self, module: Module, name: str, nest: Nest, sizes: list[int]) -> None:
@@ -198,7 +198,7 @@ class Frame:
         return base if offset == "0" else self.code.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
-def lanes(target: Target, dtypes: Iterable[DType]) -> int:
+def lanes(target: VectorTarget, dtypes: Iterable[DType]) -> int:
     """The lanes of which the widest elements fill one vector."""
     sizes = [4 if d.is_half else d.itemsize // (2 if d.is_complex else 1) for d in dtypes]
     return max(1, target.vector_bytes // max(sizes))

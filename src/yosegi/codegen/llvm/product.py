@@ -35,7 +35,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FusedStage:
     """Elementwise work before or behind a product."""
 
     function: Elementwise
@@ -56,8 +56,8 @@ class Product:
     """What a kernel computes: after(before(left, …) @ right, …)."""
 
     dtype: DType
-    before: Stage | None = None
-    after: Stage | None = None
+    before: FusedStage | None = None
+    after: FusedStage | None = None
     """What it gives are the outputs."""
     outs: tuple[DType, ...] = ()
     """The dtypes of the outputs; a product without anything behind it has one, of its own dtype."""
@@ -129,7 +129,7 @@ JOB: Final = ("work", "packed_a", "a", "a_row", "a_step", "apart", "a_panel")
 """What the threads are told about one matrix of a stack; the plan comes before it, and the arrays after it."""
 
 
-class Job:
+class ProductJob:
     """A function that is given a job as `%arguments`, and the job's words."""
 
     def __init__(self, code: Function) -> None:

@@ -22,8 +22,8 @@ from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import State, folded_to
 from .lanes import counted, lanes_under, like, reversed_lanes, spread, texts, types
-from .memory import load, prefetch, repeated, spaced, store, strided
-from .nest import Frame, Nest, Operand, Steps, Strides, operand_of
+from .load_store import load, prefetch, repeated, spaced, store, strided
+from .nest import LoopFrame, Nest, Operand, Steps, Strides, operand_of
 from .passes import Passes
 
 _AHEAD: Final = 4096
@@ -61,7 +61,7 @@ class Course:
 class Ground:
     """What a function knows of the space, as data. To be made where all of the function can see it."""
 
-    def __init__(self, course: Course, frame: Frame) -> None:
+    def __init__(self, course: Course, frame: LoopFrame) -> None:
         nest = course.nest
         dims = [nest.dims[n] for n in course.loops]
         self.loops = frame.steps(dims)
@@ -87,7 +87,7 @@ class Ground:
 class Walk:
     """A unit of work being written."""
 
-    def __init__(self, course: Course, frame: Frame, ground: Ground, bases: Sequence[str]) -> None:
+    def __init__(self, course: Course, frame: LoopFrame, ground: Ground, bases: Sequence[str]) -> None:
         self.course = course
         self.frame = frame
         self.ground = ground

@@ -29,7 +29,7 @@ _THREADS_OF_ITS_OWN: Final = 1
 
 
 class Guard(ctypes.Structure):
-    """The words that those share who hold the library to one thread: `codegen.llvm.library` has what they mean."""
+    """The words that those share who hold the library to one thread: `codegen.llvm.blas_kernels` has what they mean."""
 
     _fields_ = [("lock", ctypes.c_int64), ("inside", ctypes.c_int64), ("threads", ctypes.c_int64)]
 

@@ -21,7 +21,7 @@ from ..._run.background import check_ready
 from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
 from ..._tune.store import Programs
-from ...codegen.llvm.nest import Target
+from ...codegen.llvm.nest import VectorTarget
 from ...errors import CompileFailure
 
 _PART: Final = b"part of "
@@ -31,7 +31,7 @@ _WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class HostMachine:
     """What code is made for."""
 
     triple: str
@@ -42,7 +42,7 @@ class Machine:
     """Of LLVM."""
 
     @classmethod
-    def host(cls) -> Machine:
+    def host(cls) -> HostMachine:
         """This machine; YOSEGI_CPU names another processor that it can stand for, such as x86-64-v3."""
         llvm = _llvm()
         version = ".".join(map(str, llvm.llvm_version_info))
@@ -62,7 +62,7 @@ class Machine:
         """What tells it from others: code is kept by this."""
         return "\n".join(self.fields)
 
-    def having(self, features: Sequence[str]) -> Machine:
+    def having(self, features: Sequence[str]) -> HostMachine:
         """The same with some features, by LLVM's names, whether it says that it has them or not."""
         return replace(self, features=",".join(filter(None, [self.features, *[f"+{f}" for f in features]])))
 
@@ -98,10 +98,10 @@ class Machine:
         return f'nounwind "prefer-vector-width"="{8 * self.vector_bytes}" "no-trapping-math"="true"'
 
     @property
-    def target(self) -> Target:
+    def target(self) -> VectorTarget:
         """What a writer of code has to know."""
         registers = 32 if self.vector_bytes == 64 or not self._is_x86 else 16
-        return Target(self.vector_bytes, self.attributes, self.converts_halves, registers)
+        return VectorTarget(self.vector_bytes, self.attributes, self.converts_halves, registers)
 
     def __str__(self) -> str:
         return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
@@ -162,7 +162,7 @@ class Part:
 class Compiler:
     """Makes code for one machine. Counts what it compiled and what it found on disk."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: HostMachine) -> None:
         self.machine = machine
         llvm = _llvm()
         target = llvm.Target.from_triple(machine.triple)

@@ -27,9 +27,9 @@ from .limit import Account
 from .results import Results
 
 if TYPE_CHECKING:
-    from .natives import Natives
+    from .native_groups import Natives
     from .reduced import Reduced
-    from .stages import Stages
+    from .tiered import Stages
 
 _LOADING: Final = 0.05
 """Seconds that loading the code generator takes, about: NumPy serves a kernel until it has run for as long."""
@@ -54,7 +54,7 @@ class Cpu:
     @cached_property
     def stages(self) -> Stages:
         """What makes native code. It is loaded when it is first wanted: a small program never waits for it."""
-        made: Stages = import_module(".stages", __package__).Stages(self.results)
+        made: Stages = import_module(".tiered", __package__).Stages(self.results)
         return made
 
     @property

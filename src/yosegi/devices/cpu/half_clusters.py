@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._tensor.precision import Precision
-from ...codegen.llvm.fusion import Cluster
+from ...codegen.llvm.fused_product import Cluster
 from ...codegen.llvm.half_words import HalfProduct
-from .clusters import Operands, fused, is_keepable
-from .halves import PARTS, HalfProducts
+from .clusters import ClusterOperands, fused, is_keepable
+from .half_calls import PARTS, HalfProducts
 from .kernel import Native
-from .matrices import Arrays
-from .product_calls import Bound
+from .operand_layout import Arrays
+from .product_calls import ProductCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class HalfClusters:
         """What times depend on, beside the work itself."""
         return f"{self.precision.value} on {self.products.identity}"
 
-    def native(self, operands: Operands) -> Native:
+    def native(self, operands: ClusterOperands) -> Native:
         """A cluster that fits as one call. Raises `CompileFailure`."""
         cluster, products = operands.cluster, self.products
         product = HalfProduct.of(cluster.product, self.parts)
         kept = is_keepable(cluster)
 
-        def bound(arrays: Arrays, needs: int, others: Any) -> Bound:
+        def bound(arrays: Arrays, needs: int, others: Any) -> ProductCall:
             made = products.bound(product, arrays, kept=kept, needs=needs, fallback=others)
-            return Bound(made.call, made.plan.workspace)
+            return ProductCall(made.call, made.plan.workspace)
 
         made = fused(operands, bound, (lambda right: products.packed(product, right)) if kept else None)
         assert made is not None

@@ -17,10 +17,10 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
 from ..._tensor.precision import Precision
 from ..._tensor.role import Operands, is_contraction
-from .halves import HalfProducts, is_worth
-from .natives import Natives
+from .bfloat16_support import Found, find
+from .half_calls import HalfProducts, is_worth
+from .native_groups import Natives
 from .results import Results
-from .units import Found, find
 
 
 class Reduced:

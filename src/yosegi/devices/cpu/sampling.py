@@ -18,7 +18,7 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import bfloat16, bool_, float16, float32, float64
 from ..._tensor.node import Spec
 from ..._tune.autotune import Kernel
-from ...codegen.llvm.fusion import Cluster, view_of
+from ...codegen.llvm.fused_product import Cluster, view_of
 from .kernel import numpy_function, reference_body
 
 _DIGITS: Final = {float32: 12, float64: 27, float16: 6, bfloat16: 4}

@@ -6,7 +6,7 @@ import os
 from typing import Any, Final, final
 
 from ..._tune.store import ProgramCache
-from ...codegen.c.kernels import NAME
+from ...codegen.c.kernel_source import NAME
 from ...errors import CompileFailure, OutOfMemory
 from .errors import failure, translated
 

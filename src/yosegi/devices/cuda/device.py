@@ -18,12 +18,12 @@ from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.sequences import in_order
 from .cache import Programs
-from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
 from .library_ops import LibraryOps
+from .library_products import LibraryProducts
 from .machine import Machine
 from .memory import Memory
-from .products import Products
+from .regions import compile_plain, compile_region, refusal
 from .replay import Replayed
 from .splits import SPLIT_TERMS
 
@@ -67,7 +67,7 @@ class CUDADevice:
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
-        self._products = Products(self.queue)
+        self._products = LibraryProducts(self.queue)
         self._library_ops = LibraryOps(self.queue)
         machine = Machine(self.queue, self._products, self._plain, self._plain_refusal, _ARRAYS)
         self._fused = Fused(machine, self.description)

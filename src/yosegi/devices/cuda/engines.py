@@ -154,7 +154,7 @@ def _described(graph: Descriptor, mode: int, objections: dict[str, None]) -> Ite
             yield engine
 
 
-class Plan:
+class EnginePlan:
     """An engine that is ready to run, again and again."""
 
     def __init__(self, engine: Engine, handle: c_void_p) -> None:

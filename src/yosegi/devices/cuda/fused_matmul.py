@@ -14,9 +14,9 @@ from weakref import finalize
 from ..._tensor.dtype import DType, float32
 from ...errors import CompileFailure
 from .blas import DATA_TYPES, Blas, loaded
+from .blas_epilogues import Matrices, Matrix
 from .errors import translated
 from .launch import WORKSPACE
-from .matrices import Matrices, Matrix
 from .memory import Data
 
 _TRANSPOSE_FIRST, _TRANSPOSE_SECOND, _EPILOGUE, _BIAS = 3, 4, 7, 8

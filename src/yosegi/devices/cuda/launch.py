@@ -10,10 +10,10 @@ from threading import RLock, local
 from typing import Any, Final, Protocol
 
 from ...codegen.c.dialect import Target
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import Kernel as Generated
 from .cache import Programs
+from .concurrency import Turn
 from .errors import translated
-from .lanes import Turn
 from .memory import Data, Memory, Taken
 from .scratch import Scratch
 
@@ -44,7 +44,7 @@ class Queue:
         self.lock = RLock()
         """Held while launches are put into the stream that belong together."""
         self.scratch = Scratch(memory)
-        self._thread = _Thread()
+        self._thread = _ThreadTape()
         self._workspaces: dict[int, int] = {}
         self._asides: list[Any] = []
 
@@ -175,7 +175,7 @@ class Tape:
         return self._numbers[data.pointer]
 
 
-class _Thread(local):
+class _ThreadTape(local):
     """What belongs to one thread."""
 
     tape: Tape | None = None

@@ -98,7 +98,7 @@ class Taken:
         return self._at.get(pointer)
 
 
-class _Thread(local):
+class _ThreadAllocations(local):
     """What belongs to one thread."""
 
     taken: Taken | None = None
@@ -118,7 +118,7 @@ class Memory:
         most = pages // _MOST_PINNED // int(runtime.getDeviceCount())
         self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
-        self._thread = _Thread()
+        self._thread = _ThreadAllocations()
         self.faults = Faults()
         self._fault_table: Data | None = None
         self._faults_seen: Any = None

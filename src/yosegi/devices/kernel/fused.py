@@ -1,6 +1,6 @@
 """Products and composites on a kernel device, alone or with the neighbours that the fusion pass gave them.
 
-Such a region has several variants. It is cut into few kernels (`codegen.c.pieces`), with each implementation of its
+A region has several variants. It is cut into few kernels (`codegen.c.fused_kernels`), with each implementation of its
 product; or each part is a kernel of its own, with products by a library where there is one. The first runs use the
 variant that is expected to be fastest. When the region repeats, all variants run on its own data and are checked
 against the reference. The winner is the tuning record for regions of that size class.
@@ -28,13 +28,23 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
-from ..._tune.autotune import Trial
+from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
-from ...codegen.c.contractions import Contraction, contraction
+from ...codegen.c.contractions import FusedContraction, contraction
 from ...codegen.c.dialect import Dialect, Target
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, product_variants, rendered
+from ...codegen.c.fused_kernels import (
+    NAIVE,
+    LibraryProduct,
+    Piece,
+    Rest,
+    library_pieces,
+    pieces,
+    prior,
+    product_variants,
+    rendered,
+)
+from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
@@ -93,7 +103,7 @@ _POLICY: Final = FusedPolicy()
 Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
-class Machine(Protocol):
+class KernelMachine(Protocol):
     """What a device brings."""
 
     name: str
@@ -112,10 +122,10 @@ class Machine(Protocol):
         one that is expected to be best. How many there are may be known only when they are made: one that is not there
         raises `NoSuchWay`."""
 
-    def takes(self, product: Contraction) -> bool:
+    def takes(self, product: FusedContraction) -> bool:
         """Whether `multiplier` has a product with what is around it."""
 
-    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
         several algorithms, that of the rank that is wanted, or the last."""
 
@@ -158,7 +168,7 @@ def is_sliding(region: Region) -> bool:
 class Fused:
     """The products and composites of one device."""
 
-    def __init__(self, machine: Machine, identity: str) -> None:
+    def __init__(self, machine: KernelMachine, identity: str) -> None:
         """`identity`: the hardware and software that times depend on."""
         self._machine = machine
         self.compilers = machine.compilers
@@ -211,7 +221,7 @@ class Fused:
         except Unsupported:
             return False
         reaches_back = not set(base.inputs) <= set(region.inputs)
-        if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
+        if reaches_back and any(not isinstance(p, FusedContraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
         return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
 
@@ -237,7 +247,7 @@ class Fused:
         if not all(s.size for s in specs):
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
-        products = [p for p in work.pieces if isinstance(p, Contraction)]
+        products = [p for p in work.pieces if isinstance(p, FusedContraction)]
         return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
@@ -246,7 +256,7 @@ class Fused:
 
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
-        products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
+        products, machine = [p for p in work.pieces if isinstance(p, FusedContraction)], self._machine
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
                 continue
@@ -259,7 +269,10 @@ class Fused:
         if by_library is not None and self._rest_refusal(by_library) is None:
             precision = region.precision if is_rounded(region) else Precision.FULL
             for rank in range(_POLICY.algorithms):
-                cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
+                cut = [
+                    replace(p, rank=rank, precision=precision) if isinstance(p, LibraryProduct) else p
+                    for p in by_library
+                ]
                 name = LIBRARY if LIBRARY not in variants else f"{LIBRARY}, algorithm {rank + 1}"
                 variants[name] = partial(_steps, work.graph, cut, machine, "")
         return variants | self._attentions(region)
@@ -290,7 +303,7 @@ class Fused:
             kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
         return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
 
-    def _expected(self, work: _Work, products: Sequence[Contraction], variants: Mapping[str, Any]) -> str:
+    def _expected(self, work: _Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
         if whole and not self._machine.target.blocked:
             return whole[0]
@@ -333,7 +346,7 @@ class _Work:
     @property
     def size(self) -> int:
         """Products of elements; where there are none, elements of results."""
-        products = [p for p in self.pieces if isinstance(p, Contraction)]
+        products = [p for p in self.pieces if isinstance(p, FusedContraction)]
         if not products:
             return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
@@ -352,7 +365,11 @@ def _apart(graph: Graph) -> Rest:
 
 
 def _steps(
-    graph: Graph, cut: Sequence[Piece], machine: Machine, variant: str, product: Callable[[], Kernel] | None = None
+    graph: Graph,
+    cut: Sequence[Piece],
+    machine: KernelMachine,
+    variant: str,
+    product: Callable[[], Kernel] | None = None,
 ) -> Kernel:
     """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
@@ -366,7 +383,7 @@ def _steps(
                 else:
                     steps.append((machine.compile(region), reads, writes))
             continue
-        if isinstance(piece, Library):
+        if isinstance(piece, LibraryProduct):
             reads, launch = machine.multiplier(piece)
             fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
             outputs = tuple(o.entry for o in piece.product.outputs)
@@ -391,7 +408,7 @@ def _steps(
 
 
 def _launched(
-    machine: Machine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
+    machine: KernelMachine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
 ) -> Callable[..., Sequence[Any]]:
     def run(*data: Any) -> Sequence[Any]:
         made = [machine.new(shape, dtype) for shape, dtype in specs]
@@ -401,7 +418,7 @@ def _launched(
     return run
 
 
-def _attention(region: Region, machine: Machine, written: Callable[[], Generated]) -> Kernel:
+def _attention(region: Region, machine: KernelMachine, written: Callable[[], Generated]) -> Kernel:
     call = region.calls[-1]
     launch = machine.launcher(written(), len(call.inputs), 1)
     order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
@@ -412,7 +429,7 @@ def _attention(region: Region, machine: Machine, written: Callable[[], Generated
 class _Shown:
     """A kernel whose results become arrays of the host when somebody compares them."""
 
-    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+    def __init__(self, machine: KernelMachine, kernel: Kernel) -> None:
         self.kernel = kernel
         self._machine = machine
 
@@ -424,7 +441,7 @@ class _Shown:
 class _Lazy:
     """Data that becomes an array of the host when somebody compares it."""
 
-    def __init__(self, machine: Machine, data: Any) -> None:
+    def __init__(self, machine: KernelMachine, data: Any) -> None:
         self._machine = machine
         self._data = data
 
@@ -437,7 +454,7 @@ class _Measured:
     """A kernel that goes over to a better way when one has been found."""
 
     def __init__(
-        self, machine: Machine, records: TuningRecords, region: Region, work: _Work,
+        self, machine: KernelMachine, records: TuningRecords, region: Region, work: _Work,
         variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
         self._machine, self._records, self._region, self._work = machine, records, region, work
@@ -490,7 +507,7 @@ class _Measured:
             return machine.seconds(shown.kernel, given, _POLICY.calls_factor * calls)
 
         roundings = _POLICY.roundings_of_rounded if is_rounded(self._region) else _POLICY.roundings
-        trial = Trial(
+        trial = TrialSetup(
             lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share[machine.target.blocked],
             seconds=_POLICY.sitting_seconds[machine.target.blocked],
         )  # fmt: skip

@@ -41,8 +41,8 @@ from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
 from ..._trace.control.scans import scan
 from ..._tune.comparison import disagreement
-from ...codegen.c.programs import family as program_family
-from ...codegen.c.programs import indexes
+from ...codegen.c.op_programs import family as program_family
+from ...codegen.c.op_programs import indexes
 from ...errors import DeviceFailure
 from ...ops import elementwise as e
 from ...ops.activation import relu

@@ -21,10 +21,10 @@ from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.qualification import families_of
 from .cache import Programs
-from .kernels import compile_region, refusal
 from .launch import Queue
 from .machine import Machine
 from .memory import Memory
+from .regions import compile_region, refusal
 
 _KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...codegen.c.dialect import Target
-from ...codegen.c.kernels import NAME
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from .cache import Programs
 from .errors import translated
 from .memory import Data, Memory

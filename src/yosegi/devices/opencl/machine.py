@@ -10,9 +10,9 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call, Shape
 from ..._tune.timing import seconds_of
-from ...codegen.c.contractions import Contraction
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import Library
+from ...codegen.c.contractions import FusedContraction
+from ...codegen.c.fused_kernels import LibraryProduct
+from ...codegen.c.kernel_source import Kernel as Generated
 from ...errors import Unsupported
 from ..kernel.fused import Launcher
 from .dialect import OPENCL
@@ -58,11 +58,11 @@ class Machine:
         """None."""
         return {}
 
-    def takes(self, product: Contraction) -> bool:
+    def takes(self, product: FusedContraction) -> bool:
         """Whether there is one with what is around it: never."""
         return False
 
-    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """What `takes` never promises."""
         raise Unsupported("no products of the vendor's")
 

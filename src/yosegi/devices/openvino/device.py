@@ -16,8 +16,8 @@ from ..._tensor.precision import Precision
 from .blobs import machine
 from .library import REDUCED, threads
 from .models import Models
+from .op_row import DTYPES
 from .ops import NATIVES, ROWS
-from .rows import DTYPES
 from .translate import why_not
 
 _KINDS: Final = frozenset({OpKind.SOURCE, *[REGISTRY[name].kind for name in ROWS]})

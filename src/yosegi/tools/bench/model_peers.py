@@ -13,7 +13,7 @@ from .cases import Case
 from .runners import NotHere, Runner
 
 
-class _Writer(Protocol):
+class _ModelWriter(Protocol):
     """What writes a model: nodes by their ONNX names, and constants."""
 
     def node(self, kind: str, *operands: _Symbol, **attributes: Any) -> _Symbol: ...
@@ -23,7 +23,7 @@ class _Writer(Protocol):
 class _Symbol:
     """A value of a model that is being written."""
 
-    def __init__(self, writer: _Writer, value: Any, dtype: Any) -> None:
+    def __init__(self, writer: _ModelWriter, value: Any, dtype: Any) -> None:
         self.writer, self.value, self.dtype = writer, value, dtype
 
     def _with(self, kind: str, other: Any, *, swapped: bool = False) -> _Symbol:

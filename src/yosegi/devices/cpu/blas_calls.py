@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..._tensor.dtype import DType
-from ...codegen.llvm.blocking import Sizes
-from ...codegen.llvm.library import AS_IT_IS, TURNED, library_source
+from ...codegen.llvm.blas_kernels import AS_IT_IS, TURNED, library_source
+from ...codegen.llvm.blocking import ProductSizes
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.register_tiles import LINE
 from .blas import Blas
+from .callables import ALIGNED
 from .compiler import Part
-from .matrices import Arrays, OperandLayout, laid
-from .native import ALIGNED
-from .product_calls import Bound, Objects
+from .operand_layout import Arrays, OperandLayout, laid
+from .product_calls import Objects, ProductCall
 
 _SINGLE: Final = 1 << 17
 """Products of elements up to which one thread is faster than two."""
@@ -34,14 +34,14 @@ class Library:
         self._runtime = objects.runtime
         self._blas = blas
 
-    def reads(self, product: Product, sizes: Sizes) -> bool:
+    def reads(self, product: Product, sizes: ProductSizes) -> bool:
         """Whether the library can read operands that lie so."""
         return None not in _lies(product, sizes)
 
     def bound(
         self, product: Product, arrays: Arrays, *, threads: int | None = None, needs: int = ALIGNED,
         fallback: Callable[..., Any],
-    ) -> Bound | None:  # fmt: skip
+    ) -> ProductCall | None:  # fmt: skip
         """A product of arrays such as these, which must have some flags; others go to `fallback`. Nothing, if the
         library cannot read them where they are. Raises `CompileFailure`."""
         where = laid(arrays)
@@ -68,9 +68,9 @@ class Library:
         } | turned  # fmt: skip
         kernel, needed = codes["library"]["kernel"], list(codes.values())
         call = self._objects.call(product, where, plan, [], kernel, needed, needs, fallback)
-        return Bound(call, LINE + slot * (threads * _SHARES if plan["by_batch"] else 1))
+        return ProductCall(call, LINE + slot * (threads * _SHARES if plan["by_batch"] else 1))
 
-    def _cut(self, product: Product, sizes: Sizes, threads: int) -> tuple[dict[str, int], int]:
+    def _cut(self, product: Product, sizes: ProductSizes, threads: int) -> tuple[dict[str, int], int]:
         """How the work is cut, and the bytes that a product needs beside its arrays."""
         item = product.dtype.itemsize
         threads = 1 if sizes.work * sizes.batches <= _SINGLE else threads
@@ -108,7 +108,7 @@ class Library:
 def _turned(where: OperandLayout, product: Product) -> OperandLayout:
     """A row times a matrix as the transposed matrix times a column, so that threads can share the work."""
     s = where.sizes
-    sizes = Sizes(s.batches, s.n, s.m, s.k, s.b_n, s.b_k, s.a_k, s.a_m)
+    sizes = ProductSizes(s.batches, s.n, s.m, s.k, s.b_n, s.b_k, s.a_k, s.a_m)
     return replace(where, sizes=sizes, rows=[product.dtype.itemsize])
 
 
@@ -116,7 +116,7 @@ _Lie = tuple[int, int]
 """How a matrix lies, in the library's words, and the elements from one line to the next."""
 
 
-def _lies(product: Product, sizes: Sizes) -> tuple[_Lie | None, _Lie | None]:
+def _lies(product: Product, sizes: ProductSizes) -> tuple[_Lie | None, _Lie | None]:
     """How the operands lie; a left one that is copied first lies as it should."""
     item = product.dtype.itemsize
     left = (AS_IT_IS, sizes.k) if product.before is not None else _lie(sizes.a_m, sizes.a_k, sizes.m, sizes.k, item)

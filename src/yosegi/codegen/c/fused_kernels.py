@@ -16,10 +16,10 @@ from ..._schedule.fuse import Region, fuse, is_constant, multiplies
 from ..._tensor.op import leaf_call
 from ..._tensor.precision import Precision
 from ..._tensor.role import Arithmetic, Placing, Sign, is_view
-from .contractions import Contraction, contraction
+from .contractions import FusedContraction, contraction
 from .dialect import Dialect, Target
 from .frames import inputs_of
-from .kernels import Inputs, Kernel
+from .kernel_source import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
 from .shared_tiles import tiled_product
@@ -37,17 +37,17 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryProduct:
     """A product that a vendor's library computes, with what it does around it."""
 
-    product: Contraction
+    product: FusedContraction
     rank: int = 0
     """How many of the library's algorithms for it are expected to be faster."""
     precision: Precision = Precision.FULL
     """What its operands may be rounded to."""
 
 
-Piece = Contraction | Rows | Slide | Rest | Library
+Piece = FusedContraction | Rows | Slide | Rest | LibraryProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Rendered:
 NAIVE: Final = "naive"
 
 
-def product_variants(products: Sequence[Contraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
+def product_variants(products: Sequence[FusedContraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
     """The ways to compute all of some products on a target, by name. Where there is nothing to sum, tiles would read
     what is not there."""
     if any(not p.extents[2] for p in products):
@@ -71,7 +71,7 @@ def product_variants(products: Sequence[Contraction], dialect: Dialect, target: 
     return (NAIVE, *tiles(target), *(ON_UNITS if has_unit else ()))
 
 
-def prior(product: Contraction, dialect: Dialect) -> str:
+def prior(product: FusedContraction, dialect: Dialect) -> str:
     """The way that is taken until something has been measured."""
     least = min(product.extents)
     if unit_refusal(product, dialect) is None:
@@ -82,7 +82,7 @@ def prior(product: Contraction, dialect: Dialect) -> str:
 
 
 def rendered(
-    graph: Graph, piece: Contraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
+    graph: Graph, piece: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
 ) -> Rendered:
     """A piece as a kernel; of a product, in this way."""
     written = tuple(o.entry for o in piece.outputs)
@@ -112,7 +112,7 @@ def pieces(graph: Graph) -> list[Piece]:
     return made + _remaining(graph, known)
 
 
-def library_pieces(graph: Graph, takes: Callable[[Contraction], bool]) -> list[Piece] | None:
+def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> list[Piece] | None:
     """The same with the products of a library, which takes as much of what is around them as it can; what else is
     elementwise or row by row before and behind them is in kernels of its own. `None` if it does not take them all."""
     made: list[Piece] = []
@@ -130,7 +130,7 @@ def library_pieces(graph: Graph, takes: Callable[[Contraction], bool]) -> list[P
         product = next(filter(takes, (contraction(graph, entry, end, known) for end in ends)), None)
         if product is None:
             return None
-        made.append(Library(product))
+        made.append(LibraryProduct(product))
         known |= {o.entry for o in product.outputs}
     return made + _remaining(graph, known)
 

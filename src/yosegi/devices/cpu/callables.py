@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...codegen.llvm.entry import BEFORE_ARRAYS, Launch, Layout, entry_text
-from ...codegen.llvm.pool import pool_text
+from ...codegen.llvm.entry import BEFORE_ARRAYS, NativeLaunch, ObjectLayout, entry_text
+from ...codegen.llvm.thread_pool import pool_text
 from .compiler import Code, Compiler
 from .threads import has_futex, new_pool, thread_count
 
@@ -28,10 +28,10 @@ class _Method(ctypes.Structure):
                 ("doc", ctypes.c_char_p)]  # fmt: skip
 
 
-def _layout() -> Layout | None:
+def _layout() -> ObjectLayout | None:
     """Where an array object has its data, if that is where all known versions have it."""
     head = object.__basicsize__
-    layout = Layout(bytes.__basicsize__ - 1, head - 8, head, head + 48)
+    layout = ObjectLayout(bytes.__basicsize__ - 1, head - 8, head, head + 48)
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     for a in (array, array.T, array[::2, ::-1], np.zeros(())):
         where = id(a)
@@ -70,7 +70,7 @@ class Runtime:
     def code(self) -> Code:
         """The pool's functions and the way in. Workers are in there until the process ends."""
         machine = self.compiler.machine
-        layout = self._layout or Layout(0, 0, 0, 0)
+        layout = self._layout or ObjectLayout(0, 0, 0, 0)
         text = pool_text(self._architecture, futex=self._futex) + entry_text(layout)
         names = ("spread", "serve", "enter", "launch", "skip")
         return self.compiler.load(f"{text}\nattributes #0 = {{ {machine.attributes} }}\n", names).forever()
@@ -130,9 +130,9 @@ class Runtime:
         needs: int = IN_ORDER,
         fallback: Callable[..., Any] | None = None,
     ) -> bytes:
-        """A kernel with its sizes as a `Launch`, for a callable or for a loop over kernels."""
+        """A kernel with its sizes as a `NativeLaunch`, for a callable or for a loop over kernels."""
         api = ctypes.pythonapi
-        launch = Launch(
+        launch = NativeLaunch(
             kernel=code["kernel"], finish=code["finish"] if finishes else None,
             pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
             save=_address(api.PyEval_SaveThread) if lets_go else None, restore=_address(api.PyEval_RestoreThread),

@@ -15,7 +15,18 @@ from ..scalar.value import Value
 from .builder import CBuilder
 from .coalesced import coalesced_loop
 from .dialect import Dialect, Target
-from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .kernel_source import (
+    SMALL,
+    Inputs,
+    Kernel,
+    SizeParameters,
+    assembled,
+    decomposed,
+    dtypes_of,
+    evaluated,
+    offsets,
+    widest,
+)
 
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
@@ -28,7 +39,7 @@ def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Ke
     inner = dims[-1].size
     width = 1 if total <= SMALL else widest(dialect, target, dtypes_of(region), total)
     gathers = inner < width
-    sizes = Sizes(max(total, 1), dialect)
+    sizes = SizeParameters(max(total, 1), dialect)
     k = CBuilder(dialect, width)
     item = k.let(sizes.ctype, dialect.global_id)
     if width == 1 or gathers:
@@ -46,7 +57,7 @@ def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Ke
     return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, target.group)
 
 
-def _flat(k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, total: int) -> list[list[str]]:
+def _flat(k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, total: int) -> list[list[str]]:
     """For each input, and last for the results: the places of an item's elements, one per lane or the first."""
     count = len(dims[0].strides)
     n = sizes(total)
@@ -63,7 +74,9 @@ def _flat(k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, total: in
     return [[lane[n] for lane in lanes] for n in range(count)] + [[first]]
 
 
-def _rows(k: CBuilder, sizes: Sizes, dims: list[Dimension], item: str, chunks: int, items: int) -> list[list[str]]:
+def _rows(
+    k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, chunks: int, items: int
+) -> list[list[str]]:
     """The same where an item's elements are neighbours in the innermost dimension: the first place of each."""
     ctype, inner = sizes.ctype, dims[-1]
     k.lines.append(f"if ({item} >= {sizes(items)}) return;")

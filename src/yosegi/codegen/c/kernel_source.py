@@ -41,7 +41,7 @@ class Kernel:
     group: int
 
 
-class Sizes:
+class SizeParameters:
     """The sizes that a kernel takes as parameters, by the names it gives them."""
 
     def __init__(self, elements: int, dialect: Dialect) -> None:
@@ -148,7 +148,7 @@ def assembled(
     k: CBuilder,
     inputs: Sequence[DType],
     outputs: Sequence[DType],
-    sizes: Sizes,
+    sizes: SizeParameters,
     prelude: Sequence[str] = (),
     *,
     packed: bool = False,

@@ -45,7 +45,7 @@ _PARAMETERS: Final = (
 )  # fmt: skip
 
 
-class Unit(Enum):
+class BFloat16Unit(Enum):
     """What multiplies."""
 
     TILES = "AMX"
@@ -54,16 +54,16 @@ class Unit(Enum):
     """Vectors of pairs of numbers."""
 
 
-def block_source(unit: Unit, attributes: str) -> str:
+def block_source(unit: BFloat16Unit, attributes: str) -> str:
     """A module whose function `kernel(a, b, out)` multiplies one block of one step: all that a unit's instructions are
     needed for, and nothing else."""
     module = Module(converts_halves=True)
     write_block(module, unit, 1)
     code = module.function("kernel", (("ptr", "a"), ("ptr", "b"), ("ptr", "out")))
-    if unit is Unit.TILES:
+    if unit is BFloat16Unit.TILES:
         configure(code)
     code.do(f"call void @block(ptr %a, ptr %b, i64 1, i64 3, ptr null, i64 0, ptr %out, i64 {BLOCK_ROW})")
-    if unit is Unit.TILES:
+    if unit is BFloat16Unit.TILES:
         release(code)
     code.ret()
     return module.text(attributes)
@@ -74,7 +74,7 @@ def step_bytes(parts: int) -> int:
     return 2 * TILE * parts
 
 
-def write_block(module: Module, unit: Unit, parts: int) -> None:
+def write_block(module: Module, unit: BFloat16Unit, parts: int) -> None:
     """`block(a, b, steps, tiles, before, before_row, out, out_row)`.
 
     The sums of a block, added to what is at `before` if that is not null, go to `out`; rows are so many bytes apart.
@@ -84,7 +84,7 @@ def write_block(module: Module, unit: Unit, parts: int) -> None:
     is_wide, is_high = (code.let(f"icmp ne i64 {code.let(f'and i64 %tiles, {bit}')}, 0") for bit in (1, 2))
     rows, columns = (choice(code, two, str(PANEL), str(LINES)) for two in (is_high, is_wide))
     widths = ((2, is_wide), (1, code.let(f"xor i1 {is_wide}, true")))
-    if unit is Unit.DOTS:
+    if unit is BFloat16Unit.DOTS:
         for wide, width in widths:
             with code.when(width):
                 _write_dots(code, parts, rows, wide)

@@ -17,19 +17,19 @@ from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Shape
 from ..._tensor.precision import Precision
 from ..._tune.store import package_digest
-from ...codegen.llvm.half_blocking import USUAL, Blocking, Cut, Sizes, cut, gains_by_threads
+from ...codegen.llvm.bfloat16_units import PANEL, STEP, BFloat16Unit, step_bytes
+from ...codegen.llvm.half_blocking import USUAL, Blocking, HalfSizes, HalfWorkSplit, cut, gains_by_threads
 from ...codegen.llvm.half_products import half_product_source
 from ...codegen.llvm.half_words import PLAN, HalfProduct
-from ...codegen.llvm.units import PANEL, STEP, Unit, step_bytes
 from ...errors import CompileFailure
-from .compiler import Code, Compiler, Machine, Part
-from .matrices import Arrays, OperandLayout, laid
-from .native import ALIGNED, Call, Runtime
+from .callables import ALIGNED, Call, Runtime
+from .compiler import Code, Compiler, HostMachine, Part
+from .operand_layout import Arrays, OperandLayout, laid
 from .results import LARGE, Results, lined_up
 
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
 """How many bfloat16 numbers stand for one of an operand."""
-FEATURES: Final = {Unit.TILES: ("amx-tile", "amx-bf16", "avx512bf16"), Unit.DOTS: ("avx512bf16",)}
+FEATURES: Final = {BFloat16Unit.TILES: ("amx-tile", "amx-bf16", "avx512bf16"), BFloat16Unit.DOTS: ("avx512bf16",)}
 """What a unit's code needs of the processor, by LLVM's names; tiles are packed with the other unit's instructions."""
 _LEAST: Final = 1 << 15
 """Products of elements below which nothing is gained."""
@@ -47,7 +47,7 @@ _FUNCTIONS: Final = ("kernel", "keep")
 Matmul = Callable[[Any, Any], Any]
 
 
-def machine_for(unit: Unit, machine: Machine) -> Machine:
+def machine_for(unit: BFloat16Unit, machine: HostMachine) -> HostMachine:
     """The machine with what a unit needs, whether it says that it has it or not."""
     return machine.having(FEATURES[unit])
 
@@ -56,13 +56,13 @@ def _not_aligned(*arrays: Any) -> None:
     raise ValueError("expected arrays that are aligned to their elements")
 
 
-class Bound:
+class HalfProductCall:
     """A product of arrays of certain shapes and strides.
 
     >>> bound(a, b, *sides, out)  # doctest: +SKIP
     """
 
-    def __init__(self, call: Call, plan: Cut, products: HalfProducts) -> None:
+    def __init__(self, call: Call, plan: HalfWorkSplit, products: HalfProducts) -> None:
         self.call = call
         """Takes the workspace behind the others."""
         self.plan = plan
@@ -81,7 +81,7 @@ class HalfProducts:
     precisions = frozenset(PARTS)
 
     def __init__(
-        self, runtime: Runtime, unit: Unit, results: Results, *, compiler: Compiler | None = None,
+        self, runtime: Runtime, unit: BFloat16Unit, results: Results, *, compiler: Compiler | None = None,
         blocking: Blocking = USUAL,
     ) -> None:  # fmt: skip
         """`compiler` makes code for the unit; one of its own, if none is given."""
@@ -114,7 +114,7 @@ class HalfProducts:
     def bound(
         self, product: HalfProduct, arrays: Arrays, *, kept: bool = False, threads: int | None = None,
         needs: int = ALIGNED, fallback: Callable[..., Any] = _not_aligned,
-    ) -> Bound:  # fmt: skip
+    ) -> HalfProductCall:  # fmt: skip
         """A product of arrays such as these, which must have some flags; others go to `fallback`. Raises
         `CompileFailure`.
 
@@ -137,12 +137,12 @@ class HalfProducts:
             self.code(product), product.arrays + 1, [*self._words(plan, out_row), *sides, *where.offsets],
             count=1, chunk=1, needs=needs, lets_go=work >= _LETS_GO, fallback=fallback,
         )  # fmt: skip
-        return Bound(call, plan, self)
+        return HalfProductCall(call, plan, self)
 
     def packed(self, product: HalfProduct, b: Any) -> Any:
         """A right operand, packed as products with `kept` want it."""
         k, n = b.shape
-        sizes = Sizes(1, PANEL, n, k, k, 1, *_elements(product.b, *b.strides[::-1]), True, True)
+        sizes = HalfSizes(1, PANEL, n, k, k, 1, *_elements(product.b, *b.strides[::-1]), True, True)
         plan = cut(product, sizes, self.blocking, self.runtime.threads)
         to = self._memory(-(-n // PANEL) * -(-k // STEP) * step_bytes(product.parts))
         code = self.code(product)
@@ -152,7 +152,7 @@ class HalfProducts:
         call(b, to)
         return to
 
-    def _words(self, plan: Cut, c_row: int) -> list[int]:
+    def _words(self, plan: HalfWorkSplit, c_row: int) -> list[int]:
         runtime = self.runtime
         more = {"pool": runtime.pool if plan.threads > 1 else 0, "spread": runtime.code["spread"], "c_row": c_row}
         words = plan.words | more
@@ -247,13 +247,13 @@ def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:
     return enough and n >= _LEAST_LINES and batch * m * n * a[-1] >= _LEAST
 
 
-def _sizes(product: HalfProduct, where: OperandLayout) -> Sizes:
+def _sizes(product: HalfProduct, where: OperandLayout) -> HalfSizes:
     """The sizes of arrays that lie so."""
     s = where.sizes
     starts = np.reshape(where.offsets, (s.batches, product.arrays))
     shared = [bool(np.all(starts[:, n] == starts[:1, n])) for n in range(2)]
     left, right = _elements(product.a, s.a_m, s.a_k), _elements(product.b, s.b_n, s.b_k)
-    return Sizes(s.batches, s.m, s.n, s.k, *left, *right, *shared)
+    return HalfSizes(s.batches, s.m, s.n, s.k, *left, *right, *shared)
 
 
 def _elements(dtype: DType, line: int, along: int) -> tuple[int, int]:

@@ -11,12 +11,12 @@ from typing import Final
 
 from ..._tensor.dtype import DType
 from .entry import PARAMETERS
-from .fused import FINISH, LINES
+from .fused_stages import FINISH, LINES
 from .integers import add, choice, least, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import called
-from .nest import Target
-from .product import PLAN, Job
+from .nest import VectorTarget
+from .product import PLAN, ProductJob
 from .product_kernels import spread, told_arrays, write_stack
 
 _ROW_MAJOR: Final = 101
@@ -26,7 +26,7 @@ TURNED: Final = 112
 HOLD: Final = (("ptr", "guard"), ("ptr", "get"), ("ptr", "set"))
 
 
-def library_source(target: Target, dtype: DType, *, long: bool) -> str:
+def library_source(target: VectorTarget, dtype: DType, *, long: bool) -> str:
     """The module of all products of a dtype by a library whose integers are `long` or not: `kernel`, which takes the
     arrays of a `Product`, then the workspace; and `hold` and `release`."""
     module = Module()
@@ -70,7 +70,7 @@ def _write_hold(module: Module, *, takes: bool) -> None:
 
 def _write_rows(module: Module, dtype: DType, *, long: bool) -> None:
     """`rows`: a unit is a share of the rows."""
-    job = Job(module.function("rows", PARAMETERS))
+    job = ProductJob(module.function("rows", PARAMETERS))
     code, item = job.code, dtype.itemsize
     p = {name: job.planned(name) for name in ("m", "n", "k", "a_m", "a_k", "out_row", "out_item", "share", "room")}
     a, b = (job.array(job.planned(name)) for name in ("left", "right"))

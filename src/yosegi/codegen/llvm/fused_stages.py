@@ -14,9 +14,9 @@ from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import add, mul, shifted, sub
 from .ir import Function, Module
-from .memory import lanes_below, load, repeated, store
-from .nest import Target
-from .product import Job, Product, Side, Words
+from .load_store import lanes_below, load, repeated, store
+from .nest import VectorTarget
+from .product import Product, ProductJob, Side, Words
 
 LINES: Final = (
     ("ptr", "arguments"), ("ptr", "from"), ("i64", "across"), ("i64", "along"), ("i64", "rows"), ("i64", "steps"),
@@ -49,7 +49,7 @@ class _Sides:
         return given
 
 
-def lines_source(product: Product, target: Target) -> str:
+def lines_source(product: Product, target: VectorTarget) -> str:
     """The module of `lines(arguments, from, across, along, rows, steps, to, apart, row, step)`.
 
     Rows are copied to lines that are `apart`. What is before the product finds its sides in the job; `row` and `step`
@@ -63,7 +63,7 @@ def lines_source(product: Product, target: Target) -> str:
     strides: list[tuple[str, str]] = []
     starts = []
     if stage is not None:
-        job, words = Job(code), Words(product)
+        job, words = ProductJob(code), Words(product)
         for n, side in enumerate(stage.sides):
             across, along = job.word(words.fed + 2 * n), job.word(words.fed + 2 * n + 1)
             strides.append((across, along))
@@ -92,14 +92,14 @@ def lines_source(product: Product, target: Target) -> str:
     return module.text(target.attributes)
 
 
-def finish_source(product: Product, target: Target) -> str:
+def finish_source(product: Product, target: VectorTarget) -> str:
     """The module of `finish(arguments, sums, sums_row, row, height, column, columns)`: a block of sums to the outputs.
 
     The sums may be where the outputs are.
     """
     module = Module(converts_halves=target.converts_halves)
     code = module.function("finish", FINISH)
-    job, words = Job(code), Words(product)
+    job, words = ProductJob(code), Words(product)
     first = product.right + 1
     side_rows = [job.word(words.sides + n) for n in range(len(product.sides))]
     sides = _Sides(

@@ -35,11 +35,11 @@ from ..._tensor.node import Call
 from ..._tensor.op import leaf
 from ..._tensor.options import current
 from ..._tensor.role import Control
-from ...codegen.llvm.expand import expanded
-from ...codegen.llvm.fusion import Cluster, is_product, joins, work
+from ...codegen.llvm.einsum_products import expanded
+from ...codegen.llvm.fused_product import Cluster, is_product, joins, work
 from ...errors import NotReady, Unsupported
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
-from .natives import Natives, worthwhile
+from .native_groups import Natives, worthwhile
 from .projections import Projections
 from .reduced import Reduced
 from .results import Results

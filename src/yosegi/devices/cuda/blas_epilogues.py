@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.role import Arithmetic, Sign
-from ...codegen.c.contractions import Contraction, Run
-from ...codegen.c.expressions import Apply, Expression, Number, Read, Sum
+from ...codegen.c.contractions import FusedContraction, MergedAxes
+from ...codegen.c.expressions import Apply, ConstantNumber, Expression, Read, Sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Matrices:
         return (self.left.entry, self.right.entry, *[e for e in (self.bias, self.residual) if e is not None])
 
 
-def matrices_of(product: Contraction) -> Matrices | None:
+def matrices_of(product: FusedContraction) -> Matrices | None:
     """A product in these terms, or `None` if it has others."""
     runs = (product.rows, product.columns, product.depth)
     if any(len(r) != 1 for r in runs) or len(product.batch) > 1 or len(product.outputs) != 1:
@@ -78,14 +78,14 @@ def matrices_of(product: Contraction) -> Matrices | None:
 def _scaled(operand: Expression) -> tuple[Read | None, float]:
     """An array, and what it is multiplied by."""
     if isinstance(operand, Apply) and operand.call.op.role == Arithmetic(Sign.TIMES):
-        numbers = [p for p in operand.operands if isinstance(p, Number)]
+        numbers = [p for p in operand.operands if isinstance(p, ConstantNumber)]
         arrays = [p for p in operand.operands if isinstance(p, Read)]
         if len(numbers) == len(arrays) == 1 and numbers[0].value:
             return arrays[0], float(numbers[0].value)
     return (operand, 1.0) if isinstance(operand, Read) else (None, 1.0)
 
 
-def _matrix(read: Read, rows: Run, columns: Run, stack: Run | None) -> Matrix | None:
+def _matrix(read: Read, rows: MergedAxes, columns: MergedAxes, stack: MergedAxes | None) -> Matrix | None:
     down, along = read.strides[rows.axis], read.strides[columns.axis]
     stride = 0 if stack is None else read.strides[stack.axis]
     if along == 1 and down >= columns.size:
@@ -93,7 +93,9 @@ def _matrix(read: Read, rows: Run, columns: Run, stack: Run | None) -> Matrix | 
     return Matrix(read.entry, True, along, stride) if down == 1 and along >= rows.size else None
 
 
-def _behind(expression: Expression, product: Contraction, columns: Run) -> tuple[int | None, int | None] | None:
+def _behind(
+    expression: Expression, product: FusedContraction, columns: MergedAxes
+) -> tuple[int | None, int | None] | None:
     """The entries of a bias and of a residual; `None` if there is anything else."""
     added = [expression]
     terms: list[Expression] = []

@@ -50,7 +50,7 @@ class _Product:
     result_shape: Shape = ()
 
 
-class Products:
+class LibraryProducts:
     """The products of one device."""
 
     def __init__(self, queue: Queue) -> None:

@@ -13,7 +13,7 @@ from .contractions import Output, merged
 from .dialect import Dialect, Target
 from .expressions import Strides, Sum
 from .frames import Frame
-from .kernels import Inputs
+from .kernel_source import Inputs
 
 
 def attention_refusal(call: Call) -> str | None:

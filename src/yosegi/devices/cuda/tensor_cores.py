@@ -1,4 +1,4 @@
-"""The tensor cores, for `codegen.matrix_unit`: the functions of a team, a warp here, in PTX. They are there from the
+"""The tensor cores, for `codegen.c.matrix_unit`: the functions of a team, a warp here, in PTX. They are there from the
 architecture sm_80 on."""
 
 from __future__ import annotations

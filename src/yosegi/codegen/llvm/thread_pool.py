@@ -8,7 +8,7 @@ by chunk like any other: kernels may tell their chunks apart.
 The words for one job are written before it is opened and not again before it is closed and all workers have left it:
 `state` is the job's number, whether it is open, and how many workers are in it. `bell` counts jobs once more, in the 32
 bits that a system can wait on. The threads are started by the first job that wants them, also in a forked child, where
-the words are simply set to zero. How workers sleep, and where they wake up, is in `sleeping`.
+the words are simply set to zero. How workers sleep, and where they wake up, is in `thread_sleep`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ctypes
 import re
 from typing import Final
 
-from .sleeping import MOST_PROCESSORS, sleeping_text
+from .thread_sleep import MOST_PROCESSORS, sleeping_text
 
 SPINS: Final = 2000
 """How often a worker looks for work before it sleeps, with a pause of 20 to 50 ns between: some 40 to 100 µs. Between
@@ -25,7 +25,7 @@ two calls Python may take half of that, where a product has left nothing of it i
 MOST_WORKERS: Final = 255
 
 
-class Pool(ctypes.Structure):
+class ThreadPoolState(ctypes.Structure):
     """The words that the threads share. What several of them write lies in cache lines of its own."""
 
     _fields_ = [
@@ -60,7 +60,9 @@ def pool_text(architecture: str, *, futex: bool) -> str:
     }.get(architecture, ("fence syncscope(\"singlethread\") seq_cst", ""))  # fmt: skip
     text = (_POOL + sleeping_text(architecture, futex=futex)).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
     # `%x = field name` is the address of a word of the pool.
-    text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %pool, i64 {getattr(Pool, m[1]).offset}", text)
+    text = re.sub(
+        r"field (\w+)", lambda m: f"getelementptr i8, ptr %pool, i64 {getattr(ThreadPoolState, m[1]).offset}", text
+    )
     return f"{text}\n{pause[1]}\n"
 
 

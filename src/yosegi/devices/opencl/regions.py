@@ -12,11 +12,11 @@ from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_const
 from ..._tensor.op import pick
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
-from ...codegen.c.kernels import Inputs
-from ...codegen.c.loops import loop
+from ...codegen.c.kernel_source import Inputs
+from ...codegen.c.loop_kernels import loop
 from ...codegen.c.moves import is_free, moves
-from ...codegen.c.programs import has_program, is_computed_once, program
-from ...codegen.c.programs import refusal as program_refusal
+from ...codegen.c.op_programs import has_program, is_computed_once, program
+from ...codegen.c.op_programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported

@@ -9,9 +9,9 @@ from typing import Final
 from ..._tensor.node import Call
 from ..._tensor.role import Control, Indexing, Progression
 from . import elements, indexing, repeats
+from .cumulative import scan
 from .extremes import extreme
-from .scans import scan
-from .stages import Program, Setting
+from .stages import KernelProgram, Setting
 
 
 def _of_nothing(call: Call) -> str | None:
@@ -24,7 +24,7 @@ def _of_nothing(call: Call) -> str | None:
 class _Row:
     """An op that is a program."""
 
-    write: Callable[[Call, Setting], Program]
+    write: Callable[[Call, Setting], KernelProgram]
     family: str | None = None
     """The family of kernels that a driver is qualified for; `None` for movements."""
     refusal: Callable[[Call], str | None] = lambda call: None
@@ -73,7 +73,7 @@ def refusal(call: Call) -> str | None:
     return reason if reason is not None or indexes(call) or isinstance(call.op.role, Control) else _of_nothing(call)
 
 
-def program(call: Call, setting: Setting) -> Program:
+def program(call: Call, setting: Setting) -> KernelProgram:
     """The kernels of a call whose result has elements."""
     return _ROWS[call.op.name].write(call, setting)
 

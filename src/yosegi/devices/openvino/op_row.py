@@ -41,7 +41,7 @@ def _no_reason(graph: Graph, entry: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OpRow:
     """How one of our ops becomes OpenVINO's."""
 
     build: Builder
@@ -57,7 +57,7 @@ class Row:
     """Whether it adds values up, so that its error is relative to the largest of its results, not to each."""
 
 
-def refusal(row: Row, graph: Graph, entry: int) -> str | None:
+def refusal(row: OpRow, graph: Graph, entry: int) -> str | None:
     """Why a call cannot be had through its row."""
     call = graph.calls[entry]
     inputs = call.inputs[:1] if row.takes_places else call.inputs

@@ -22,14 +22,14 @@ from ..._run.forks import in_forked_child
 from ..._run.trace import log, trace
 from ..._schedule.groups import Group, reduces
 from ..._tune.store import Programs
-from ...codegen.llvm.nest import Strides, Target
-from ...codegen.llvm.rows import Kernel, kernel
+from ...codegen.llvm.nest import Strides, VectorTarget
+from ...codegen.llvm.rows import GroupKernel, kernel
 from ...codegen.llvm.signature import signature
 from ...errors import NotReady
-from .compiler import Code, Compiler, Machine
+from .callables import ALIGNED, IN_ORDER, Call, Runtime
+from .compiler import Code, Compiler, HostMachine
 from .convolutions import Convolutions
 from .kernel import Native
-from .native import ALIGNED, IN_ORDER, Call, Runtime
 from .probe import verdict
 from .results import LARGE, Results
 
@@ -64,7 +64,7 @@ class Natives:
     """What makes native calls, for one machine."""
 
     def __init__(
-        self, machine: Machine | None = None, runtime: Runtime | None = None, results: Results | None = None
+        self, machine: HostMachine | None = None, runtime: Runtime | None = None, results: Results | None = None
     ) -> None:
         """For a machine other than this one, or with a runtime that is there already: that is for tests.
 
@@ -91,7 +91,7 @@ class Natives:
 
     def _find(self) -> None:
         try:
-            machine = self._machine or Machine.host()
+            machine = self._machine or HostMachine.host()
             self.reason = verdict(machine)
             if self.reason is None:
                 runtime = Runtime(Compiler(machine))
@@ -117,7 +117,7 @@ class Natives:
         return f"native kernels for {runtime.compiler.machine}, {threads}"
 
     @cached_property
-    def _target(self) -> Target:
+    def _target(self) -> VectorTarget:
         return self._compiler.machine.target
 
     @cached_property
@@ -154,7 +154,7 @@ class Natives:
             return None
         return Native(call, tuple(group.inputs[n] for n in made.reads), group.outputs, made.workspace)
 
-    def strided(self, group: Group, strides: Strides, like: Kernel, fallback: Callable[..., Any]) -> Call | None:
+    def strided(self, group: Group, strides: Strides, like: GroupKernel, fallback: Callable[..., Any]) -> Call | None:
         """A group's call for arrays of such strides; `None` if it takes other arrays than a kernel that it is to be
         called instead of, or LLVM fails on it."""
         try:
@@ -166,14 +166,14 @@ class Natives:
             trace.failed(str(group), "cpu", failure)
             return None
 
-    def _kernel(self, group: Group, strides: Strides, *, streams: bool) -> tuple[Kernel, Code]:
+    def _kernel(self, group: Group, strides: Strides, *, streams: bool) -> tuple[GroupKernel, Code]:
         """A group's kernel and its code: as an earlier process has left them, or new."""
         words = signature(group, strides, streams)
         name = None if words is None else self._headers.name(words)
         stored = None if name is None else self._headers.get(name)
         if stored is not None:
             known = json.loads(stored)
-            made = Kernel(tuple(known["sizes"]), tuple(known["reads"]), **known["more"])
+            made = GroupKernel(tuple(known["sizes"]), tuple(known["reads"]), **known["more"])
             code = self._compiler.known(known["object"], _functions(made))
             if code is not None:
                 return made, code
@@ -185,7 +185,7 @@ class Natives:
             self._headers.put(name, json.dumps(header).encode())
         return made, code
 
-    def _call(self, group: Group, made: Kernel, code: Code, needs: int, fallback: Callable[..., Any]) -> Call:
+    def _call(self, group: Group, made: GroupKernel, code: Code, needs: int, fallback: Callable[..., Any]) -> Call:
         """A kernel as a callable, its work cut into chunks."""
         assert self.runtime is not None
         arrays = len(made.reads) + len(group.outputs) + bool(made.workspace)
@@ -195,7 +195,7 @@ class Natives:
             lets_go=lets_go, needs=needs, fallback=fallback,
         )  # fmt: skip
 
-    def _chunk(self, group: Group, made: Kernel) -> int:
+    def _chunk(self, group: Group, made: GroupKernel) -> int:
         """The units of work that a thread takes at a time."""
         runtime = self.runtime
         assert runtime is not None
@@ -205,7 +205,7 @@ class Natives:
         chunk = max(-(-made.units // (runtime.threads * _POLICY.chunks_per_thread)), -(-_POLICY.chunk_work // work))
         return min(chunk, -(-made.units // runtime.threads))
 
-    def launch(self, group: Group) -> tuple[bytes, Kernel, Code]:
+    def launch(self, group: Group) -> tuple[bytes, GroupKernel, Code]:
         """A group as a part of a loop over kernels: its `Launch`, and how it is called. Raises if LLVM fails on it.
 
         Its results may lie anywhere, and so cannot go past the caches.
@@ -219,7 +219,7 @@ class Natives:
         return packed, made, code
 
 
-def _functions(made: Kernel) -> tuple[str, ...]:
+def _functions(made: GroupKernel) -> tuple[str, ...]:
     return ("kernel", "finish") if made.finishes else ("kernel",)
 
 
@@ -230,7 +230,7 @@ class _StridedFallback:
     copied in order.
     """
 
-    def __init__(self, natives: Natives, group: Group, made: Kernel) -> None:
+    def __init__(self, natives: Natives, group: Group, made: GroupKernel) -> None:
         self._natives = natives
         self._group = group
         self._kernel = made

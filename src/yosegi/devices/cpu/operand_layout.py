@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.llvm.blocking import Sizes
+from ...codegen.llvm.blocking import ProductSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Arrays:
 class OperandLayout:
     """The same in numbers."""
 
-    sizes: Sizes
+    sizes: ProductSizes
     fed: list[int]
     """Of the sides of what comes before, the bytes from one row to the next and along a row."""
     rows: list[int]
@@ -48,7 +48,7 @@ def laid(arrays: Arrays) -> OperandLayout:
     left, right, *others = _stacked(arrays)
     (*batch, m, k), n = left.shape, right.shape[-1]
     fed, rest = others[: len(arrays.fed)], others[len(arrays.fed) :]
-    sizes = Sizes(prod(batch), m, n, k, *left.strides[-2:], *right.strides[-2:])
+    sizes = ProductSizes(prod(batch), m, n, k, *left.strides[-2:], *right.strides[-2:])
     offsets = _offsets(batch, [x.strides[:-2] for x in (left, *fed, right, *rest)])
     if arrays.starts:
         offsets += np.array([*arrays.starts, *[0] * len(arrays.outs)], np.int64)

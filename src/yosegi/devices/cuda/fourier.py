@@ -23,15 +23,15 @@ from ..._tensor.dtype import DType, complex64, complex128, float32, float64, rea
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import convert, leaf_call
 from ..._tensor.role import Spectrum, Transform
-from ...codegen.c.kernels import INT_LIMIT, NAME
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import INT_LIMIT, NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from .blas import loaded
 from .dialect import CUDA
 from .errors import translated
 from .launch import Launch, Queue
 from .library_ops import memory_from_pool
+from .library_products import turned
 from .memory import Data
-from .products import turned
 
 _LARGEST: Final = 2**31 - 1
 _MOST_AXES: Final = 3
@@ -52,7 +52,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class FourierPass:
     """One call of cuFFT, along neighbouring axes of an array, which are its first or its last."""
 
     kind: str
@@ -79,7 +79,7 @@ class Scaled:
     """How many they are."""
 
 
-Step = Ordered | Pass | Scaled
+Step = Ordered | FourierPass | Scaled
 
 
 def is_transform(call: Call) -> bool:
@@ -131,12 +131,16 @@ def _along(
     outer, inner = prod(shape[:first]), prod(shape[end:])
     spoils = kind in ("C2R", "Z2D")  # cuFFT may write into what it reads
     if not spoils and 1 in (outer, inner):
-        return [Pass(kind, is_inverse, sizes, given, made, inner, outer * inner, (*shape[:first], *made, *shape[end:]))]
+        return [
+            FourierPass(
+                kind, is_inverse, sizes, given, made, inner, outer * inner, (*shape[:first], *made, *shape[end:])
+            )
+        ]
     others = (*range(first), *range(end, len(shape)))
     order = (*others, *run)
     result = (*[shape[a] for a in others], *made)
     steps: list[Step] = [Ordered(shape, order)]
-    steps.append(Pass(kind, is_inverse, sizes, given, made, 1, outer * inner, result))
+    steps.append(FourierPass(kind, is_inverse, sizes, given, made, 1, outer * inner, result))
     if inner > 1:
         steps.append(Ordered(result, tuple(int(a) for a in np.argsort(order))))
     return steps
@@ -161,7 +165,7 @@ def compile_transform(region: Region, queue: Queue, compile_loop: Callable[[Regi
         dtype = float32
     for step in steps_of(call):
         launches.append(_launcher(queue, step, dtype))
-        dtype = _TYPES[step.kind][1] if isinstance(step, Pass) else dtype
+        dtype = _TYPES[step.kind][1] if isinstance(step, FourierPass) else dtype
 
     def kernel(*data: Data) -> tuple[Data, ...]:
         value = (constants | dict(zip(region.inputs, data, strict=True)))[args[0]]
@@ -176,7 +180,7 @@ def _launcher(queue: Queue, step: Step, dtype: DType) -> Callable[[Data], Data]:
     """A step as a function of data of a dtype."""
     if isinstance(step, Ordered):
         return turned(queue, step.shape, step.order, dtype)
-    if isinstance(step, Pass):
+    if isinstance(step, FourierPass):
         transformed = Transformed(queue, step)
         shape, made = step.shape, _TYPES[step.kind][1]
 
@@ -219,7 +223,7 @@ def _set_stream() -> Any:
 class Transformed:
     """A call of cuFFT, which can be launched again and again, as a generated kernel can."""
 
-    def __init__(self, queue: Queue, step: Pass) -> None:
+    def __init__(self, queue: Queue, step: FourierPass) -> None:
         self._queue = queue
         distances = (1, 1) if step.stride > 1 else (prod(step.given), prod(step.made))
         with translated(f"[{queue.name}] planning a transform"), queue.lock:

@@ -18,9 +18,9 @@ from ..._tensor.node import Call, Shape
 from ..._tensor.role import Scan
 from ..scalar.folds import Fold
 from ..scalar.value import Value
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .packets import element_at, put_element
-from .stages import Program, Setting, Stage, Writer
+from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 _BYTES: Final = 64
@@ -32,7 +32,7 @@ _BANKS: Final = 32
 other."""
 
 
-def scan(call: Call, setting: Setting) -> Program:
+def scan(call: Call, setting: Setting) -> KernelProgram:
     """A running sum or product along an axis."""
     x, axis, spec = call.inputs[0], call.attrs["axis"], call.spec
     accumulated = spec.dtype
@@ -44,7 +44,7 @@ def scan(call: Call, setting: Setting) -> Program:
     fold = Fold(_OF_TRUTH[name] if truth else name, truth, int32 if truth else accumulated, spec.dtype, 0)
     made = _Scans(setting, [])
     stages = made.scan(line, fold, x.dtype, 0, 1, first=2, initial=call.attrs["include_initial"])
-    return Program(tuple(stages), tuple(made.scratch))
+    return KernelProgram(tuple(stages), tuple(made.scratch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +181,13 @@ class _Scans:
                 put_element(k, fold.end(k, _place(kind, "tile", _spread(at))), "b0", w.let(f"{into} + {extra} + {at}"))
         return w.kernel(line.outer * chunks * group, group)
 
-    def _writer(self, line: Line, fold: Fold, dtype: DType, chunks: int, scans: bool, initial: bool) -> Writer:
+    def _writer(self, line: Line, fold: Fold, dtype: DType, chunks: int, scans: bool, initial: bool) -> KernelWriter:
         elements = line.outer * (line.n + initial) * line.inner
         reads = (dtype, fold.accumulated) if scans and chunks > 1 else (dtype,)
-        return Writer(self.setting, elements, reads, (fold.result if scans else fold.accumulated,))
+        return KernelWriter(self.setting, elements, reads, (fold.result if scans else fold.accumulated,))
 
     def _before(
-        self, w: Writer, fold: Fold, chunks: int, scans: bool, chunk: str, outer: str, inner: str, line: Line
+        self, w: KernelWriter, fold: Fold, chunks: int, scans: bool, chunk: str, outer: str, inner: str, line: Line
     ) -> Value:
         """What a chunk begins with: the total of those before it."""
         k = w.k
@@ -200,7 +200,7 @@ class _Scans:
             k.assign(made, element_at(k, fold.accumulated, "a1", at))
         return made
 
-    def _split(self, w: Writer, number: str, length: int) -> tuple[str, str]:
+    def _split(self, w: KernelWriter, number: str, length: int) -> tuple[str, str]:
         """The index along the last dimension, and the number of the rest."""
         if length == 1:
             return "0", number

@@ -14,25 +14,25 @@ from ..._tensor.options import current
 from ..._tensor.precision import Precision
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
-from ...codegen.c.kernels import Inputs
-from ...codegen.c.loops import loop
+from ...codegen.c.kernel_source import Inputs
+from ...codegen.c.loop_kernels import loop
 from ...codegen.c.moves import is_free, moves
-from ...codegen.c.programs import has_program, is_computed_once, program
-from ...codegen.c.programs import refusal as program_refusal
+from ...codegen.c.op_programs import has_program, is_computed_once, program
+from ...codegen.c.op_programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.sequences import sequence
 from .dialect import CUDA
+from .fourier import compile_transform, is_transform, transform_refusal
 from .launch import Launch, Queue
+from .library_products import LibraryProducts
 from .memory import Data
-from .products import Products
 from .projections import projection
-from .transforms import compile_transform, is_transform, transform_refusal
 
 
-def refusal(region: Region, products: Products, fused: Fused) -> str | None:
+def refusal(region: Region, products: LibraryProducts, fused: Fused) -> str | None:
     """Why there is no kernel for a region, or `None`."""
     for part in region.parts:
         if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
@@ -56,7 +56,7 @@ def refusal(region: Region, products: Products, fused: Fused) -> str | None:
     return None
 
 
-def compile_region(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
+def compile_region(region: Region, queue: Queue, products: LibraryProducts, fused: Fused) -> Kernel:
     """The region as a function of its inputs' data."""
     if region.kind is RegionKind.PROJECTION and (made := projection(region, queue, CUDA)) is not None:
         return made
@@ -68,7 +68,7 @@ def compile_region(region: Region, queue: Queue, products: Products, fused: Fuse
     return compile_plain(region, queue, products, fused)
 
 
-def compile_plain(region: Region, queue: Queue, products: Products, fused: Fused) -> Kernel:
+def compile_plain(region: Region, queue: Queue, products: LibraryProducts, fused: Fused) -> Kernel:
     """The same without a choice: products are the library's where it has them."""
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)

@@ -66,7 +66,7 @@ def slabs_of(sizes: dict[int, int]) -> list[Slab]:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Lifetime:
     """A value on the way: the first and the last launch that use it."""
 
     value: int
@@ -75,7 +75,7 @@ class Span:
     last: int
 
 
-def blocks_of(spans: Iterable[Span]) -> tuple[dict[int, int], list[int]]:
+def blocks_of(spans: Iterable[Lifetime]) -> tuple[dict[int, int], list[int]]:
     """The block of each value, and the bytes of each block. Values that are in use at the same time have different
     ones; of those that fit, a value gets the one that has been free for longest.
 

@@ -20,13 +20,13 @@ import numpy as np
 
 from ..._tensor.dtype import bfloat16
 from ..._tune import store
+from ...codegen.llvm.bfloat16_units import BLOCK, BFloat16Unit, block_source, step_bytes
 from ...codegen.llvm.half_words import HalfProduct
-from ...codegen.llvm.units import BLOCK, Unit, block_source, step_bytes
-from .compiler import Compiler, Machine
+from .callables import Runtime
+from .compiler import Compiler, HostMachine
 from .guard import survives
-from .halves import FEATURES, PARTS, HalfProducts, machine_for
-from .matrices import Arrays
-from .native import Runtime
+from .half_calls import FEATURES, PARTS, HalfProducts, machine_for
+from .operand_layout import Arrays
 from .results import Results, lined_up
 
 _WORDS: Final = {"amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "avx512bf16": "avx512_bf16"}
@@ -41,7 +41,7 @@ _SIZES: Final = ((96, 80, 200), (37, 45, 700))
 class Found:
     """The unit to use, if there is one, and why others are not used."""
 
-    unit: Unit | None
+    unit: BFloat16Unit | None
     reason: str
 
     def __str__(self) -> str:
@@ -50,14 +50,14 @@ class Found:
         return f"bf16 products on {self.unit.value}{f' ({self.reason})' if self.reason else ''}"
 
 
-def find(machine: Machine) -> Found:
+def find(machine: HostMachine) -> Found:
     """The best unit that works in this process."""
     if not machine.triple.startswith("x86_64"):
         return Found(None, "there are no kernels for this architecture")
     if machine.vector_bytes < 64 or not machine.features:
         return Found(None, f"not with {machine.model}'s vectors")
     reasons: list[str] = []
-    for unit in Unit:
+    for unit in BFloat16Unit:
         hidden = not all(machine.has(feature) or _WORDS[feature] in flags() for feature in FEATURES[unit])
         reason = failure(machine, unit)
         if reason is None:
@@ -66,9 +66,9 @@ def find(machine: Machine) -> Found:
     return Found(None, "; ".join(reasons))
 
 
-def failure(machine: Machine, unit: Unit) -> str | None:
+def failure(machine: HostMachine, unit: BFloat16Unit) -> str | None:
     """Why a unit cannot be used in this process, or `None`."""
-    return (permission() if unit is Unit.TILES else None) or verdict(machine, unit)
+    return (permission() if unit is BFloat16Unit.TILES else None) or verdict(machine, unit)
 
 
 @cache
@@ -96,13 +96,13 @@ def permission() -> str | None:
     return f"the system does not give out its registers: {os.strerror(ctypes.get_errno())}"
 
 
-def verdict(machine: Machine, unit: Unit) -> str | None:
+def verdict(machine: HostMachine, unit: BFloat16Unit) -> str | None:
     """Why a unit must not be used, or `None` if it survived a trial."""
     found = [platform.python_version(), np.__version__, platform.release(), machine.identity, *sorted(flags())]
     return store.verdict(f"bf16-{unit.name.lower()}", "\n".join(found), lambda: probe(machine, unit))
 
 
-def probe(machine: Machine, unit: Unit) -> str | None:
+def probe(machine: HostMachine, unit: BFloat16Unit) -> str | None:
     """Run a unit's instructions under a guard, then products by all threads at all precisions; why a unit does not
     work, or `None`."""
     compiler = Compiler(machine_for(unit, machine))

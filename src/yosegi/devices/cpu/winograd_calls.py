@@ -19,10 +19,10 @@ from ...codegen.llvm.winograd import (
     winograd_source,
 )
 from ...ops.windows import Windows
+from .callables import ALIGNED, Call, Runtime
 from .compiler import Code
-from .native import ALIGNED, Call, Runtime
 from .results import Results, lined_up
-from .spare import Spare
+from .workspace import Spare
 
 _LETS_GO: Final = 1 << 17
 """Products of elements from which other Python threads may run meanwhile, and share the work."""

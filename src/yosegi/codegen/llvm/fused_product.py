@@ -24,7 +24,7 @@ from ..._tensor.role import Operands, is_contraction
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .passes import Passes
-from .product import Elementwise, Product, Side, Stage
+from .product import Elementwise, FusedStage, Product, Side
 from .signature import elementwise_signature
 
 _MOST_ARRAYS: Final = 8
@@ -33,7 +33,7 @@ _DTYPES: Final = (float32, float64)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OperandView:
     """An operand as it lies in the memory of an array that is in order."""
 
     entry: int
@@ -53,7 +53,7 @@ class View:
         return array
 
 
-def view_of(graph: Graph, entry: int, *, in_rows: bool = False) -> View:
+def view_of(graph: Graph, entry: int, *, in_rows: bool = False) -> OperandView:
     """An operand as a view of the array that it lies in, itself perhaps; with `in_rows`, only if the elements of its
     rows lie side by side there."""
     chain = [entry]
@@ -68,7 +68,7 @@ def view_of(graph: Graph, entry: int, *, in_rows: bool = False) -> View:
         beside = not made.ndim or made.shape[-1] == 1 or made.strides[-1] == made.itemsize
         if number == len(chain) - 1 or (np.may_share_memory(array, made) and (beside or not in_rows)):
             offset = made.ctypes.data - array.ctypes.data
-            return View(base, offset, made.shape, made.strides, tuple(chain[number + 1 :]))
+            return OperandView(base, offset, made.shape, made.strides, tuple(chain[number + 1 :]))
     raise AssertionError("an operand is a view of itself")
 
 
@@ -165,11 +165,11 @@ class Cluster:
             after = self._stage(self.after, (self.entry, *self.sides), self.outputs)
         return Product(self.dtype, before, after, tuple(calls[o].spec.dtype for o in self.outputs))
 
-    def _stage(self, group: Group, reads: Sequence[int], outputs: Sequence[int]) -> Stage:
+    def _stage(self, group: Group, reads: Sequence[int], outputs: Sequence[int]) -> FusedStage:
         specs = [self.graph.calls[e].spec for e in reads]
         sides = tuple(Side(s.dtype, s.ndim > 0 and s.shape[-1] > 1) for s in specs[1:])
         words = elementwise_signature(group, reads, outputs)
-        return Stage(_elementwise(group, reads, outputs), specs[0].dtype, sides, words)
+        return FusedStage(_elementwise(group, reads, outputs), specs[0].dtype, sides, words)
 
 
 def _elementwise(group: Group, reads: Sequence[int], outputs: Sequence[int]) -> Elementwise:

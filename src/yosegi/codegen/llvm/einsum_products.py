@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ..._graph.graph import Graph
-from ..._graph.simplify import Program
+from ..._graph.simplify import GraphRewriter
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
@@ -21,7 +21,7 @@ def expanded(region: Region) -> Region:
     graph = region.graph
     if not any(_expands(graph.calls[n]) for n in region.nodes):
         return region
-    program = Program()
+    program = GraphRewriter()
     new: dict[int, int] = {}
 
     def put(entry: int) -> int:
@@ -65,7 +65,7 @@ def _expands(call: Call) -> bool:
     return is_contraction(call.op.role, Operands.LABELS) and _labels(call) is not None
 
 
-def _put(program: Program, name: str, *args: int, **attrs: Any) -> int:
+def _put(program: GraphRewriter, name: str, *args: int, **attrs: Any) -> int:
     return program.put(REGISTRY[name].call(tuple(program.calls[a].spec for a in args), attrs), args)
 
 
@@ -84,7 +84,7 @@ def _labels(call: Call) -> tuple[str, str, str] | None:
     return (a, b, output) if is_plain and is_whole and in_two and sums else None
 
 
-def _matrices(program: Program, call: Call, x: int, y: int) -> int:
+def _matrices(program: GraphRewriter, call: Call, x: int, y: int) -> int:
     """The product of matrices that an einsum is, with the operands in the order in which the result has their indices;
     if they have no others than the sum and the stack, the sum of their elements' products."""
     labels = _labels(call)
