@@ -24,8 +24,7 @@ from yosegi._place.costs import Costs
 from yosegi._place.speed import Speed, TransferCost
 from yosegi._place.work import Task, works_of
 from yosegi._run.child import ChildResult
-from yosegi._run.drivers import Driver, remembered
-from yosegi._run.drivers import Verdict
+from yosegi._run.drivers import Driver, Verdict, remembered
 from yosegi._schedule.fuse import fuse
 from yosegi._tune.autotune import TrialSetup, TuningResult
 from yosegi._tune.measurements import path_of
@@ -116,9 +115,7 @@ def driver(content: bytes | None) -> Any:
     made = Driver("some:0", "version 1", keeps=("against",))
     if content is None:
         tables = {"against": {"bf16": "it is wrong"}}
-        made.qualified(
-            lambda d: Verdict("it crashed", {"sort": "wrong"}, ("sort: it died",), {"ab": "no"}, tables)
-        )
+        made.qualified(lambda d: Verdict("it crashed", {"sort": "wrong"}, ("sort: it died",), {"ab": "no"}, tables))
         return made._path.read_bytes()
     made._path.write_bytes(content)
     again = Driver("some:0", "version 1", keeps=("against",))
