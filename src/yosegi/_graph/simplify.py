@@ -93,7 +93,7 @@ class GraphRewriter:
         return self.put(made, (at,))
 
     def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
-        """The same without rules: one that applies to entry after entry would go as deep as there are entries."""
+        """Another op on an entry, without rules, which could recurse as deeply as the graph."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         same = self.known.get((made, (at,)))
         return self.added(made, (at,)) if same is None else same
@@ -241,7 +241,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def simplify(graph: Graph) -> Graph:
-    """The same program with less in it. Its inputs stay the same, used or not."""
+    """A smaller graph with the same values and the same inputs, used or not."""
     made, wider = _walked(graph, Counter()), None
     while made is not wider:  # what a narrower loop does not read, another need not make
         made, wider = _narrowed(made), made

@@ -26,7 +26,7 @@ _GAIN: Final = 1e-9  # of the total: less is rounding
 
 @dataclass(frozen=True, slots=True)
 class SharedValue:
-    """Something that regions read."""
+    """A value that regions read."""
 
     maker: int
     """The region that makes it, or -1 if it comes from outside."""
@@ -38,14 +38,14 @@ class SharedValue:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What regions, values and calls cost. Labels, and the memories they work in, are numbers."""
+    """The costs of regions, values and calls. Labels and their memories are numbers."""
 
     spaces: Sequence[int]
     """The memory of each label."""
     calls: Sequence[float]
-    """What beginning a call costs under each label, where it is not part of every region's own cost."""
+    """The cost of starting a call under each label, if the cost of a region does not include it."""
     own: Sequence[Sequence[float]]
-    """For each region what it costs under each label."""
+    """The cost of each region under each label."""
     values: Sequence[SharedValue]
     feeders: Sequence[int]
     """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
@@ -53,7 +53,7 @@ class Problem:
     """From each memory to each other."""
 
     def total(self, labels: Sequence[int]) -> float:
-        """What a labelling costs."""
+        """The cost of a labelling."""
         cost = 0.0
         for region, label in enumerate(labels):
             cost += self.own[region][label]

@@ -1,4 +1,4 @@
-"""Minimum cuts: the cheapest way to part the nodes of a network between two sides.
+"""Minimum cuts: the cheapest partition of the nodes of a network into two sides.
 
 The algorithm is Boykov and Kolmogorov's: a tree grows from each side through what has capacity left, flow is sent where
 they meet, and nodes whose branch was cut off look for another parent before they are let go. Networks here are long

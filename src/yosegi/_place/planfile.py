@@ -55,9 +55,9 @@ class PlanFile:
     devices: Mapping[str, str]
     """The identity of each device that runs a step."""
     kernels: Mapping[str, str]
-    """Which kernels were chosen, of those that did the same work."""
+    """The kernel that was chosen for each piece of work with several variants."""
     tolerance: float | None = None
-    """What the error of its products may be, if they carry certificates."""
+    """The tolerance of its products, if they carry certificates."""
 
     def write(self, path: str | PathLike[str]) -> None:
         """Put it in a file."""

@@ -1,4 +1,4 @@
-"""Regions against labels: who can run what, at what cost, and what a labelling comes to.
+"""Regions and labels: the candidates of each region, their costs, and the cost of a labelling.
 
 A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
 inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, or, where nothing
@@ -25,7 +25,7 @@ from .labels import NEVER, Problem, SharedValue, best
 from .work import Work
 
 _LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
-_NOT_WORTH_IT: Final = "what it would get of this is not worth a call"
+_NOT_WORTH_IT: Final = "too little work to cover the launch cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class CandidateTable:
         return [self.pins.get(n, next(iter(candidates))) for n, candidates in enumerate(self.candidates)]
 
     def single(self, device: Device) -> list[int]:
-        """All that a device can do on it, the rest on the host."""
+        """The regions that a device supports on this device, all others on the host."""
         own, host = self.labels.index(device), len(self.labels) - 1
         return [self.pins.get(n, own if own in candidates else host) for n, candidates in enumerate(self.candidates)]
 

@@ -39,7 +39,7 @@ _FOLDER: Final = "drivers"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known of a driver on this machine."""
+    """The result of a driver's qualification on this machine."""
 
     failure: str | None = None
     """Why it is withdrawn, if it is."""

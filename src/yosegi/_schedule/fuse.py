@@ -33,11 +33,11 @@ class RegionKind(Enum):
     CONTRACTION = "contraction"
     """A product, of matrices or of windows."""
     OPAQUE = "opaque"
-    """One op that is a piece of its own: a sort, a decomposition, a movement."""
+    """One op that fuses with nothing: a sort, a decomposition, a movement."""
     SEQUENCE = "sequence"
     """Neighbours on one device, compiled as one unit."""
     PROJECTION = "projection"
-    """The same, written by `projection`: a device may have a kernel for it as a whole."""
+    """A joined region that `projection` builds: a device may have one kernel for all of it."""
 
 
 JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
@@ -46,7 +46,7 @@ JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some entries of a graph, with what goes in and what comes out. Constants belong to every region that has them."""
+    """Some entries of a graph, with their inputs and outputs. Constants belong to every region that reads them."""
 
     graph: Graph
     kind: RegionKind
@@ -54,9 +54,9 @@ class Region:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     repeats: bool = False
-    """Whether it is known that it will run many times: then time spent on compiling it comes back."""
+    """True if the region will run many times, so that slow compilation pays off."""
     precision: Precision = Precision.FULL
-    """In which numbers its products are computed."""
+    """The precision of its products."""
     regions: tuple[Region, ...] = ()
     """The regions that it was joined from, in an order in which they can run."""
 
@@ -85,7 +85,7 @@ class Region:
         return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two regions the same work: the calls, their wiring, and the precision."""
+        """The identity of a region's work: the calls, their wiring, and the precision."""
         at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
         wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
         return (self.precision, *self.calls, *wiring, *[at[o] for o in self.outputs])

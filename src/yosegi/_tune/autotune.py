@@ -1,4 +1,4 @@
-"""A contest of several ways to compute something: who is right, who is fastest, and how sure that is.
+"""Autotuning: several variants of the same work are compared with the reference and timed.
 
 Each candidate's result is compared with the reference's. Those that are right take turns: what drifts on the machine
 falls on all of them alike, so what counts is what one took beside the best of the same round. The rounds of one sitting
@@ -59,7 +59,7 @@ def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """How candidates are tried."""
+    """The settings of a trial."""
 
     arguments: Callable[[], Sequence[Any]]
     """Made when something is to be measured, not before."""
@@ -92,10 +92,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What was found out about the candidates for work of a kind."""
+    """The result of autotuning one kind of work."""
 
     winner: str | None
-    """Nobody, if all have failed."""
+    """`None` if all variants have failed."""
     refused: dict[str, Refusal]
     """Why others are out."""
     sittings: tuple[Sitting, ...] = ()

@@ -1,4 +1,4 @@
-"""What was measured of a device, on disk: a file of JSON for each device, as it is now.
+"""The measurements of devices on disk: a JSON file for each device and driver version.
 
 A file belongs to the hardware, the driver and the libraries that it was measured with, Yosegi among them: after any of
 these has changed it is not found. Several processes may write: each keeps what the others found out meanwhile.

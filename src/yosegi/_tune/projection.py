@@ -1,4 +1,4 @@
-"""Random projections of products: what a product must be on a few random vectors, without computing it.
+"""Random projections of products: the product times a few random vectors, without computing the product.
 
 For C = A·B and a matrix R of random columns, C·R must equal A·(B·R), which takes few operations. The same holds for a
 convolution and random combinations of its output channels, and for an `einsum` of two operands.

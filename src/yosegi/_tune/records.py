@@ -1,4 +1,4 @@
-"""The fastest of several ways to compute something on this machine: measured, remembered, and never a wrong one.
+"""Tuning records: the fastest correct variant of each kind of work on this machine, measured and remembered.
 
 The winner of a contest is remembered for everything of its kind, here and by later processes. Which candidates there
 are, on what they are tried, and what their kind is, the caller says.
@@ -194,7 +194,7 @@ _adopted: Final[dict[str, TuningResult]] = {}
 
 
 class _ThreadNotes(local):
-    """What belongs to one thread."""
+    """The tuning records that a thread collects."""
 
     noted: dict[str, str] | None = None
 

@@ -1,4 +1,4 @@
-"""Moving values between memories, by the cheapest way there is.
+"""Moving values between memories, by the cheapest route.
 
 Between the host and a device that shares its memory nothing is moved at all. A device may take the data of another
 directly. Any other pair goes through the host: a copy out, a copy in. The way is found once per pair of memories and

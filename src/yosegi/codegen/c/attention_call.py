@@ -1,4 +1,4 @@
-"""What the kernels of attention share: a call's arrays, where its matrices lie, and its mask."""
+"""A call of attention, for all of its kernels: its arrays, the addresses of its matrices, and its mask."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Attending:
         return f"{row} < {self.queries} && {column} < {self.keys}{causal}"
 
     def scale(self, k: CBuilder) -> Value:
-        """What scores are multiplied by."""
+        """The factor of the scores."""
         return k.literal(self.call.attrs["scale"], float32)
 
     def masked(self, k: CBuilder, score: Value, row: str, column: str) -> Value:

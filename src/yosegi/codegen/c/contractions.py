@@ -103,7 +103,7 @@ class FusedContraction:
 
     @property
     def prepares(self) -> bool:
-        """Whether its operands are computed on their way: for each tile of the result anew."""
+        """True if a prologue computes its operands, once for each tile of the result."""
         return not all(isinstance(operand, (Read, Windowed)) for operand in (self.left, self.right))
 
     @property
@@ -168,7 +168,7 @@ def merged(
 
 
 def _roles(call: Call, space: Space) -> dict[str, list[int]]:
-    """What each axis of the space is to the product."""
+    """The role of each axis of the space in the product."""
     changing = [{a for axis, n in zip(view, call.inputs[operand].shape, strict=True) for a in _axes(axis, n)}
                 for view, operand in zip((space.left, space.right), space.operands, strict=True)]  # fmt: skip
     left, right = changing

@@ -1,4 +1,4 @@
-"""Movements as strided copies: one kernel for every way of cutting, turning and joining arrays.
+"""Movements as strided copies: one kernel for slices, transposes, reversals and joins of arrays.
 
 Elements are moved as unsigned integers of their size; what they mean plays no part.
 """

@@ -189,7 +189,7 @@ class _Scans:
     def _before(
         self, w: KernelWriter, fold: Fold, chunks: int, scans: bool, chunk: str, outer: str, inner: str, line: Line
     ) -> Value:
-        """What a chunk begins with: the total of those before it."""
+        """The initial value of a chunk: the total of the chunks before it."""
         k = w.k
         start = k.literal(fold.start, fold.accumulated)
         if chunks == 1 or not scans:

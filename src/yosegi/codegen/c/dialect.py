@@ -19,7 +19,7 @@ class Dialect:
     """One language. Texts in braces are filled in by `str.format`."""
 
     header: str
-    """What every source begins with."""
+    """The first lines of every source."""
     kernel: str
     """The words before a kernel's name."""
     global_pointer: str
@@ -33,9 +33,9 @@ class Dialect:
     """Waits for the work group, and makes what it wrote to shared memory seen."""
 
     types: Mapping[DType, str]
-    """What an element is while it is computed with. Of complex dtypes: each part."""
+    """The type of an element in a computation; for complex dtypes, of each part."""
     stored: Mapping[DType, str]
-    """What an element is in memory. Of complex dtypes: each part."""
+    """The type of an element in memory; for complex dtypes, of each part."""
     masks: Mapping[int, str]
     """Signed integers by bits: what comparing two vectors gives, all ones for true."""
     unsigned: Mapping[str, str]
@@ -59,7 +59,7 @@ class Dialect:
     load: str = ""
     """A vector from memory that is aligned to its elements: {n}, {pointer}, {at}."""
     store: str = ""
-    """The same, to memory: {n}, {pointer}, {at}, {value}."""
+    """A vector store: {n}, {pointer}, {at}, {value}."""
     load_half: str
     """A float16 element as a float: {pointer}, {at}."""
     load_halves: str = ""
@@ -78,7 +78,7 @@ class Dialect:
     """Whether a mask holds in every lane: {mask}."""
 
     packed: Mapping[DType, str]
-    """What an element is in a packet (see `packets`). Of complex dtypes: each part."""
+    """The type of an element in a packet (see `packets`); for complex dtypes, of each part."""
     packet: str
     """Declares the type of a packet of neighbours, aligned so that it is read and written at once: {name}, {type}, {n},
     {align}."""
@@ -100,9 +100,9 @@ class Dialect:
     atomic_sums: Mapping[DType, str] = field(default_factory=dict)
     """The floats that the language adds to memory as one step, in whatever order: {pointer}, {at}, {value}."""
     unrolled: str
-    """What stands before a loop that is to be written out: {n} turns at a time."""
+    """The pragma of a loop that is unrolled: {n} iterations at a time."""
     unrolled_whole: str
-    """The same for all its turns."""
+    """The pragma of a loop that is unrolled completely."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
     written_out: frozenset[str] = frozenset({"tanh"})
@@ -110,13 +110,13 @@ class Dialect:
     size_parameter: str = "const {type} {name}"
     """A parameter that is a number: {type}, {name}."""
     parameter_place: str = ""
-    """What stands behind a kernel's parameter to tell its place: {n}."""
+    """The suffix of a kernel's parameter that states its position: {n}."""
     built_in: tuple[str, ...] = ()
     """Parameters that every kernel has behind its own, where a language tells items their numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
-    """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
+    """The suffix of a function's name for a type, such as `f` for `float`."""
     matrix_unit: MatrixUnit | None = None
-    """What the language says to a matrix unit, if it has words for one."""
+    """The functions of a matrix unit, if the language has them."""
     bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Functions of a type that on vectors are only right below some magnitude; beyond, they are called per lane."""
 
@@ -132,7 +132,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What of a device's build decides the shape of its kernels."""
+    """The properties of a device that decide the shape of its kernels."""
 
     width: int
     """How many 4-byte elements one work item computes with at once, where vectors have arithmetic."""

@@ -1,4 +1,4 @@
-"""What a kernel computes at one place: elementwise work on elements of arrays, wherever these lie.
+"""Expressions: the elementwise work of a kernel at one index, on elements of arrays with any strides.
 
 A kernel goes through a space of indices, its axes. An entry of a graph is looked at through a view: for each of its
 dimensions the axis that runs along it, or none where it has a single element. Transposes and repetitions change the
@@ -80,12 +80,12 @@ class Windowed:
     windows: tuple[tuple[Window, int], ...]
     """Each with the elements from one index of its dimension to the next."""
     beyond: Any = 0
-    """What an element is where there is none."""
+    """The value of an element outside of the array."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantNumber:
-    """The same number everywhere."""
+    """A number that is the same at every index."""
 
     value: Any
     dtype: DType
@@ -140,7 +140,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """What a product of matrices is at this place."""
+    """The result of a matrix product at this index."""
 
     dtype: DType
 
@@ -185,7 +185,7 @@ class Walker:
     """The entry that is the product."""
     total_view: View = ()
     beyond: Any = 0
-    """What elements are where windows reach beyond an array."""
+    """The value of elements where windows reach beyond an array."""
     _made: dict[tuple[int, View], Expression] = field(default_factory=dict)
 
     def at(self, entry: int, view: View) -> Expression:

@@ -41,7 +41,7 @@ def inputs_of(graph: Graph, expressions: Sequence[Expression]) -> Inputs:
 
 
 class Frame:
-    """What the writers of such kernels share. Sizes and strides are parameters, each named once."""
+    """The common part of kernels over a space of indices. Sizes and strides are parameters, each named once."""
 
     def __init__(
         self, dialect: Dialect, target: Target, inputs: Inputs, outputs: Sequence[Output], elements: int

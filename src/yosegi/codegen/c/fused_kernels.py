@@ -30,7 +30,7 @@ from .unit_tiles import unit_product, unit_refusal
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Regions of a smaller graph. `entries` tells for each of its entries which one of the whole graph it is."""
+    """Regions of a smaller graph. `entries` maps each of its entries to that of the whole graph."""
 
     regions: tuple[Region, ...]
     entries: tuple[int, ...]
@@ -44,7 +44,7 @@ class LibraryProduct:
     rank: int = 0
     """How many of the library's algorithms for it are expected to be faster."""
     precision: Precision = Precision.FULL
-    """What its operands may be rounded to."""
+    """The precision to which its operands may be rounded."""
 
 
 Piece = FusedContraction | Rows | Slide | Rest | LibraryProduct
@@ -72,7 +72,7 @@ def product_variants(products: Sequence[FusedContraction], dialect: Dialect, tar
 
 
 def prior(product: FusedContraction, dialect: Dialect) -> str:
-    """The way that is taken until something has been measured."""
+    """The variant that is used until variants have been measured."""
     least = min(product.extents)
     if unit_refusal(product, dialect) is None:
         return "unit 64" if least >= 512 else "unit 32" if least >= 16 else NAIVE
@@ -84,7 +84,7 @@ def prior(product: FusedContraction, dialect: Dialect) -> str:
 def rendered(
     graph: Graph, piece: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
 ) -> Rendered:
-    """A piece as a kernel; of a product, in this way."""
+    """A piece as a kernel; for a product, this variant of it."""
     written = tuple(o.entry for o in piece.outputs)
     if isinstance(piece, Slide):
         return Rendered(slide_kernel(graph, piece, dialect, target), inputs_of(graph, [piece.element]), written)
@@ -136,7 +136,7 @@ def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> l
 
 
 def _source(graph: Graph, entry: int) -> int:
-    """What an operand is but for the order of its axes and a factor."""
+    """An operand without its permutation of axes and its factor."""
     while True:
         call, args = graph.calls[entry], graph.args[entry]
         if is_view(call.op.role, Placing.PERMUTED):
@@ -149,7 +149,7 @@ def _source(graph: Graph, entry: int) -> int:
 
 
 def _remaining(graph: Graph, known: frozenset[int]) -> list[Piece]:
-    """What there is still to do for the outputs."""
+    """The entries that remain to be computed for the outputs."""
     made: list[Piece] = []
     while True:
         rows = rows_of(graph, _needed(graph, known), known)

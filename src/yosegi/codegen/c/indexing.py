@@ -41,7 +41,7 @@ from .stages import FAULTS, IndexBound, KernelProgram, KernelWriter, Setting, St
 
 _PACKET: Final = 16
 _BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
-"""What elements are moved as, by their bytes."""
+"""The dtype in which elements are moved, by their bytes."""
 _RUN: Final = 16
 """Neighbours that an item takes one by one, in a loop that compilers make vectors of."""
 _UNROLLED: Final = 8

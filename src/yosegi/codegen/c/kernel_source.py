@@ -1,4 +1,4 @@
-"""What a generated kernel is, and what its writers share: sizes as parameters, inputs, and a region's calls as text.
+"""Generated kernels and their common parts: sizes as parameters, inputs, and a region's calls as text.
 
 Sizes and strides are parameters of the kernel, not part of its text, so that one program serves every shape of a kind.
 """
@@ -65,7 +65,7 @@ class SizeParameters:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a region's loop reads from memory: its inputs, then its constants of more than one element."""
+    """The arrays that a region's loop reads: its inputs, then its constants of more than one element."""
 
     entries: tuple[int, ...]
     shapes: tuple[Shape, ...]

@@ -1,4 +1,4 @@
-"""What the kernels share that multiply in tiles: a group makes a tile of the result, elementwise work done on the way.
+"""The common part of kernels that multiply in tiles: a block computes a tile of the result and fuses elementwise work.
 
 The left operand may need values of its rows, folded by the group before it multiplies; operands and results are read
 and written in packets where rows are made of whole ones.

@@ -41,7 +41,7 @@ class Rows:
 
     outputs: tuple[Output, ...]
     values: tuple[Folded, ...]
-    """What is folded, in an order in which it can be."""
+    """The reductions, in an order in which they can run."""
     rows: tuple[MergedAxes, ...]
     length: int
     axis: int

@@ -61,7 +61,7 @@ class _SharedOperand:
 
     @property
     def role(self) -> str:
-        """What its lines are to the product."""
+        """The role of its lines in the product."""
         return "rows" if self.side == "left" else "columns"
 
 

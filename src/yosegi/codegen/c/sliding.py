@@ -49,7 +49,7 @@ class _Form:
     given: View
     fold: Fold | None = None
     beyond: Any = 0
-    """What elements are where there are none."""
+    """The value of elements outside of the array."""
 
 
 def slides(call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Reductions for GPUs: teams of items read packets side by side, and fold what each has in a tree.
+"""Reductions for GPUs: the threads of a team read neighbouring packets and reduce their values in a tree.
 
 Each result is folded in slices, so that there is work for the whole device. The items of a team take the packets of a
 slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end, and a group is a team.

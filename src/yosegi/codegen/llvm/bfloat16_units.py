@@ -46,7 +46,7 @@ _PARAMETERS: Final = (
 
 
 class BFloat16Unit(Enum):
-    """What multiplies."""
+    """The instructions that multiply bfloat16 numbers."""
 
     TILES = "AMX"
     """Registers that hold a tile each, and an instruction that multiplies two."""
@@ -120,7 +120,7 @@ class _Sums:
             self.out_row = choice(code, self.is_later, str(BLOCK_ROW), "%out_row")
 
     def write_begin(self, tiles: Sequence[tuple[int, int, int]]) -> None:
-        """What the tiles begin with."""
+        """The initial values of the tiles."""
         code = self.code
         for tile, _, _ in tiles:
             code.call("void", "llvm.x86.tilezero", ["i8"], [str(tile)])
@@ -130,7 +130,7 @@ class _Sums:
                     _load_tile(code, tile, _place(code, "%before", "%before_row", i, j), "%before_row")
 
     def write_end(self, rows: str, columns: str) -> None:
-        """What is added in the end."""
+        """The values that are added at the end."""
         if not self.apart:
             return
         code, kind = self.code, f"<{LINES} x float>"

@@ -1,4 +1,4 @@
-"""The end of a product: what is done to a block of its sums on the way to the result."""
+"""The epilogue of a product: elementwise work on a block of its sums."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _LOG2_E: Final = 1.4426950408889634
 
 @dataclass(frozen=True, slots=True)
 class _ExponentialConstants:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""

@@ -21,7 +21,7 @@ Place = Callable[[DType], Value]
 
 
 class Folding(Protocol):
-    """What a reduction does."""
+    """The state of a reduction and its operations."""
 
     @property
     def adds(self) -> bool:

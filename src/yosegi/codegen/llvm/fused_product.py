@@ -86,7 +86,7 @@ class Cluster:
     before: Group | None
     after: Group | None
     outputs: tuple[int, ...]
-    """What others read of it."""
+    """The entries that others read."""
 
     @classmethod
     def of(cls, kernel: Region) -> Cluster:
@@ -109,13 +109,13 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """What it computes, in an order in which it can be."""
+        """The entries that it computes, in order."""
         groups = [g.nodes if g is not None else () for g in (self.before, self.after)]
         return (*groups[0], self.entry, *groups[1])
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What it reads, constants included."""
+        """The entries that it reads, constants included."""
         inside = set(self.nodes)
         read = (a for n in self.nodes for a in self.graph.args[n] if a not in inside)
         return tuple(dict.fromkeys(read))
@@ -156,7 +156,7 @@ class Cluster:
 
     @cached_property
     def product(self) -> Product:
-        """What the kernel computes."""
+        """The computation of the kernel."""
         calls = self.graph.calls
         before = after = None
         if self.before is not None:

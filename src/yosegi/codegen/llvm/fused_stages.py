@@ -1,4 +1,4 @@
-"""What is done to the operands and the sums of a product on their way.
+"""Prologues and epilogues: elementwise work on the operands and the sums of a product.
 
 `lines` copies rows of the left operand to where tiles read them, through whatever comes before the product. `finish`
 takes a block of sums to the outputs, through whatever comes after.

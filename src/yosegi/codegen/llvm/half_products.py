@@ -44,7 +44,7 @@ def half_product_source(product: HalfProduct, unit: BFloat16Unit, target: Vector
 
 
 class _Driver:
-    """A function that tells the threads what to do."""
+    """The function that starts the threads with their jobs."""
 
     def __init__(self, module: Module, name: str, product: HalfProduct) -> None:
         self.code = code = module.function(name, PARAMETERS)

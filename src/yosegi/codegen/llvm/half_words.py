@@ -1,4 +1,4 @@
-"""What a product with bfloat16 numbers inside is, and the words in which its functions are told of their work."""
+"""The description of a product with bfloat16 numbers inside, and the arguments of its functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB: Final = (
     "first", "units", "units_b", "sums", "row", "rows", "column", "columns",
     "a_from", "a_packed", "a_next", "b_from", "b_packed", "b_next",
 )  # fmt: skip
-"""What the threads are told, after the addresses of the plan and of the matrices' places in it."""
+"""The arguments of the threads, after the addresses of the plan and of the matrices in it."""
 BEFORE_JOB: Final = 2
 LINE: Final = 64
 """Bytes of a cache line: the counters of units have one of their own, before all else."""
@@ -53,7 +53,7 @@ class HalfProduct:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """What comes after reads them."""
+        """The epilogue reads them."""
         return () if self.after is None else self.after.sides
 
     @property
@@ -71,7 +71,7 @@ class HalfProduct:
 
 
 class HalfJob:
-    """A function of the threads, and what it is told."""
+    """A function that threads run, and its arguments."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.code = module.function(name, PARAMETERS)

@@ -14,7 +14,7 @@ _THREE_EIGHTHS: Final = 2.414213562373095
 
 @dataclass(frozen=True, slots=True)
 class _InverseConstants:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     half_pi: tuple[float, float]
     """In two parts, their sum exact to twice the format's digits."""

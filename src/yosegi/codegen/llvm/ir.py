@@ -131,7 +131,7 @@ class Function:
         return self.let(text)
 
     def pure_call(self, returns: str, name: str, types: Sequence[str], values: Sequence[str]) -> str:
-        """The same, of a function whose result depends on its arguments alone."""
+        """A call of a function whose result depends on its arguments alone."""
         return self.pure(self._called(returns, name, types, values, ""))
 
     def _called(self, returns: str, name: str, types: Sequence[str], values: Sequence[str], flags: str) -> str:
@@ -150,7 +150,7 @@ class Function:
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """What is computed here is not known outside."""
+        """A scope: values that are computed inside are not reused outside."""
         outside = self.known
         self.known = dict(outside)
         yield

@@ -1,4 +1,4 @@
-"""What the threads of a product do: copy parts of the operands, and multiply.
+"""The jobs of the threads of a product: pack parts of the operands, and multiply.
 
 Rows are dealt out to panels as high as a tile or almost, and vectors of columns to panels as wide or almost. A unit of
 the multiplication is a group of row panels and a group of column panels, which stays in the core's own cache while all

@@ -17,7 +17,7 @@ _NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class _LogarithmConstants:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""

@@ -27,7 +27,7 @@ Strides = Mapping[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class VectorTarget:
-    """What code is made for."""
+    """The vector unit for which code is made."""
 
     vector_bytes: int
     attributes: str
@@ -56,7 +56,7 @@ def operand_of(group: Group, user: int, entry: int, strides: Strides) -> Operand
 
 
 def operands_of(group: Group, strides: Strides) -> tuple[list[Operand], list[Operand]]:
-    """What a group reads, each array once for every way in which it is read; and what it writes."""
+    """The arrays that a group reads, once for each access pattern, and those that it writes."""
     read: dict[Operand, None] = {}
     for user in group.nodes:
         for entry in group.graph.args[user]:

@@ -1,4 +1,4 @@
-"""What a product is to its kernel: its dtypes, what is fused with it, and the words in which its work is told.
+"""The description of a product for its kernel: dtypes, prologue, epilogue, and the arguments of its functions.
 
 A kernel is put together from objects that are made one by one, when a product first needs them: the order of the work,
 one for a dtype (`products`); tiles of several sizes (`tiles`); the copying of right operands that lie in several ways
@@ -126,7 +126,7 @@ class Words:
 
 
 JOB: Final = ("work", "packed_a", "a", "a_row", "a_step", "apart", "a_panel")
-"""What the threads are told about one matrix of a stack; the plan comes before it, and the arrays after it."""
+"""The arguments of the threads for one matrix of a stack, between those of the plan and of the arrays."""
 
 
 class ProductJob:

@@ -61,7 +61,7 @@ def tile_shape(target: VectorTarget, dtype: DType) -> TileShape:
 
 
 def tile_name(rows: int, vectors: int) -> str:
-    """What the function of one size of tile is called."""
+    """The name of the function for one size of tile."""
     return f"tile_{rows}_{vectors}"
 
 

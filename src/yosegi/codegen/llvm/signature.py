@@ -1,4 +1,4 @@
-"""What tells one kernel from another, in few words: by these a kernel is found again without writing its text.
+"""Signatures of kernels: a short key by which a kernel is found again without writing its text.
 
 The text follows from the group and from this package. A group is identified by its calls and their wiring, the package
 by its content.

@@ -21,7 +21,7 @@ _LARGE: Final = 1.5 * 2.0**52
 
 @dataclass(frozen=True, slots=True)
 class _TrigonometricConstants:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""

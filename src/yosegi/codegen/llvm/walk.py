@@ -364,7 +364,7 @@ class Pass:
 
 @dataclass(slots=True)
 class _Carried:
-    """What goes from one turn of a loop to the next."""
+    """The values that a loop carries from one iteration to the next."""
 
     folds: list[dict[int, State]]
     """For each width of vectors, the states of the reductions."""

@@ -25,7 +25,7 @@ from ..._tensor.dtype import DType, float32, float64
 _FOLDERS: Final = ("../numpy.libs", ".dylibs", "../numpy/.dylibs", ".libs")
 """Where NumPy's wheels have their libraries, from its own folder."""
 _THREADS_OF_ITS_OWN: Final = 1
-"""What `get_parallel` tells of a build with plain threads. One that uses OpenMP counts them for each caller."""
+"""The result of `get_parallel` for a build with plain threads. A build with OpenMP counts threads for each caller."""
 
 
 class Guard(ctypes.Structure):
@@ -96,7 +96,7 @@ def _new_guard(put: Any) -> int:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(guard))
 
     def forget() -> None:
-        """In a forked child nobody is inside, and nobody has the lock."""
+        """In a forked child no thread uses the library or holds the lock."""
         if guard.inside:
             put(ctypes.c_int(guard.threads))
         ctypes.memset(ctypes.addressof(guard), 0, ctypes.sizeof(guard))

@@ -47,7 +47,7 @@ def _layout() -> ObjectLayout | None:
 
 
 class Runtime:
-    """What all kernels of this process share: the compiler, the threads, and the way in from Python."""
+    """The objects that all kernels of this process share: the compiler, the threads, and the entry from Python."""
 
     def __init__(self, compiler: Compiler, threads: int | None = None, *, futex: bool | None = None) -> None:
         self.compiler = compiler
@@ -143,7 +143,7 @@ class Runtime:
         return bytes(launch) + words
 
     def _plain(self, packed: bytes, arrays: int, needs: int, code: Code, fallback: Callable[..., Any]) -> Call:
-        """The same by ctypes, where the layout of array objects is not known."""
+        """A callable by ctypes, for interpreters whose layout of array objects is not known."""
         function = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)(self.code["launch"])
         slots = ctypes.c_void_p * (BEFORE_ARRAYS + arrays)
 

@@ -1,4 +1,4 @@
-"""Products with what is fused with them, as native calls.
+"""Products with their prologue and epilogue, as native calls.
 
 A call is made for arrays whose elements lie in order, and reads operands that are views of them by their strides.
 Arrays that lie otherwise get a call for theirs when they come, or are copied, if they come with ever new ones.
@@ -53,7 +53,7 @@ def fused(operands: ClusterOperands, binder: Binder, keep: Callable[[Any], Any] 
 
 
 class ClusterOperands:
-    """What a cluster reads, in the order of its kernel's arrays."""
+    """The inputs of a cluster, in the order of its kernel's arrays."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -32,7 +32,7 @@ _WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """What code is made for."""
+    """The processor for which code is made."""
 
     triple: str
     model: str
@@ -99,7 +99,7 @@ class HostMachine:
 
     @property
     def target(self) -> VectorTarget:
-        """What a writer of code has to know."""
+        """The properties of the processor that code generation needs."""
         registers = 32 if self.vector_bytes == 64 or not self._is_x86 else 16
         return VectorTarget(self.vector_bytes, self.attributes, self.converts_halves, registers)
 
@@ -186,7 +186,7 @@ class Compiler:
         self._broken: str | None = None
 
     def name(self, source: str) -> str:
-        """What a module's object is called."""
+        """The name of a module's object file."""
         return self._stored.name(source)
 
     def load(self, source: str, functions: Sequence[str]) -> Code:

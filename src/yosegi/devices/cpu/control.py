@@ -53,7 +53,7 @@ _ZERO: Final = np.zeros(2, np.complex128)
 
 
 class Loops:
-    """What makes native programs of loops and branches."""
+    """Compiles loops and branches into native programs."""
 
     def __init__(self, natives: Natives) -> None:
         self.natives = natives
@@ -160,7 +160,7 @@ class _LevelProgram:
 
     @property
     def flag(self) -> Place:
-        """Where a kernel tells of an index out of range."""
+        """The address where a kernel records an index out of range."""
         return Place.always(self.base + 1)
 
     def constant(self, array: Any) -> Place:

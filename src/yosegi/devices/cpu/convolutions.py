@@ -108,7 +108,7 @@ def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int)
 
 
 class Convolutions:
-    """What makes and runs convolutions, for one machine."""
+    """Compiles and runs convolutions for one machine."""
 
     def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
@@ -136,7 +136,7 @@ class Convolutions:
         return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
 
     def body(self, graph: Graph, entry: int) -> TunedConvolution | None:
-        """What does a convolution in place of its reference body, if anything."""
+        """The function that replaces the reference body of a convolution, or `None`."""
         call = graph.calls[entry]
         if not is_contraction(call.op.role, Operands.WINDOWS) or call.spec.dtype not in (float32, float64):
             return None
@@ -147,7 +147,7 @@ class Convolutions:
 
 
 class TunedConvolution:
-    """A convolution that is computed in the fastest way. Which that is, is found out when it first runs."""
+    """A convolution by its fastest variant, which the first run determines."""
 
     def __init__(self, owner: Convolutions, call: OpCall, *, kept: bool) -> None:
         """`kept` says whether its weights are always the same."""

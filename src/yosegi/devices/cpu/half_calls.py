@@ -48,7 +48,7 @@ Matmul = Callable[[Any, Any], Any]
 
 
 def machine_for(unit: BFloat16Unit, machine: HostMachine) -> HostMachine:
-    """The machine with what a unit needs, whether it says that it has it or not."""
+    """The machine with the features that a unit needs, whether it reports them or not."""
     return machine.having(FEATURES[unit])
 
 
@@ -76,7 +76,7 @@ class HalfProductCall:
 
 
 class HalfProducts:
-    """What makes and runs such products, for one machine."""
+    """Compiles and runs bfloat16 products for one machine."""
 
     precisions = frozenset(PARTS)
 

@@ -1,4 +1,4 @@
-"""Products with bfloat16 numbers inside, with what is fused with them, as native calls."""
+"""Products with bfloat16 numbers inside, with their prologue and epilogue, as native calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .product_calls import ProductCall
 
 @dataclass(frozen=True, slots=True)
 class HalfClusters:
-    """What makes such calls, at one precision."""
+    """Compiles these calls for one precision."""
 
     products: HalfProducts
     precision: Precision
@@ -29,7 +29,7 @@ class HalfClusters:
 
     @property
     def kind(self) -> str:
-        """What times depend on, beside the work itself."""
+        """The settings on which times depend, apart from the work."""
         return f"{self.precision.value} on {self.products.identity}"
 
     def native(self, operands: ClusterOperands) -> Native:

@@ -61,7 +61,7 @@ _POLICY: Final = NativePolicy()
 
 
 class Natives:
-    """What makes native calls, for one machine."""
+    """Compiles groups into native calls for one machine."""
 
     def __init__(
         self, machine: HostMachine | None = None, runtime: Runtime | None = None, results: Results | None = None
@@ -131,7 +131,7 @@ class Natives:
         return Convolutions(self.runtime, self._results)
 
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
-        """What does an op in place of its reference body, if anything."""
+        """The function that replaces the reference body of an op, or `None`."""
         return None if self.runtime is None else self._convolutions.body(graph, entry)
 
     @property
@@ -140,7 +140,7 @@ class Natives:
         return self.runtime.compiler
 
     def native(self, group: Group) -> Native | None:
-        """A group as a native call; `None` if LLVM fails on it, which is told in the trace."""
+        """A group as a native call; `None` if LLVM fails on it, which the trace records."""
         if self.runtime is None:
             return None
         try:

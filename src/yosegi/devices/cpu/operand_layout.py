@@ -1,4 +1,4 @@
-"""How the arrays of a product lie in memory, as its kernel is told."""
+"""The memory layout of a product's arrays, as its kernel takes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class OperandLayout:
-    """The same in numbers."""
+    """The layout as numbers."""
 
     sizes: ProductSizes
     fed: list[int]

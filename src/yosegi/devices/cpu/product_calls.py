@@ -53,11 +53,11 @@ class Objects:
         return dict(zip(parts, self.runtime.compiler.load_all(list(parts.values())), strict=True))
 
     def lines(self, product: Product) -> Part:
-        """What copies a left operand."""
+        """The kernel that packs a left operand."""
         return self._stage(product, product.before, lambda: lines_source(product, self.target), "lines")
 
     def finish(self, product: Product) -> Part:
-        """What takes sums to the outputs."""
+        """The kernel that writes sums to the outputs."""
         return self._stage(product, product.after, lambda: finish_source(product, self.target), "finish")
 
     def _stage(self, product: Product, stage: FusedStage | None, write: Callable[[], str], function: str) -> Part:
@@ -173,7 +173,7 @@ class GeneratedProducts:
         return self._objects.part((name, dtype.name), lambda: tile_source(target, dtype, rows, vectors), name)
 
     def _panel(self, dtype: DType, sizes: ProductSizes, made: WorkSplit) -> Part:
-        """What copies a right operand."""
+        """The kernel that packs a right operand."""
         target = self._objects.target
         shortest = sizes.k - made.depth * (made.blocks - 1)
         lie = lie_of(sizes.b_k, sizes.b_n, shortest, self.shape(dtype).lanes, dtype.itemsize)

@@ -25,7 +25,7 @@ _LETS_GO: Final = 1 << 20
 
 
 class Projections:
-    """What makes such kernels."""
+    """Compiles projection kernels."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -40,7 +40,7 @@ class Reduced:
 
     @property
     def products(self) -> HalfProducts | None:
-        """What computes them, if anything does."""
+        """The products in this precision, or `None`."""
         self._find()
         return self._products
 

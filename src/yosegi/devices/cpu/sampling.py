@@ -1,4 +1,4 @@
-"""Arrays to try the kernels of a product on, and what is to come out.
+"""Sample arrays for the kernels of a product, and their expected results.
 
 Elements of the left operand are fractions with as many digits as a product leaves room for, and those of the right one
 are powers of two with a sign, or zero: so every sum is exact, in whatever order it is made, and all kernels must give

@@ -58,7 +58,7 @@ _CHOOSING: Final = 10
 
 
 class Stages:
-    """What makes kernels, for this machine."""
+    """Compiles kernels for this machine."""
 
     def __init__(self, results: Results) -> None:
         self.natives = Natives(results=results)
@@ -133,7 +133,7 @@ def _looping(calls: Sequence[Call]) -> float:
 
 
 class _Staged:
-    """One kernel, with what it needs to become native."""
+    """One kernel, and the state that it needs to become native."""
 
     def __init__(
         self, region: Region, variants: Variants, body: Body, runs: int, kernel: FunctionType | None, *, is_slow: bool

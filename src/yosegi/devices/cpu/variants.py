@@ -1,4 +1,4 @@
-"""The ways to compute a product with what is around it, of which the fastest is chosen by measurement.
+"""The variants of a product with its prologue and epilogue, of which the fastest is chosen by measurement.
 
 Generated code for all of it; a generated product between separate loops, which read and write large arrays faster than
 a product does that has other things to wait for; NumPy's BLAS on our threads, with generated code before and after on
@@ -53,7 +53,7 @@ _Variant = Callable[[ClusterOperands], list[Step]]
 
 
 class Variants:
-    """What chooses, for one machine."""
+    """Chooses variants for one machine."""
 
     def __init__(self, natives: Natives, results: Results, reduced: Reduced | None = None) -> None:
         """`reduced` has the products in reduced precisions, if there are any."""
@@ -63,7 +63,7 @@ class Variants:
 
     @cached_property
     def loops(self) -> Loops:
-        """What makes native programs of loops and branches."""
+        """The compiler of loops and branches."""
         return Loops(self.natives)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Convolutions by kernels of 3 × 3 in Winograd's way, as calls for arrays of certain shapes and strides."""
+"""Convolutions by 3 × 3 kernels with Winograd's algorithm, as calls for arrays of certain shapes and strides."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _MOST: Final = 4
 
 
 class Spare:
-    """Memory that nobody needs at the moment. Several threads may take from it."""
+    """Free memory, from which several threads may take."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []

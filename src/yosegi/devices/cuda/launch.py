@@ -176,7 +176,7 @@ class Tape:
 
 
 class _ThreadTape(local):
-    """What belongs to one thread."""
+    """The recording of a thread."""
 
     tape: Tape | None = None
 

@@ -1,4 +1,4 @@
-"""What this device brings for products and composites in kernels of its own: see `fused`."""
+"""CUDA's implementation of `fused.KernelMachine`, for products and composites."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Taken:
 
 
 class _ThreadAllocations(local):
-    """What belongs to one thread."""
+    """The allocations that a thread collects."""
 
     taken: Taken | None = None
 

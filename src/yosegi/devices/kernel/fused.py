@@ -60,10 +60,10 @@ PATTERNS: Final = frozenset({
 _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
 LIBRARY: Final = "library"
-"""What the names of ways begin with that are a vendor's."""
+"""The prefix of the names of a vendor's variants."""
 _FLASH: Final = "online softmax"
 _ON_UNIT: Final = "matrix unit, "
-"""What the names of variants begin with that use one."""
+"""The prefix of the names of variants that use a matrix unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 class KernelMachine(Protocol):
-    """What a device brings."""
+    """The interface of a device for products and composites."""
 
     name: str
     dialect: Dialect
@@ -123,7 +123,7 @@ class KernelMachine(Protocol):
         raises `NoSuchWay`."""
 
     def takes(self, product: FusedContraction) -> bool:
-        """Whether `multiplier` has a product with what is around it."""
+        """True if `multiplier` has a product with this prologue and epilogue."""
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
@@ -241,7 +241,7 @@ class Fused:
         return next(filter(None, map(self._machine.refusal, regions)), None)
 
     def compiled(self, region: Region) -> Kernel:
-        """A product or a composite, in the way that is best as far as is known."""
+        """A product or a composite by its best known variant."""
         work = self._work(region)
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
@@ -251,7 +251,7 @@ class Fused:
         return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
-        """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
+        """The variants of a product or a composite, by name: each makes its kernel when it is called."""
         return self._variants(region, self._work(region))
 
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
@@ -427,7 +427,7 @@ def _attention(region: Region, machine: KernelMachine, written: Callable[[], Gen
 
 
 class _Shown:
-    """A kernel whose results become arrays of the host when somebody compares them."""
+    """A kernel whose results are copied to the host when they are compared."""
 
     def __init__(self, machine: KernelMachine, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -439,7 +439,7 @@ class _Shown:
 
 
 class _Lazy:
-    """Data that becomes an array of the host when somebody compares it."""
+    """Data that is copied to the host when it is compared."""
 
     def __init__(self, machine: KernelMachine, data: Any) -> None:
         self._machine = machine
@@ -451,7 +451,7 @@ class _Lazy:
 
 
 class _Measured:
-    """A kernel that goes over to a better way when one has been found."""
+    """A kernel that changes to a better variant when one has been found."""
 
     def __init__(
         self, machine: KernelMachine, records: TuningRecords, region: Region, work: _Work,

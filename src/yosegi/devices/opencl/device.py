@@ -81,7 +81,7 @@ class OpenCL:
 
     @property
     def description(self) -> str:
-        """What it is, what its driver gets wrong, and whether that is trusted."""
+        """The device, the errors of its driver, and whether the driver is trusted."""
         verdict = self._verdict
         wrong = [f"no {family}: {why}" for family, why in verdict.refused.items()]
         trust = [] if self._is_trusted else ["compiled in child processes"]
@@ -148,7 +148,7 @@ class OpenCL:
             raise mistake
 
     def statistics(self) -> dict[str, int | None]:
-        """What its pool holds."""
+        """The statistics of its memory pool."""
         return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
@@ -156,7 +156,7 @@ class OpenCL:
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:
-        """Give back what the pool keeps."""
+        """Return the free memory of the pool to the system."""
         return self._memory.trim()
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ class Queue:
         self.name = name
         self.target = target
         self.launched: set[str] | None = None
-        """The sources of programs that were launched, for those who want to know."""
+        """The sources of the launched programs."""
 
 
 class Launch:

@@ -1,4 +1,4 @@
-"""What this device brings for products and composites: see `fused`."""
+"""OpenCL's implementation of `fused.KernelMachine`, for products and composites."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Machine:
         return {}
 
     def takes(self, product: FusedContraction) -> bool:
-        """Whether there is one with what is around it: never."""
+        """False: no library has products with a prologue or an epilogue."""
         return False
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
@@ -82,6 +82,6 @@ class Machine:
         """Nothing is recorded here."""
 
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
-        """What a call takes, of so many that are launched one behind the other."""
+        """The seconds of a call, of this many that are launched in sequence."""
         kernel(*data)
         return seconds_of(kernel, *data, calls=calls, wait=self._memory.wait)

@@ -69,7 +69,7 @@ class Data:
         return prod(self.shape) * self.dtype.itemsize
 
     def reshaped(self, shape: Shape) -> Data:
-        """The same memory under another shape."""
+        """The data in its memory with another shape."""
         host = None if self.host is None else self.host.reshape(shape)
         return Data(shape, self.dtype, self.buffer, self.block, host)
 
@@ -81,7 +81,7 @@ class Data:
         return made
 
     def finished(self, memory: Memory) -> Data:
-        """The same with its values there."""
+        """The data with its last step done."""
         finish = self._finish
         if finish is not None:
             whole = memory.from_host(finish())
@@ -240,7 +240,7 @@ class Memory:
             self._waiting.clear()
 
     def statistics(self) -> PoolStatistics:
-        """What the pool holds."""
+        """The statistics of the pool."""
         self.let_go()
         return self.pool.statistics()
 
@@ -254,7 +254,7 @@ class Memory:
         self.pool.on_take = fill
 
     def trim(self) -> int:
-        """Give back what the pool keeps."""
+        """Return the free memory of the pool to the system."""
         if self._is_forked:
             return 0
         self.wait()

@@ -73,11 +73,11 @@ class OpenVINO:
         return self.models.get(region)
 
     def from_host(self, array: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return array
 
     def to_host(self, data: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return data
 
     def link_from(self, source: Device) -> None:
@@ -87,7 +87,7 @@ class OpenVINO:
         """Nothing to wait for: its models return when they are done."""
 
     def statistics(self) -> dict[str, int | None]:
-        """What the pool of its results holds."""
+        """The statistics of the pool of results."""
         return asdict(self.models.pool.statistics())
 
     def memory(self) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class OpenVINO:
         return host_device().memory()
 
     def trim(self) -> int:
-        """Give back what the pool keeps."""
+        """Return the free memory of the pool to the system."""
         return self.models.pool.trim()
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ class Models:
             return sorted((m for m in self._known.values() if m.is_live), key=lambda m: m.last_used)
 
     def make_room(self) -> None:
-        """Put away what is too much beside one more."""
+        """Remove the oldest models, so that one more fits."""
         live = self.live()
         for model in live[: max(0, len(live) - LIVE + 1)]:
             model.put_away()

@@ -1,4 +1,4 @@
-"""What a row of the op table is, and which dtypes OpenVINO can be trusted with.
+"""A row of the op table, and the dtypes that OpenVINO computes correctly.
 
 Inside a model OpenVINO computes in fewer types than it takes. With its precision set to f32 (`library.settings`):
 

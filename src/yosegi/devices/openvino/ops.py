@@ -35,4 +35,4 @@ LEFT_OUT: Final = {
     "scatter": "it would not tell of an index out of range",
     "scatter_add": "it would not tell of an index out of range",
 }
-"""What it could be given, but would get wrong."""
+"""The dtypes that it accepts but computes incorrectly."""
