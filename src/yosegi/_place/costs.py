@@ -57,7 +57,7 @@ class Costs:
         self._lock = Lock()
         self._unsaved: set[str] = set()
         self._observed: set[tuple[str, str, str]] = set()
-        """What has been timed in this process: device, region and precision."""
+        """The device, region and precision of every measurement of this process."""
         self._saved_at = monotonic()
         self.epoch = 0
         """How often devices have been measured: plans that were made before may be made again."""

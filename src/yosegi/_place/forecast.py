@@ -80,7 +80,7 @@ def forecast_of(graph: Graph, units: Iterable[Compiled], reused: Set[int] = froz
 
 
 def _moved(graph: Graph, entry: int, homes: list[str], target: str) -> float:
-    """What bringing a value to a memory takes; it is there from then on, and where its way led over the host, there."""
+    """The seconds to bring a value to a memory. It stays there, and on the host if it goes through the host."""
     if target in homes:
         return 0.0
     source = HOST if HOST in homes else homes[0]

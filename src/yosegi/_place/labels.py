@@ -148,7 +148,7 @@ class _ExpansionMove:
                 self._pair(feeder, region, both, second, first)
 
     def _pair(self, a: int, b: int, neither: float, only_b: float, only_a: float) -> None:
-        """What it costs that neither of two takes the label, or one of them; nothing if both do."""
+        """Add the cost of a pair of regions unless both take the label."""
         self.network.price(a, second=only_a - neither)
         self.network.price(b, first=only_a)
         across = only_b + only_a - neither

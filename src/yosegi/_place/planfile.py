@@ -1,6 +1,6 @@
 """Plans as files of JSON: what runs where, in which precision and with which kernels, for which devices as they were.
 
-A file is plain data, and belongs to the machine that it was written on: devices are told by their identities, the code
+A file is plain data, and belongs to the machine that it was written on: devices are known by their identities, the code
 that makes their kernels by its own. Whatever has changed is a reason not to run it, and so is any change of the file:
 its graph goes through the ops' own rules, its steps through `fuse`, all of it through a digest.
 """

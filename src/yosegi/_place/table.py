@@ -176,7 +176,7 @@ class CandidateTable:
         return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.reused}
 
     def _values(self, names: Sequence[str]) -> Iterable[SharedValue]:
-        """What regions read of each other, and from outside."""
+        """The values that regions read of each other, and from outside."""
         maker = {entry: n for n, region in enumerate(self.regions) for entry in region.outputs}
         readers: dict[int, list[int]] = {}
         for n, region in enumerate(self.regions):

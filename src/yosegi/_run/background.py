@@ -63,7 +63,7 @@ class Job(Generic[T]):
         return not self.seconds_left and not self.is_done
 
     def result(self) -> T:
-        """What was made, or the exception that came instead; begun now if nobody has.
+        """The result, or the exception that was raised. Starts the job if no thread has.
 
         Raises `CompileFailure` if it takes longer than the limit. It goes on nevertheless: native code cannot be
         stopped. If it returns one day, there is a result from then on.

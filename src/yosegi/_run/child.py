@@ -110,7 +110,7 @@ class Worker:
             return ChildResult(**json.loads(reply))
 
     def _reply(self, pid: int, timeout: float) -> str | None:
-        """What the child answers. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
+        """The child's answer. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
         for _ in range(_PATIENCE):
             before = _processor_seconds(pid)
             with suppress(Empty):

@@ -44,13 +44,13 @@ class Verdict:
     failure: str | None = None
     """Why it is withdrawn, if it is."""
     refused: dict[str, str] = field(default_factory=dict)
-    """What it gets wrong, or crashes on, and how: by families of kernels, or by rows of a table."""
+    """Families of kernels, or rows of a table, that it computes wrongly or crashes on, with the reason."""
     crashes: tuple[str, ...] = ()
-    """What ended a child process, or did not return."""
+    """Kernels that ended a child process, or did not return."""
     programs: dict[str, str] = field(default_factory=dict)
     """Programs that failed in a child process, by their digests, and how: none is tried twice."""
     more: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Whatever else a device wants to keep: tables of texts."""
+    """Further tables of texts that a device keeps."""
     since: float = 0.0
     """When that was found out, in seconds since 1970."""
 

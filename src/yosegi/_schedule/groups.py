@@ -53,7 +53,7 @@ def runs(call: Call) -> bool:
 
 
 def _axes(call: Call) -> tuple[int, ...]:
-    """What a reduction reduces, or a running total runs along."""
+    """The dimensions of a reduction or of a running total."""
     axis = call.attrs["axis"]
     if isinstance(axis, tuple):
         return axis
@@ -67,12 +67,12 @@ class Group:
     graph: Graph
     space: Shape
     axes: tuple[int, ...]
-    """What is reduced; nothing, for a group without row values."""
+    """The reduced dimensions; none for a group without row values."""
     nodes: tuple[int, ...]
     passes: dict[int, int]
     """The pass in which a value is made; a row value is known when its pass is over."""
     inputs: tuple[int, ...]
-    """What it reads from memory, constants of several elements included."""
+    """The entries that it reads from memory, constants of several elements included."""
     outputs: tuple[int, ...]
 
     @classmethod
@@ -103,7 +103,7 @@ class Group:
         return self.row_view(_padded(of, made.spec.ndim, fill), fill)
 
     def row_view(self, of: tuple[int, ...], fill: int) -> tuple[int, ...]:
-        """The same for a row value: the reduced dimensions may have been dropped."""
+        """A tuple for the dimensions of a row value, which may lack the reduced ones, as one for those of the space."""
         left = iter(of)
         is_whole = len(of) == len(self.space)
         return of if is_whole else tuple(fill if a in self.axes else next(left) for a in range(len(self.space)))

@@ -35,7 +35,7 @@ class Recorded:
 
     @property
     def value(self) -> Any:
-        """What the function returned."""
+        """The result of the function."""
         return unflatten(self.shape, [Tensor(o) for o in self.outputs])
 
     def back(self, cotangent: Any) -> tuple[Any, ...]:

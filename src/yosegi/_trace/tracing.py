@@ -1,4 +1,4 @@
-"""What is under way: a function being traced by `jit`, or recorded for a gradient.
+"""Active traces: a function that is traced by `jit`, or recorded for a gradient.
 
 Most of a trace is simply the graph its calls build. Some values must be made anew at every replay, like the key of a
 random draw: `fed` gives a placeholder for such a value and notes in the trace how to make it.
@@ -46,7 +46,7 @@ class ActiveTrace:
     transform: str
     feeds: list[tuple[Node, Feed]] = field(default_factory=list)
     prints: list[Print] = field(default_factory=list)
-    """What it prints, in order."""
+    """The prints of the function, in order."""
 
 
 _current: ContextVar[ActiveTrace | None] = ContextVar("trace", default=None)
@@ -85,7 +85,7 @@ class _Recordings:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one function did while it was recorded, apart from the graph that it has built."""
+    """The effects of one function while it was recorded, apart from the graph that it has built."""
 
     reads: list[ValueRead] = field(default_factory=list)
     """The values that it took out of the graph."""

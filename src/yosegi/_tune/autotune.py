@@ -67,7 +67,7 @@ class TrialSetup:
     roundings: float = 64
     """How many times the spacing of the largest numbers of a result an element may be off."""
     settle: float = 0.0
-    """Seconds before each turn, in which whoever was before comes to rest."""
+    """Seconds before each turn, in which the threads of the variant before come to rest."""
     turn: Turn = back_to_back
     """Another clock, for calls that return before their work is done."""
     tie: float = _POLICY.tie_share
@@ -103,7 +103,7 @@ class TuningResult:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What a call took at best, of those that were timed."""
+        """The best time of a call, by variants."""
         found: dict[str, float] = {}
         for sitting in self.sittings:
             for name, taken in _best(sitting).items():
@@ -131,7 +131,7 @@ def autotuned(
     candidates: Mapping[str, Callable[[], Kernel]], trial: TrialSetup, refused: dict[str, Refusal],
     earlier: tuple[Sitting, ...] = (),
 ) -> tuple[TuningResult, Kernel | None]:  # fmt: skip
-    """A contest: the verdict, by this sitting and earlier ones, and the winner's kernel.
+    """Autotune: the result of this sitting and earlier ones, and the winner's kernel.
 
     Candidates make their kernels when they are asked to. What is known to be `refused` is out; more may come to it.
     """
@@ -163,7 +163,7 @@ def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dic
 
 
 def _best(sitting: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What a call took at best, by candidates."""
+    """The best time of a call in a sitting, by variants."""
     names = dict.fromkeys(name for taken in sitting for name in taken)
     return {name: min(taken[name] for taken in sitting if name in taken) for name in names}
 

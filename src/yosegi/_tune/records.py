@@ -1,6 +1,6 @@
 """Tuning records: the fastest correct variant of each kind of work on this machine, measured and remembered.
 
-The winner of a contest is remembered for everything of its kind, here and by later processes. Which candidates there
+The winner is remembered for everything of its kind, here and by later processes. Which candidates there
 are, on what they are tried, and what their kind is, the caller says.
 
 A lead that was small may have been luck. It is measured once more when the winner has run so often that this costs
@@ -44,7 +44,7 @@ class Tuned:
     """Measures once more, for later processes; there is nothing to be called if the choice stands."""
 
     def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """What runs the winner: after enough calls, those who were close to it are measured once more."""
+        """A callable that runs the winner. After enough calls, the variants close to it are measured once more."""
         return call if self.again is None else _Watched(call, self.verdict.runs, self.again)
 
 
@@ -105,7 +105,7 @@ class TuningRecords:
             return self._chosen(kernel, verdict, kind, candidates, trial)
 
     def known(self, kind: str) -> TuningResult | None:
-        """What was found for work of a kind, here or by an earlier process. Who goes by it says so: `take`."""
+        """The result for a kind of work, from this process or an earlier one. A caller that uses it calls `take`."""
         if current().deterministic:
             return None
         with self._lock:
@@ -149,7 +149,7 @@ class TuningRecords:
         return found
 
     def _read(self, kind: str) -> TuningResult | None:
-        """What an earlier process has found. A file that does not tell is set aside."""
+        """The result of an earlier process. A malformed file is set aside."""
         name = self._stored.name(kind)
         stored = self._stored.get(name)
         if stored is None:
@@ -189,7 +189,7 @@ def _time_of(data: Any, place: str) -> float:
 
 _decided: Final[dict[str, str]] = {}
 _fixed: Final[dict[str, str]] = {}
-"""The same in deterministic runs, which may have others for the same work."""
+"""The winners in deterministic runs, which may differ for the same work."""
 _adopted: Final[dict[str, TuningResult]] = {}
 
 
@@ -210,7 +210,7 @@ def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
 
 @contextmanager
 def noting() -> Iterator[dict[str, str]]:
-    """Who is chosen in this thread meanwhile, by the name of what for."""
+    """The winners that this thread chooses meanwhile, by the name of the work."""
     before, _thread.noted = _thread.noted, {}
     try:
         yield _thread.noted
@@ -219,7 +219,7 @@ def noting() -> Iterator[dict[str, str]]:
 
 
 def decisions(*, is_fixed: bool = False) -> dict[str, str]:
-    """Who was chosen in this process, by the name of what for: by measurement, or in deterministic runs."""
+    """The winners of this process, by the name of the work: by measurement, or in deterministic runs."""
     return dict(_fixed if is_fixed else _decided)
 
 

@@ -108,7 +108,7 @@ class FusedContraction:
 
     @property
     def row_values(self) -> tuple[Folded, ...]:
-        """What has to be known of the left operand's rows before the product, in an order in which it can be made."""
+        """The reductions over the left operand's rows that the product needs, in an order in which they can run."""
         return tuple(p for p in parts_of(self.left) if isinstance(p, Folded))
 
 

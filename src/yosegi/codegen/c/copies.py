@@ -49,7 +49,7 @@ def _merged(copy: Copy) -> list[Dimension]:
 
 
 def _in_packets(copy: Copy, itemsize: int) -> tuple[Copy, DType]:
-    """The same copy in wider elements, up to 8 bytes, that both sides are made of; and a dtype of their size."""
+    """The copy in wider elements, up to 8 bytes, if both sides allow it, and a dtype of their size."""
     *outer, inner = _merged(copy)
     if (inner.strides[0], inner.whole) != (1, 1):
         return copy, _BY_SIZE[itemsize]

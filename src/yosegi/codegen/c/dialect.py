@@ -66,12 +66,12 @@ class Dialect:
     store_half: str
     """A float as a float16 element: {pointer}, {at}, {value}."""
     store_halves: str = ""
-    """The same for vectors, with {n}."""
+    """A vector of floats as float16 elements, with {n}."""
 
     convert: str
     """A value converted by C's rules: {type}, {x}."""
     reinterpret: str
-    """The same bits as another type: {type}, {x}."""
+    """The bits of a value as another type: {type}, {x}."""
     select: str = ""
     """Of two vectors, {a} where the vector {mask} is all ones, {b} where it is zero."""
     all_lanes: str = ""
@@ -85,7 +85,7 @@ class Dialect:
     load_packet: str
     """A packet from memory that is aligned to it: {name}, {pointer}, {at}."""
     store_packet: str
-    """The same, to memory, with {value}."""
+    """The store of a packet, with {value}."""
     half_bits: Mapping[DType, str]
     """The 16-bit floats that the language has words for, float16 always: a float, rounded, as an unsigned integer of
     16 bits: {x}."""

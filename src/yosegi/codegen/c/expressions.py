@@ -55,7 +55,7 @@ class Window:
 
 
 Axis = int | tuple[int, ...] | Window | None
-"""What runs along a dimension: an axis, several of which the last runs fastest, a window, or nothing."""
+"""The index along a dimension: an axis, several axes of which the last runs fastest, a window, or nothing."""
 View = tuple[Axis, ...]
 
 
@@ -197,7 +197,7 @@ class Walker:
         return made
 
     def _normal(self, view: View, shape: Shape) -> View:
-        """The same view with no axis where there is nothing to choose from."""
+        """The view without axes of length one."""
         return tuple(None if n == 1 and not self._is_beyond(a) else a for a, n in zip(view, shape, strict=True))
 
     def _is_beyond(self, axis: Axis) -> bool:

@@ -104,7 +104,7 @@ class Frame:
         return " + ".join(terms) or "0"
 
     def window(self, k: CBuilder, part: Read | Windowed, indices: Indices) -> tuple[list[str], str]:
-        """What has to hold for there to be an element under an array's windows, and where it lies then."""
+        """The condition for an element under an array's windows to exist, and its address."""
         inside, places = [], [self.place(id(part), part.strides, indices)]
         for number, (window, step) in enumerate(part.windows if isinstance(part, Windowed) else ()):
             terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]

@@ -113,8 +113,8 @@ def pieces(graph: Graph) -> list[Piece]:
 
 
 def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> list[Piece] | None:
-    """The same with the products of a library, which takes as much of what is around them as it can; what else is
-    elementwise or row by row before and behind them is in kernels of its own. `None` if it does not take them all."""
+    """The pieces with the products of a library, which takes as much of the prologue and epilogue as it can. The
+    remaining elementwise and row work is in kernels of its own. `None` if the library does not take all products."""
     made: list[Piece] = []
     known: frozenset[int] = frozenset()
     for entry, call in enumerate(graph.calls):
@@ -199,7 +199,7 @@ def _shown(graph: Graph, product: int, inside: set[int]) -> list[int]:
 
 
 def _needed(graph: Graph, known: frozenset[int]) -> list[int]:
-    """What has to be computed for the outputs, with some entries known; in order."""
+    """The entries that the outputs need, with some entries known; in order."""
     return sorted(_before(graph, [o for o in graph.outputs if o not in known], set(known)))
 
 

@@ -168,7 +168,7 @@ class _Neighbours:
         return self.count > 1 and not self.w.setting.target.blocked
 
     def each(self) -> AbstractContextManager[None]:
-        """What is written inside is done for every neighbour."""
+        """A loop over neighbouring elements: the body runs for each."""
         return each_lane(self.w.k, self.count)
 
     def fill(self, pointer: str, at: str) -> Callable[[], Value]:

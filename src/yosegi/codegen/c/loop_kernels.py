@@ -77,7 +77,7 @@ def _flat(k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, 
 def _rows(
     k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, chunks: int, items: int
 ) -> list[list[str]]:
-    """The same where an item's elements are neighbours in the innermost dimension: the first place of each."""
+    """For each input, and last for the results: the first place of a thread's elements, which are neighbours."""
     ctype, inner = sizes.ctype, dims[-1]
     k.lines.append(f"if ({item} >= {sizes(items)}) return;")
     row = "0"

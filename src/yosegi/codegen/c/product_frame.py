@@ -127,12 +127,12 @@ class ProductFrame:
         return self._lanes(value, own.depth if deep else own.lines, (*own.lines, *own.depth), extent)
 
     def result_lanes(self, value: Expression, extent: int) -> int:
-        """The same for what is read for results of neighbouring columns."""
+        """How many neighbours a thread reads at once for results of neighbouring columns."""
         columns = self.product.result_columns
         return self._lanes(value, columns, (*self.product.rows, *columns), extent)
 
     def _lanes(self, value: Expression, runs: Sequence[MergedAxes], walked: Sequence[MergedAxes], extent: int) -> int:
-        """The same along runs, which are among those that are walked."""
+        """How many neighbours a thread reads at once along runs, which are among those that are walked."""
         if not runs:
             return 1
         reads = [p for p in parts_of(value) if isinstance(p, Read)]

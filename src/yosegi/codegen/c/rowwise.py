@@ -106,7 +106,7 @@ def _view(shape: Shape, whole: Shape) -> View | None:
 
 
 def _inside(graph: Graph, needed: Sequence[int], known: frozenset[int], shape: Shape) -> set[int]:
-    """What can be an output of the kernel: along rows or of rows, and made of nothing else."""
+    """The possible outputs of the kernel: values along rows or of rows, and made of nothing else."""
     inside: set[int] = set()
     walker = Walker(graph, shape, len(shape) - 1, known)
     for entry in needed:
@@ -313,7 +313,7 @@ class _InSubgroups:
         return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
 
     def _sum(self, fold: Fold, name: str, first: str, step: int, end: int) -> Value:
-        """What lies in shared memory at every `step` from the first, folded."""
+        """The values in shared memory at every `step` from the first, reduced."""
         k, scalar = self.frame.k, self.dialect.types[fold.accumulated]
         total = k.variable(Value(fold.accumulated, f"{name}[{first}]"))
         with k.block(f"{self.dialect.unrolled_whole}\nfor (int n = {step}; n < {end}; n += {step})"):

@@ -193,7 +193,7 @@ class _TiledProduct:
                 here.put_packet(f"made[{LANE}]")
 
     def _bring_tile(self, operand: _SharedOperand, begin: str) -> None:
-        """What an item brings of a tile waits in registers while the tile before is multiplied."""
+        """Load a thread's part of a tile into registers, where it waits while the tile before is multiplied."""
         with self._each_packet(operand) as here:
             here.make_packet(self._next(operand), begin)
 
@@ -205,7 +205,7 @@ class _TiledProduct:
 
     @contextmanager
     def _each_packet(self, operand: _SharedOperand) -> Iterator[_TileElements]:
-        """What is written inside is done for all that an item brings of a tile."""
+        """A loop over a thread's part of a tile: the body runs for each element."""
         deep, lanes, extent = operand.deep, operand.lanes, operand.extent
         k, items = self.frame.k, self.tile.items
         chunks = (self.tile.depth if deep else extent) // lanes

@@ -1,4 +1,4 @@
-"""Windows without a product, in one kernel: folded, written out side by side, or laid back to where they came from.
+"""Windows without a product, in one kernel: folded, written out side by side, or scattered back to their places.
 
     max_pool      the largest element of each window
     windowed      the windows as dimensions of their own

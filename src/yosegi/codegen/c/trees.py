@@ -42,7 +42,7 @@ _UNROLLED: Final = 4
 _LEAST: Final = 4
 """Steps of each item of a team, or more, that make another slice worth it."""
 _LEAST_IN_ROWS: Final = 8
-"""The same for one of a row of teams."""
+"""Steps of each item, in one of a row of teams, that make another slice worth it."""
 _WARP: Final = 32
 """A small team: the items of a group this size run in step on most GPUs; and how many side by side read best."""
 _NARROW: Final = 8
@@ -103,8 +103,8 @@ class TreeWriter:
         return subgroup, 1 if whole else max(1, min(wanted, self.steps // (_LEAST * subgroup)))
 
     def _in_rows(self, whole: bool) -> tuple[int, int]:
-        """The same where it is kept: half of all items keep memory busy, and what a group folds itself is no partial
-        result. A second stage is avoided if narrow groups do without."""
+        """How many threads share a slice, and how many slices there are, where the innermost dimension is kept: half of
+        all threads keep memory busy. A second stage is avoided if narrow blocks do without."""
         most, resident = self.target.cooperating, self.target.units * self.target.group
         if whole:
             subgroup = min(2 * most // _NARROW, _power_of_two(self.steps // 2)) if self.units < resident else 1

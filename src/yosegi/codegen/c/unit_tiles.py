@@ -174,7 +174,7 @@ class _UnitProduct:
 
     @contextmanager
     def _each_packet(self, operand: _UnitOperand) -> Iterator[tuple[str, str]]:
-        """What is written inside is done for every packet of a tile: the packet's row, and its number there."""
+        """A loop over the packets of a tile, with each packet's row and its number there."""
         tiles, items = operand.tiles, self.tile.items
         with self.k.block(self._each("turn", self._turns(operand))):
             number = self.k.let("int", f"turn * {items} + {self.own.item}")
@@ -303,7 +303,7 @@ class _UnitProduct:
         k.lines.append("end_copies();")
 
     def _end_ahead(self, later: str) -> None:
-        """What waited goes to shared memory, of which nobody reads this stage now."""
+        """Store the waiting registers to shared memory, whose stage no thread reads now."""
         for operand in self._waiting():
             with self.k.block(f"if ({later} < {self.own.deep})"), self._each_packet(operand) as (row, packet):
                 self._put_packet(operand, f"{operand.role}_ahead[turn]", "ahead", row, packet)

@@ -38,7 +38,7 @@ class _ExponentialConstants:
     exp: tuple[float, ...]
     """q in e**r = 1 + r + r² q(r)."""
     expm1: tuple[float, ...]
-    """The same, exact relative to e**r - 1."""
+    """q in e**r = 1 + r + r² q(r), exact relative to e**r - 1."""
     sinh: tuple[float, ...]
     """q in sinh r = r + r³ q(r²)."""
     cosh: tuple[float, ...]

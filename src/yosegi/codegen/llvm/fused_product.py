@@ -173,7 +173,7 @@ class Cluster:
 
 
 def _elementwise(group: Group, reads: Sequence[int], outputs: Sequence[int]) -> Elementwise:
-    """What a group does to the values of what it reads."""
+    """The function that a group applies to its inputs' elements."""
     passes = Passes(group)
 
     def function(k: LlvmBuilder, *given: Value) -> list[Value]:
@@ -218,7 +218,7 @@ def work(call: Call) -> int:
 
 
 def _is_elementwise(graph: Graph, group: Group) -> bool:
-    """Whether a group works on single elements, and can be told from any other."""
+    """True if a group works on single elements and has a signature."""
     dtypes = [s.dtype for n in group.nodes for s in (*graph.calls[n].inputs, *graph.calls[n].outputs)]
     if group.axes or any(d.is_complex for d in dtypes) or len(group.inputs) + len(group.outputs) > _MOST_ARRAYS:
         return False

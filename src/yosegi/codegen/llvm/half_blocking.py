@@ -13,7 +13,7 @@ _SINGLE: Final = 1 << 24
 _PACKED_APART: Final = 2
 """Tiles whose lines are packed by one unit, where lines lie apart from each other: a panel."""
 _PACKED_BESIDE: Final = 16
-"""The same, where they lie side by side: a kilobyte of each row is read at once, before the next row."""
+"""Tiles whose lines are packed by one unit, where lines are adjacent: it reads a kilobyte of each row at once."""
 _CHUNK_APART: Final = 8
 _CHUNK_BESIDE: Final = 2
 """Steps that are packed of a tile's lines before the next tile's."""

@@ -1,4 +1,4 @@
-"""Operands of a product, rounded to bfloat16 and laid out in tiles.
+"""Operands of a product, rounded to bfloat16 and stored in tiles.
 
 A tile has 16 lines: rows of the left operand, columns of the right. The left one's tiles have the numbers of a line
 side by side, the right one's have the lines side by side, in pairs of numbers that are neighbours along the sum. An
@@ -223,14 +223,14 @@ class _Packer:
         return code.pure(f"bitcast <{STEP} x bfloat> {made} to {_BITS}")
 
     def _finite(self, rounded: str) -> str:
-        """The same with zeros for what is not finite."""
+        """The values with zeros in place of infinities and NaN."""
         code = self.code
         exponent = code.pure(f"and {_BITS} {rounded}, splat (i16 {0x7F80})")
         finite = code.pure(f"icmp ne {_BITS} {exponent}, splat (i16 {0x7F80})")
         return code.pure(f"select <{STEP} x i1> {finite}, {_BITS} {rounded}, {_BITS} zeroinitializer")
 
     def _left(self, x: str, rounded: str, half: int) -> str:
-        """What a rounded number, in one of the halves of a vector, leaves over. No bit of it is lost."""
+        """The remainder of a number after rounding, in one of the halves of a vector. It is exact."""
         code, kind = self.code, self.k.type(float32)
         lanes = ", ".join(f"i32 {LINES * half + n}" for n in range(LINES))
         own = code.pure(f"shufflevector {_BITS} {rounded}, {_BITS} poison, <{LINES} x i32> <{lanes}>")

@@ -32,7 +32,7 @@ COUNTERS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class HalfProduct:
-    """What a kernel computes: after(before(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
+    """The computation of a kernel: after(before(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
 
     a: DType = float32
     b: DType = float32
@@ -58,7 +58,7 @@ class HalfProduct:
 
     @property
     def words(self) -> str | None:
-        """What tells it from any other, if anything does."""
+        """Its identity among all functions, if it has one."""
         stages = ["nothing" if stage is None else stage.identity for stage in (self.before, self.after)]
         if None in stages:
             return None

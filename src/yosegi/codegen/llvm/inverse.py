@@ -23,7 +23,7 @@ class _InverseConstants:
     asin: tuple[float, ...]
     """q in asin x = x + x³ q(x²) for x up to 1/2."""
     atan: tuple[float, ...]
-    """The same for atan, for x up to the tangent of π/8."""
+    """q in atan x = x + x³ q(x²) for x up to the tangent of π/8."""
 
 
 _SINGLE: Final = _InverseConstants(

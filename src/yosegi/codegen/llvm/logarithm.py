@@ -29,7 +29,7 @@ class _LogarithmConstants:
     asinh: tuple[float, ...]
     """q in asinh x = x + x³ q(x²) for x up to 1/2."""
     atanh: tuple[float, ...]
-    """The same for atanh."""
+    """q in atanh x = x + x³ q(x²) for x up to 1/2."""
     bases: dict[str, _Base]
 
 

@@ -29,7 +29,7 @@ class Number:
 
     @property
     def dtype(self) -> DType:
-        """What it is."""
+        """The dtype of the value."""
         return self.value.dtype
 
     @property

@@ -43,22 +43,22 @@ class FusedStage:
     """Of the value that it is given."""
     sides: tuple[Side, ...] = ()
     words: str | None = None
-    """What tells the function from any other, if anything does."""
+    """The identity of the function, if it has one."""
 
     @property
     def identity(self) -> str | None:
-        """What tells the whole of it from any other, if anything does."""
+        """The identity of all of it, if it has one."""
         return None if self.words is None else f"{self.words}\n{[side.along for side in self.sides]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a kernel computes: after(before(left, …) @ right, …)."""
+    """The computation of a kernel: after(before(left, …) @ right, …)."""
 
     dtype: DType
     before: FusedStage | None = None
     after: FusedStage | None = None
-    """What it gives are the outputs."""
+    """The epilogue, whose results are the outputs."""
     outs: tuple[DType, ...] = ()
     """The dtypes of the outputs; a product without anything behind it has one, of its own dtype."""
 

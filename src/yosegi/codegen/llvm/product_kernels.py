@@ -112,7 +112,7 @@ def write_stack(module: Module, name: str) -> None:
     code = module.function("some", PARAMETERS)
     plan = code.let("load ptr, ptr %arguments")
     chunk, slot = (word(code, plan, PLAN.index(name)) for name in ("by_batch", "slot"))
-    # Chunks are told apart by where they begin: each has a part of the workspace.
+    # Chunks are distinguished by their first index: each has a part of the workspace.
     own = shifted(code, workspace(code, plan), mul(code, div(code, "%low", chunk), slot))
     with code.loop("%low", "%high") as loop:
         code.do(f"call void @one(ptr %arguments, i64 {loop.index}, ptr null, ptr {own})")

@@ -24,7 +24,7 @@ from .walk import LONG, Course, Ground, Walk
 _UNIT: Final = 4096
 """Elements of a row of a plain loop that are one unit of work, about, if the row is much longer."""
 _GRAIN: Final = 512
-"""The same if there is but one row: units that are done together are then one loop, so that they may be small."""
+"""The unit of work if there is only one row: units that run together are one loop, so that they may be small."""
 _TILE: Final = (16, 128)
 """A unit where an array is read across: so many indices of the dimension along which its elements are side by side, and
 so many along the vectors. A line of a cache is used up before it is gone."""

@@ -34,7 +34,7 @@ def signature(group: Group, strides: Strides, streams: bool) -> str | None:
 
 
 def elementwise_signature(group: Group, reads: Sequence[int], outputs: Sequence[int]) -> str | None:
-    """The same for what a group does to single elements, whatever the shapes: from what it `reads` to its `outputs`."""
+    """The signature of a group's work on single elements, for all shapes: from what it `reads` to its `outputs`."""
     calls = group.graph.calls
     wiring = _wiring(group, reads, outputs, lambda call: f"{call!r}: {call.spec.dtype.name}")
     if wiring is None:

@@ -18,7 +18,7 @@ Rule = Callable[..., Sequence[Number]]
 def where_seldom(
     condition: Number, usual: Sequence[Number], given: Sequence[Number], rule: Rule, width: int
 ) -> list[Number]:
-    """What a rule makes of the given numbers where a condition holds, and the usual ones elsewhere.
+    """The result of a rule where a condition holds, and the usual values elsewhere.
 
     The rule is written for `width` lanes. It runs if the condition holds in some lane, then on all of them.
     """

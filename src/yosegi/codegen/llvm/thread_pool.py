@@ -47,7 +47,7 @@ class ThreadPoolState(ctypes.Structure):
 
 
 SHARED: Final = ("state", "bell", "sleepers", "next", "arrived", "kept_off", "busy", "started")
-"""What is zero when no thread runs: before the first job, and in a forked child."""
+"""The fields that are zero when no thread runs: before the first job, and in a forked child."""
 
 
 def pool_text(architecture: str, *, futex: bool) -> str:

@@ -3,7 +3,7 @@
 They sleep on a word of the pool where the system can wait on one, and on a condition elsewhere.
 
 A worker is woken where the caller is not: some systems put it on the caller's processor though others are idle, and
-there it waits until the caller has done half of the work alone. So before the bell rings, workers are told to keep off
+there it waits until the caller has done half of the work alone. So before the bell rings, workers are asked to keep off
 that processor, if there are enough others, whenever it is another than the last time.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 MOST_PROCESSORS: Final = 1024
-"""Those that a worker can be told to keep to: it runs on none with a higher number."""
+"""The processors that a worker can be restricted to: it runs on none with a higher number."""
 _CALLS: Final = {
     "x86_64": {"FUTEX": 202, "GETTID": 186, "GETCPU": 309, "AFFINITY": 203},
     "aarch64": {"FUTEX": 98, "GETTID": 178, "GETCPU": 168, "AFFINITY": 122},

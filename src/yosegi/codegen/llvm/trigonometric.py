@@ -114,7 +114,7 @@ def _reduced(size: Number) -> tuple[Number, Number, Number]:
 
 
 def _looked_up(size: Number) -> tuple[Number, Number, Number]:
-    """The same for floats far out: x 2/π to 80 bits, of which the first product is exact and loses its whole turns."""
+    """The reduction of large floats: x 2/π to 80 bits; the first product is exact and loses its whole turns."""
     k, bits = size.k, size.bits()
     index = (bits >> 23) - _FIRST
     index = select(index < 255 - _FIRST, index, 0)

@@ -59,7 +59,7 @@ class Course:
 
 
 class Ground:
-    """What a function knows of the space, as data. To be made where all of the function can see it."""
+    """The space of the function, as data. It is made where all of the function can see it."""
 
     def __init__(self, course: Course, frame: LoopFrame) -> None:
         nest = course.nest
@@ -72,7 +72,7 @@ class Ground:
                       if nest.along(n) not in (0, 1, -1)}  # fmt: skip
         """Of operands that are neither neighbours nor the same along the vectors: how many elements apart they are."""
         self.weights = ["0"] * len(dims)
-        """What an index of each loop counts for in the number of an element of its row."""
+        """The weight of each loop's index in the number of an element of its row."""
         if course.counts:
             inside = [nest.reduced[nest.reduced.index(dim) + 1 :] for dim in dims]
             self.weights = [frame.number(prod(d.size for d in later)) for later in inside]
@@ -96,7 +96,7 @@ class Walk:
         self.bounds: tuple[str, str] | None = None
         """Of the outermost loop, where the unit is only a part of it."""
         self.span: tuple[str, str] | None = None
-        """The same for the dimension of the vectors."""
+        """The bounds of the dimension of the vectors, where the unit is only a part of it."""
         self.row_builder = LlvmBuilder(frame.code, course.wide if course.across else 1)
         self.row_values: dict[int, Value] = {}
 
@@ -301,7 +301,7 @@ class Pass:
     # Elements
 
     def _fixed(self, k: LlvmBuilder, bases: Sequence[str]) -> dict[int, Value]:
-        """What is the same in all vectors: operands by their place, row values by -1 - entry."""
+        """The values that are the same in all vectors: operands by their place, row values by -1 - entry."""
         walk, made = self.walk, {}
         for user, entry in self.uses:
             if entry in walk.row_values:
@@ -379,7 +379,7 @@ class _Carried:
         return texts(other._values())
 
     def with_texts(self, parts: Sequence[str]) -> _Carried:
-        """The same with other texts."""
+        """The carried values with other texts."""
         left = iter(like(self._values(), parts))
         folds = [{e: [next(left) for _ in state] for e, state in states.items()} for states in self.folds]
         return _Carried(folds, {e: next(left) for e in self.totals})

@@ -97,7 +97,7 @@ _Line = Sequence[Value]
 
 
 def _both_ways(square: Sequence[_Line], function: Callable[[_Line], list[Value]]) -> list[Value]:
-    """What becomes of a square, if a function is applied to its rows, and then to the columns of that; row by row."""
+    """A square after a function is applied to its rows, and then to the columns of the result; row by row."""
     columns = zip(*[function(row) for row in square], strict=True)
     return [value for row in zip(*map(function, columns), strict=True) for value in row]
 

@@ -1,6 +1,6 @@
 """NumPy's own BLAS, for products by the threads of our pool.
 
-OpenBLAS keeps threads of its own. After a product they look for more work for 20 to 120 ms, and whoever else wants the
+OpenBLAS keeps threads of its own. After a product they look for more work for 20 to 120 ms, and any other user of the
 cores meanwhile gets half of them. So our threads call it themselves, each for some rows, while it is held to one
 thread: a count, which is put back before anybody can see it, but for what other threads of the program multiply at the
 same moment. Which library NumPy brings is found out at run time; where it is another, or not found, there is none.

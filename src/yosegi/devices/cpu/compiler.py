@@ -54,16 +54,16 @@ class HostMachine:
 
     @property
     def fields(self) -> list[str]:
-        """What it is made of."""
+        """The properties that identify it."""
         return [self.triple, self.model, self.features, self.version]
 
     @property
     def identity(self) -> str:
-        """What tells it from others: code is kept by this."""
+        """A key for stored code."""
         return "\n".join(self.fields)
 
     def having(self, features: Sequence[str]) -> HostMachine:
-        """The same with some features, by LLVM's names, whether it says that it has them or not."""
+        """The machine with further features, by LLVM's names, whether it reports them or not."""
         return replace(self, features=",".join(filter(None, [self.features, *[f"+{f}" for f in features]])))
 
     def has(self, feature: str) -> bool:
@@ -143,7 +143,7 @@ class Code:
         return self._addresses[name]
 
     def forever(self) -> Code:
-        """The same, never to be unloaded: for code that threads run until the process ends."""
+        """Load code that is never unloaded, because threads run it until the process ends."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         return self
 
@@ -153,7 +153,7 @@ class Part:
     """A module, of several that are wanted together."""
 
     words: str
-    """What tells it from any other."""
+    """A key that identifies it."""
     write: Callable[[], str]
     functions: tuple[str, ...]
     """Those that are wanted of it; all its functions have names of their own among the parts."""
@@ -194,8 +194,8 @@ class Compiler:
         return self.load_all([Part(source, lambda: source, tuple(functions))])[0]
 
     def load_all(self, parts: Sequence[Part]) -> list[Code]:
-        """The same for modules that are told by words. Those that are not known are written, and compiled as one: that
-        is faster, and so is loading them later."""
+        """The code of modules by their keys. Unknown modules are written and compiled as one, which is faster to
+        compile and to load later."""
         names = [self.name(part.words) for part in parts]
         codes = [self.known(name, part.functions) for name, part in zip(names, parts, strict=True)]
         unknown = [n for n, code in enumerate(codes) if code is None]

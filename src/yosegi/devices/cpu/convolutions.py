@@ -132,7 +132,7 @@ class Convolutions:
         return ConvolutionCall(self, code, shape, planes, x, w, groups)
 
     def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
-        """The same in Winograd's way, for windows that can be. Raises `CompileFailure`."""
+        """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
         return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
 
     def body(self, graph: Graph, entry: int) -> TunedConvolution | None:

@@ -30,7 +30,7 @@ from .results import LARGE, Results, lined_up
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
 """How many bfloat16 numbers stand for one of an operand."""
 FEATURES: Final = {BFloat16Unit.TILES: ("amx-tile", "amx-bf16", "avx512bf16"), BFloat16Unit.DOTS: ("avx512bf16",)}
-"""What a unit's code needs of the processor, by LLVM's names; tiles are packed with the other unit's instructions."""
+"""The processor features of a unit's code, by LLVM's names; tiles are packed with the other unit's instructions."""
 _LEAST: Final = 1 << 15
 """Products of elements below which nothing is gained."""
 _LEAST_LINES: Final = 8

@@ -4,7 +4,7 @@ Compiling takes milliseconds, and most programs that are run once need less in a
 counts its runs; when it has spent about as much time as compiling it would take, it is compiled. One that is known to
 run many times is native from its first run on if all its code is on disk, and is compiled at its second run otherwise:
 a first result waits for no compiler. One whose NumPy calls would take longer than compiling does is compiled at its
-first run. The function stays the same object: only its code is exchanged, so that whoever holds it calls the new code
+first run. The function stays the same object: only its code is exchanged, so that every holder of it calls the new code
 at no cost. While one thread compiles, NumPy serves others, whose results may differ in the last bits; in deterministic
 runs they wait.
 """
@@ -50,7 +50,7 @@ _COMPILING: Final = 0.015
 _SLOW: Final = 0.5
 """Seconds that native code has to save in a run for the first one to wait for the compiler."""
 _LOOPS: Final = 0.02
-"""The same for loops, which are worth waiting for earlier: step by step they would take hundreds of times as long."""
+"""The threshold for loops, which are compiled earlier: step by step they would take hundreds of times as long."""
 _SMALL_PRODUCT: Final = 4096
 """Products of elements up to which a call of NumPy's is as good as any."""
 _CHOOSING: Final = 10

@@ -141,7 +141,7 @@ class Variants:
         return found
 
     def _halves(self, cluster: Cluster, precision: Precision) -> HalfClusters | None:
-        """What computes a cluster's product at a reduced precision, if anything does."""
+        """The function that computes a cluster's product at a reduced precision, or `None`."""
         if self._reduced is None:
             return None
         products = self._reduced.computing(cluster.graph, cluster.entry, precision)
@@ -205,7 +205,7 @@ def _alone(operands: ClusterOperands) -> ClusterOperands:
 
 
 def _kind(operands: ClusterOperands) -> str:
-    """What tells work of one kind from another: what is computed, how the operands lie, and how large they are."""
+    """The key of a kind of work: the computation, the layout of the operands, and their sizes."""
     cluster, sizes = operands.cluster, operands.sizes
     product = cluster.product
     item = product.dtype.itemsize

@@ -64,7 +64,7 @@ class Programs(ProgramCache):
             return self._function(code), code
 
     def _function(self, code: bytes) -> Any:
-        self._runtime.setDevice(self._number)  # which the program is loaded for: whoever compiles may have used another
+        self._runtime.setDevice(self._number)  # which the program is loaded for: the compiler may have used another
         module = self._module()
         module.load(code)
         return module.get_function(NAME)

@@ -1,8 +1,8 @@
 """Which launches of a recording may run side by side.
 
-A launch waits for whoever wrote what it reads or writes, and for whoever still reads what it writes. It goes into the
-lane of one that it waits for, if nothing has followed there yet, else into a new one, as long as there are not too
-many; all others that it waits for are waited for across lanes.
+A launch waits for the writers of the data it reads or writes, and for the readers of the data it writes. It goes into
+the lane of one that it waits for, if nothing has followed there yet, else into a new one, as long as there are not
+too many; all others that it waits for are waited for across lanes.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class _Convolution:
         queue.note(self, data, 1)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with the library's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises the library's own errors."""
         owner, plan = self._owner, self._plan
         owner.follow()
         plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)

@@ -35,7 +35,7 @@ _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
 _FAST: Final = frozenset({Precision.TF32, Precision.F16, *SPLIT_TERMS})
 _ARRAYS: Final = 4096 // 8 - 32
-"""What fits into the bytes of a kernel's parameters, of which newer GPUs take more, beside sizes."""
+"""The pointers that fit into a kernel's parameters beside sizes; newer GPUs take more."""
 _GROUP: Final = 256
 
 
@@ -129,11 +129,11 @@ class CUDADevice:
             raise mistake
 
     def statistics(self) -> dict[str, int | None]:
-        """What its pool holds."""
+        """The statistics of its memory pool."""
         return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
-        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        """The bytes that the limit, or the device, leaves free, and the total."""
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:

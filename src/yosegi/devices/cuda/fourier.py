@@ -249,7 +249,7 @@ class Transformed:
         queue.note(self, (given, made), self._written)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with CuPy's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises CuPy's own errors."""
         handle = self._plan.handle
         self._check(_set_stream()(handle, self._queue.pointer))
         self._execute(handle, *pointers, *self._direction)

@@ -78,7 +78,7 @@ class FusedMatmul:
         queue.note(self, data, 1)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with CuPy's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises CuPy's own errors."""
         left, right, *around, into = pointers
         if self._wanted.bias is not None:
             self._set("MatmulDesc", self._description, _BIAS, c_void_p(around[0]))

@@ -46,7 +46,7 @@ class _Product:
     """The order of axes in which the left operand has to be copied first, `None` for as it is."""
     right_order: tuple[int, ...] | None = None
     result_order: tuple[int, ...] | None = None
-    """The same for the result, from `result_shape`."""
+    """The order of axes of the result, from `result_shape`; `None` for as it is."""
     result_shape: Shape = ()
 
 
@@ -130,7 +130,7 @@ class LibraryProducts:
 
 
 def compute_type(dtype: DType, precision: Precision) -> int:
-    """What cuBLAS is to compute in: cublasComputeType_t."""
+    """The compute type of cuBLAS: cublasComputeType_t."""
     if dtype in (float64, complex128):
         return _DOUBLE
     return _TF32 if precision is Precision.TF32 and dtype is float32 else SINGLE

@@ -99,7 +99,7 @@ class Machine:
         self._queue.undecided()
 
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
-        """What a call takes on the device, of so many that are captured into one graph, as those of plans are."""
+        """The seconds of a call on the device, of this many that are captured into one graph, as those of plans are."""
         queue = self._queue
         with queue.lock, translated(f"[{queue.name}] timing a kernel"):
             with queue.recording(holds=True) as tape:

@@ -46,8 +46,8 @@ def size_class(nbytes: int) -> int:
 def slabs_of(sizes: dict[int, int]) -> list[Slab]:
     """Slabs for values of these bytes.
 
-    A loop finds its results at the same few addresses again if they come in few blocks. But whoever keeps one value
-    keeps its slab: so a slab has values of one order of size, and not many of them unless they are small.
+    A loop finds its results at the same few addresses again if they come in few blocks. But a program that keeps one
+    value keeps its slab: so a slab has values of one order of size, and not many of them unless they are small.
     """
     made: list[Slab] = []
     for order in sorted({size_class(n) for n in sizes.values()}):

@@ -69,7 +69,7 @@ def compile_region(region: Region, queue: Queue, products: LibraryProducts, fuse
 
 
 def compile_plain(region: Region, queue: Queue, products: LibraryProducts, fused: Fused) -> Kernel:
-    """The same without a choice: products are the library's where it has them."""
+    """The region as a function, without variants: products are the library's where it has them."""
     if region.kind is RegionKind.LOOP:
         return _loop(region, queue)
     if region.kind is RegionKind.REDUCTION:

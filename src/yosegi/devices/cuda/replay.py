@@ -181,7 +181,7 @@ class _Recording:
         return all(data[m].pointer == data[n].pointer for m, n in self.same)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
-        """The same again, for other inputs."""
+        """Replay the recording for other inputs."""
         queue = self._queue
         try:
             if queue.has_siblings:

@@ -151,7 +151,7 @@ class KernelMachine(Protocol):
         """The run that is under way in this thread is not what it will be: who records it should not keep it."""
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
-        """What a call takes that is one of many, as in a program that repeats, of so many calls."""
+        """The seconds of a call, of this many that are launched in sequence, as in a program that repeats."""
 
 
 def is_rounded(region: Region) -> bool:
@@ -353,8 +353,8 @@ class _Work:
 
 
 def _words(region: Region) -> str:
-    """What a region computes but for sizes: ops with their attributes, and what each reads. A way that was right for
-    other words may be wrong for these."""
+    """The computation of a region without its sizes: ops with their attributes and inputs. A variant that was correct
+    for another key may be wrong for this one."""
     at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
     reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
     return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))

@@ -152,7 +152,7 @@ class OpenCL:
         return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
-        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        """The bytes that the limit, or the device, leaves free, and the total."""
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:

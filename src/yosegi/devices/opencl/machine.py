@@ -63,7 +63,7 @@ class Machine:
         return False
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
-        """What `takes` never promises."""
+        """Never called: `takes` is always false."""
         raise Unsupported("no products of the vendor's")
 
     def new(self, shape: Shape, dtype: DType) -> Data:

@@ -112,7 +112,7 @@ class Memory:
         in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
-        """In a forked child: the driver's threads are not there, nor is whoever may have held a lock."""
+        """In a forked child: the driver's threads are not there, nor is a thread that may have held a lock."""
         self._is_forked = True
         self._lock = Lock()
         self._handing = RLock()

@@ -36,9 +36,9 @@ class OpenVINO:
         self, plugin: str, number: int, description: str, wrong: Mapping[str, str], against: Mapping[str, str],
         driver: Driver | None = None,
     ) -> None:  # fmt: skip
-        """What was found when it was qualified: the rows, or dtypes, that were `wrong` ("op dtype") and how, and what
-        speaks `against` lower precisions, by their names. Without a `driver` everything is compiled here: in child
-        processes."""
+        """`wrong` has the rows or dtypes ("op dtype") that failed its qualification, with their mistakes; `against` has
+        the reasons against lower precisions, by their names. Without a `driver`, as in child processes, everything is
+        compiled in this process."""
         self.name = f"openvino:{number}"
         self.rank = 200 + number
         self.is_gpu = plugin.startswith("GPU")

@@ -50,7 +50,7 @@ class Models:
         in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
-        """In a forked child OpenVINO's threads are not there: whoever calls a model would wait for ever."""
+        """In a forked child OpenVINO's threads are not there: a call of a model would wait for ever."""
         self.is_forked = True
 
     def get(self, region: Region) -> Model:

@@ -5,7 +5,7 @@ Inside a model OpenVINO computes in fewer types than it takes. With its precisio
 - float64 becomes float32, 64-bit integers become 32-bit ones, in silence: none of them is given to it.
 - 16-bit floats become float32 and are not rounded between ops. Ops whose result is exact in 16 bits may have them.
 - A division becomes a product by the reciprocal: a divisor below the smallest normal number counts as zero. (It can be
-  told not to do that, but then its division by a constant, fused with a reduction, gives wrong results.)
+  configured not to do that, but then its division by a constant, fused with a reduction, gives wrong results.)
 - Results below the smallest normal number may be zero, and a zero that is added to -0.0 may leave it negative.
 - Kernels that it fuses may compute any integers in float32. 32-bit ones are only moved and converted to float32; of
   8-bit ones float32 holds all, so they are also compared.

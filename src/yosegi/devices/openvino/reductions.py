@@ -17,7 +17,7 @@ from .op_row import BOOL, FLOATS, SINGLE, Builder, OpRow, is_nan, number, places
 LONG: Final = 16384
 """Elements that a sum along the last axes adds with an error of a few units in the last place."""
 LONG_ELSEWHERE: Final = 512
-"""The same along other axes, or over all of an array, where it adds one after the other."""
+"""Elements of a sum along other axes, or over a whole array, with that error: they are added one by one."""
 _COUNTED: Final = 1 << 24  # positions that float32 tells apart
 
 
@@ -50,7 +50,7 @@ def infinite(o: Any, x: Any, dtype: DType, *, is_least: bool) -> Any:
 
 
 def restored(o: Any, made: Any, most: Any, *, is_least: bool) -> Any:
-    """The extreme with what its search lost; `most` is the largest of what `infinite` told of the elements."""
+    """The extreme with what its search lost; `most` is the largest result of `infinite` for the elements."""
     infinity, nan = number(o, inf if is_least else -inf, made), number(o, float("nan"), made)
     made = o.select(o.less(most, o.constant(np.float32(1))), infinity, made)
     return o.select(o.less(o.constant(np.float32(1)), most), nan, made)

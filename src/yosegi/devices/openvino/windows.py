@@ -60,7 +60,7 @@ def _transposed(o: Any, call: Call, args: Sequence[Any], windows: Windows) -> An
 
 
 def _cropped(windows: Windows) -> tuple[list[int], list[int]]:
-    """What of the way back is left out before and behind; below 0, what is added."""
+    """The padding that the transposed convolution leaves out before and behind; below 0, the padding that is added."""
     pairs = zip(windows.extent, windows.padding, strict=True)
     sides = [(e - 1 - low, e - 1 - high) for e, (low, high) in pairs]
     return [low for low, _ in sides], [high for _, high in sides]

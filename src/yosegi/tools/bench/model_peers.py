@@ -14,7 +14,7 @@ from .runners import NotHere, Runner
 
 
 class _ModelWriter(Protocol):
-    """What writes a model: nodes by their ONNX names, and constants."""
+    """A writer of models: nodes by their ONNX names, and constants."""
 
     def node(self, kind: str, *operands: _Symbol, **attributes: Any) -> _Symbol: ...
     def array(self, value: Any) -> _Symbol: ...
