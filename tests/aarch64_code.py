@@ -27,14 +27,14 @@ import pytest
 
 from values import Array
 from yosegi._tensor.dtype import float32, float64
-from yosegi.codegen.llvm.entry import Launch
-from yosegi.codegen.llvm.pool import Pool
+from yosegi.codegen.llvm.entry import NativeLaunch
+from yosegi.codegen.llvm.thread_pool import ThreadPoolState
 from yosegi.devices.cpu import threads as system
 from yosegi.devices.cpu.blas import Blas, Guard
-from yosegi.devices.cpu.compiler import Code, Compiler, Machine
-from yosegi.devices.cpu.library import Library
-from yosegi.devices.cpu.native import IN_ORDER, Call, Runtime
-from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.blas_calls import Library
+from yosegi.devices.cpu.callables import IN_ORDER, Call, Runtime
+from yosegi.devices.cpu.compiler import Code, Compiler, HostMachine
+from yosegi.devices.cpu.native_groups import Natives
 from yosegi.devices.cpu.product_calls import Objects
 from yosegi.devices.cpu.variants import Variants
 
@@ -71,10 +71,10 @@ REASON: Final = _missing()
 needs_aarch64 = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-def machine(processor: str, triple: str = TRIPLE) -> Machine:
-    """A processor of that architecture, as `Machine.host` would describe it there."""
+def machine(processor: str, triple: str = TRIPLE) -> HostMachine:
+    """A processor of that architecture, as `HostMachine.host` would describe it there."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return Machine(triple, processor, PROCESSORS[processor], version)
+    return HostMachine(triple, processor, PROCESSORS[processor], version)
 
 
 @cache
@@ -273,7 +273,7 @@ int main(void) {
 class GuestCompiler(Compiler):
     """Compiles here, loads there."""
 
-    def __init__(self, machine: Machine, guest: Guest) -> None:
+    def __init__(self, machine: HostMachine, guest: Guest) -> None:
         super().__init__(machine)
         self.guest = guest
 
@@ -307,16 +307,18 @@ class GuestRuntime(Runtime):
                  "pthread_sigmask": "pthread_sigmask", "sched_yield": "sched_yield", "syscall": "syscall",
                  "lock": "pthread_mutex_lock", "unlock": "pthread_mutex_unlock", "wait": "pthread_cond_wait",
                  "broadcast": "pthread_cond_broadcast"}  # fmt: skip
-        words = Pool()
+        words = ThreadPoolState()
         for field, name in names.items():
             setattr(words, field, self.guest.find(name))
         words.mask_how = 2  # SIG_SETMASK
         words.wanted = self.threads - 1
         system._allow(words)
-        address = self.guest.new(ctypes.sizeof(Pool))
+        address = self.guest.new(ctypes.sizeof(ThreadPoolState))
         self.guest.write(address, bytes(words))
         for field, name in (("attributes", "attr"), ("mutex", "mutex"), ("condition", "cond")):
-            self.guest.call(self.guest.find(f"pthread_{name}_init"), address + getattr(Pool, field).offset, 0)
+            self.guest.call(
+                self.guest.find(f"pthread_{name}_init"), address + getattr(ThreadPoolState, field).offset, 0
+            )
         return address
 
     def call(
@@ -333,7 +335,7 @@ class GuestRuntime(Runtime):
         fallback: Callable[..., Any],
     ) -> Call:
         """A callable for a kernel and its sizes: see `Runtime.call`."""
-        launch = Launch(
+        launch = NativeLaunch(
             kernel=code["kernel"], finish=code["finish"] if finishes else None,
             pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
         )  # fmt: skip

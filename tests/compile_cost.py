@@ -35,12 +35,12 @@ from yosegi._graph.expand import in_parts
 from yosegi._schedule.fuse import RegionKind
 from yosegi._schedule.groups import Group, RowLimits, grouped
 from yosegi._tensor.dtype import DType, bfloat16, complex64, float16, float32, float64
-from yosegi._tune.autotune import Trial, Verdict
+from yosegi._tune.autotune import TrialSetup, TuningResult
 from yosegi._tune.records import Candidates, Tuned, TuningRecords
-from yosegi.codegen.llvm.expand import expanded
-from yosegi.codegen.llvm.nest import Target
+from yosegi.codegen.llvm.einsum_products import expanded
+from yosegi.codegen.llvm.nest import VectorTarget
 from yosegi.codegen.llvm.rows import kernel
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 
 BEGIN = "LLVM itself"
@@ -98,7 +98,7 @@ PRODUCTS: dict[str, Callable[[], ys.Tensor]] = {
 CASES = LOOPS | PRODUCTS
 
 
-def sources(case: str, target: Target) -> list[str]:
+def sources(case: str, target: VectorTarget) -> list[str]:
     """The text of a loop's kernels."""
     region = expanded(in_parts(region_of(LOOPS[case]())[0]))
     parts = [part for part in grouped(region, RowLimits()) if part.kind in (RegionKind.LOOP, RegionKind.REDUCTION)]
@@ -109,9 +109,9 @@ def sources(case: str, target: Target) -> list[str]:
 def _every_way() -> Iterator[None]:
     """Products in all ways, without a contest."""
 
-    def best(self: TuningRecords, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
+    def best(self: TuningRecords, kind: str, candidates: Candidates, trial: TrialSetup) -> Tuned:
         made = {name: make() for name, make in candidates.items()}
-        return Tuned(None, Verdict(next(iter(made)), {}))
+        return Tuned(None, TuningResult(next(iter(made)), {}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TuningRecords, "best", best)

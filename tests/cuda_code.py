@@ -14,7 +14,7 @@ import emulation
 from values import Array
 from warp_code import WARPS
 from yosegi.codegen.c.dialect import Target
-from yosegi.codegen.c.kernels import NAME, Kernel
+from yosegi.codegen.c.kernel_source import NAME, Kernel
 from yosegi.devices.cuda.dialect import CUDA
 
 TARGET = Target(width=4, group=8, cooperating=8, units=2, blocked=False)

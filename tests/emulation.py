@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from values import Array
-from yosegi.codegen.c.kernels import Kernel
+from yosegi.codegen.c.kernel_source import Kernel
 
 COMPILER = shutil.which("g++")
 

@@ -392,7 +392,7 @@ def transfer() -> None:
 def branches() -> None:
     """Four of them in one function: side by side in its graph, and one after the other."""
     from yosegi.devices.cuda import replay
-    from yosegi.devices.cuda.lanes import Turn
+    from yosegi.devices.cuda.concurrency import Turn
 
     ours = Ours()
     ys, rng, aside = ours.ys, np.random.default_rng(6), replay.turns

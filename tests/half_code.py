@@ -21,15 +21,15 @@ from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region
 from yosegi._tensor.dtype import bfloat16
 from yosegi._tensor.precision import Precision
-from yosegi.codegen.llvm.units import Unit
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
+from yosegi.devices.cpu.bfloat16_support import Found
+from yosegi.devices.cpu.bfloat16_support import expected as exact
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.device import Cpu
-from yosegi.devices.cpu.halves import PARTS, HalfProducts
+from yosegi.devices.cpu.half_calls import PARTS, HalfProducts
 from yosegi.devices.cpu.reduced import Reduced
 from yosegi.devices.cpu.results import Results
-from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.units import Found
-from yosegi.devices.cpu.units import expected as exact
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 
 PRECISIONS = pytest.mark.parametrize("precision", PARTS, ids=lambda p: p.value)
@@ -38,9 +38,9 @@ LARGEST = {1: 2e-6, 2: 2e-5, 3: 2e-6}
 one part."""
 
 
-def emulating(unit: Unit = Unit.TILES) -> HalfProducts:
+def emulating(unit: BFloat16Unit = BFloat16Unit.TILES) -> HalfProducts:
     """Products by a unit that is emulated."""
-    compiler: Any = EmulatingCompiler(Compiler(Machine.host()))
+    compiler: Any = EmulatingCompiler(Compiler(HostMachine.host()))
     assert NATIVES.runtime is not None
     return HalfProducts(NATIVES.runtime, unit, Results(), compiler=compiler)
 
@@ -74,7 +74,7 @@ def halved(x: Array) -> Array:
 
 
 @cache
-def variants(unit: Unit = Unit.TILES) -> Variants:
+def variants(unit: BFloat16Unit = BFloat16Unit.TILES) -> Variants:
     """The ways to compute products with a unit that is emulated."""
     return Variants(NATIVES, RESULTS, reduced_by(emulating(unit)))
 

@@ -22,12 +22,12 @@ from yosegi._schedule.fuse import Region, fuse, multiplies
 from yosegi._tensor.dtype import DType
 from yosegi._tensor.node import Call
 from yosegi._tune.autotune import back_to_back
-from yosegi.codegen.c.contractions import Contraction, contraction
+from yosegi.codegen.c.contractions import FusedContraction, contraction
 from yosegi.codegen.c.dialect import Dialect, Target
 from yosegi.codegen.c.frames import inputs_of
-from yosegi.codegen.c.kernels import Kernel
+from yosegi.codegen.c.fused_kernels import LibraryProduct
+from yosegi.codegen.c.kernel_source import Kernel
 from yosegi.codegen.c.naive import naive_product
-from yosegi.codegen.c.pieces import Library
 from yosegi.codegen.c.shared_tiles import tiled_product
 from yosegi.codegen.c.tilings import ON_GPUS, ON_UNITS
 from yosegi.codegen.c.unit_tiles import unit_product
@@ -98,10 +98,10 @@ class Emulated:
     def by_library(self, region: Region) -> dict[str, Any]:
         return {}
 
-    def takes(self, product: Contraction) -> bool:
+    def takes(self, product: FusedContraction) -> bool:
         return False
 
-    def multiplier(self, wanted: Library) -> Any:
+    def multiplier(self, wanted: LibraryProduct) -> Any:
         raise AssertionError("there is no library here")
 
     def refusal(self, region: Region) -> str | None:

@@ -14,7 +14,7 @@ from values import Array
 from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.llvm.memory import lanes_below, load, store
+from yosegi.codegen.llvm.load_store import lanes_below, load, store
 from yosegi.codegen.scalar.value import Value
 
 HOST = ""

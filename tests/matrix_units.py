@@ -27,17 +27,17 @@ import yosegi as ys
 from matrix_emulation import EmulatingCompiler
 from matrix_peers import PEERS, Array, Gone, Peer, error, exact, numbers
 from yosegi._tensor.dtype import bfloat16, float32
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
 from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.product import Side, Stage
-from yosegi.codegen.llvm.units import Unit
+from yosegi.codegen.llvm.product import FusedStage, Side
 from yosegi.codegen.scalar.value import Value
-from yosegi.devices.cpu import units
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.halves import HalfProducts
-from yosegi.devices.cpu.matrices import Arrays
-from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu import bfloat16_support
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.half_calls import HalfProducts
+from yosegi.devices.cpu.operand_layout import Arrays
 from yosegi.devices.cpu.results import Results
 from yosegi.tools.bench.timing import Contender, Timing, race
 
@@ -63,7 +63,7 @@ def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> list[Value]:
     return [k.select(k.lt(made, k.const(0, made)), k.const(0, made), made)]
 
 
-FUSION = HalfProduct(after=Stage(relu, float32, (Side(float32), Side(float32))))
+FUSION = HalfProduct(after=FusedStage(relu, float32, (Side(float32), Side(float32))))
 
 
 def computed(
@@ -81,19 +81,19 @@ def computed(
 
 def checks(products: HalfProducts) -> Iterator[tuple[str, float, float]]:
     """What is computed, its error, and the largest that it may have."""
-    for parts, largest in units.LARGEST_ERRORS.items():
+    for parts, largest in bfloat16_support.LARGEST_ERRORS.items():
         product = HalfProduct(parts=parts)
         for words, a, b in operands():
             got = computed(products, product, a, b)
-            yield f"{NAMES[parts]}, {words}", error(got, units.expected(a, b, parts)), largest
+            yield f"{NAMES[parts]}, {words}", error(got, bfloat16_support.expected(a, b, parts)), largest
         a, b = numbers(70, 130), numbers(130, 90, seed=1)
         got = computed(products, product, a, b, kept=True)
-        yield f"{NAMES[parts]}, w kept", error(got, units.expected(a, b, parts)), largest
+        yield f"{NAMES[parts]}, w kept", error(got, bfloat16_support.expected(a, b, parts)), largest
     a, b, bias, rest = numbers(100, 200), numbers(200, 90, seed=1), numbers(1, 90, seed=2), numbers(100, 90, seed=3)
-    wanted = np.maximum(units.expected(a, b, 1) + bias + rest, 0)
+    wanted = np.maximum(bfloat16_support.expected(a, b, 1) + bias + rest, 0)
     for kept in (False, True):
         got = computed(products, FUSION, a, b, bias, rest, kept=kept)
-        yield f"{FUSED}{', w kept' if kept else ''}", error(got, wanted), units.LARGEST_ERRORS[1]
+        yield f"{FUSED}{', w kept' if kept else ''}", error(got, wanted), bfloat16_support.LARGEST_ERRORS[1]
     a, b = np.abs(numbers(40, 50)) + 1, np.abs(numbers(50, 40, seed=1)) + 1
     a[3, 7], a[20, 49], b[11, 5] = np.nan, np.inf, np.inf
     a[30, 2] = np.finfo(np.float32).tiny / 4
@@ -310,7 +310,7 @@ def show(results: list[dict[str, Any]]) -> None:
             print(f"\n{r['contender']}: {r['failure']}")
 
 
-def described(machine: Machine, cpus: list[int]) -> dict[str, Any]:
+def described(machine: HostMachine, cpus: list[int]) -> dict[str, Any]:
     """The machine, and whether the processors are two cores or two threads of one."""
 
     def read(path: str) -> str:
@@ -323,19 +323,19 @@ def described(machine: Machine, cpus: list[int]) -> dict[str, Any]:
         "processor": (names or [""])[0], "model": machine.model, "llvm": machine.version,
         "python": platform.python_version(), "numpy": np.__version__, "cpus": cpus, "caches": caches,
         "siblings": {c: read(f"{folder}{c}/topology/thread_siblings_list") for c in cpus},
-        "reported by the system": sorted(f for f in units.flags() if "amx" in f or "bf16" in f),
+        "reported by the system": sorted(f for f in bfloat16_support.flags() if "amx" in f or "bf16" in f),
         "reported by LLVM": [f for f in ("amx-tile", "amx-bf16", "avx512bf16") if machine.has(f)],
     }  # fmt: skip
 
 
-def usable(machine: Machine, *, emulated: bool) -> dict[Unit, HalfProducts]:
+def usable(machine: HostMachine, *, emulated: bool) -> dict[BFloat16Unit, HalfProducts]:
     """Products by each unit that works here."""
     runtime, results = Runtime(Compiler(machine)), Results()
     if emulated:
         compiler: Any = EmulatingCompiler(runtime.compiler)
-        return {Unit.TILES: HalfProducts(runtime, Unit.TILES, results, compiler=compiler)}
-    print(f"\n{units.find(machine)}\n")
-    working = [unit for unit in Unit if units.failure(machine, unit) is None]
+        return {BFloat16Unit.TILES: HalfProducts(runtime, BFloat16Unit.TILES, results, compiler=compiler)}
+    print(f"\n{bfloat16_support.find(machine)}\n")
+    working = [unit for unit in BFloat16Unit if bfloat16_support.failure(machine, unit) is None]
     return {unit: HalfProducts(runtime, unit, results) for unit in working}
 
 
@@ -355,7 +355,7 @@ def main() -> int:
     os.sched_setaffinity(0, cpus)
     begin = perf_counter()
     sizes = tuple(int(n) for n in given.sizes.split(","))
-    machine = Machine.host()
+    machine = HostMachine.host()
     document: dict[str, Any] = {"machine": described(machine, cpus)}
     print(json.dumps(document["machine"], indent=1))
     made = usable(machine, emulated=given.emulated)

@@ -12,7 +12,7 @@ import numpy as np
 
 import emulation
 from values import Array
-from yosegi.codegen.c.kernels import NAME, Kernel
+from yosegi.codegen.c.kernel_source import NAME, Kernel
 from yosegi.devices.metal.dialect import MSL
 
 HOSTED = MSL

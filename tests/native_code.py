@@ -25,13 +25,13 @@ from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, RegionKind, is_constant
 from yosegi._schedule.groups import RowLimits, grouped
 from yosegi._tensor.op import leaf
-from yosegi._tune.autotune import Verdict
+from yosegi._tune.autotune import TuningResult
 from yosegi._tune.records import Tuned
-from yosegi.codegen.llvm.expand import expanded
+from yosegi.codegen.llvm.einsum_products import expanded
 from yosegi.devices.cpu.kernel import numpy_function
-from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.native_groups import Natives
 from yosegi.devices.cpu.results import Results
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 
 NATIVES = Natives()
@@ -49,7 +49,7 @@ def code(name: str) -> Any:
 @contextmanager
 def always_native(*, chunked: bool = False) -> Iterator[None]:
     """Native code for whatever it can be generated for; `chunked`: every unit of work is a chunk, for any thread."""
-    stages, natives = import_module("yosegi.devices.cpu.stages"), import_module("yosegi.devices.cpu.natives")
+    stages, natives = import_module("yosegi.devices.cpu.tiered"), import_module("yosegi.devices.cpu.native_groups")
     plans = import_module("yosegi._run.evaluate")._plans
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "worthwhile", lambda group: True)
@@ -67,11 +67,11 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
 @contextmanager
 def always(way: str) -> Iterator[None]:
     """Products by one of the ways to compute them, however small, where there is that way."""
-    variants, stages = import_module("yosegi.devices.cpu.variants"), import_module("yosegi.devices.cpu.stages")
+    variants, stages = import_module("yosegi.devices.cpu.variants"), import_module("yosegi.devices.cpu.tiered")
 
     def best(self: Any, kind: str, candidates: Any, trial: Any) -> Tuned:
         name = way if way in candidates else next(iter(candidates))
-        return Tuned(candidates[name](), Verdict(name, {}))
+        return Tuned(candidates[name](), TuningResult(name, {}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(variants.TuningRecords, "best", best)

@@ -18,7 +18,7 @@ from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.reference import bind
 from yosegi._graph.simplify import simplify
-from yosegi._run.child import Outcome, Worker
+from yosegi._run.child import ChildResult, Worker
 from yosegi._run.device import Absent, Pending
 from yosegi._schedule.fuse import Region, RegionKind, is_constant
 from yosegi._tensor.op import leaf
@@ -36,11 +36,13 @@ needed = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "
 _RNG = np.random.default_rng(3)
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, folder: Path, answers: Callable[..., Outcome]) -> list[tuple[str, ...]]:
+def answering(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, answers: Callable[..., ChildResult]
+) -> list[tuple[str, ...]]:
     """Child processes that answer so; the calls are noted in the list."""
     calls: list[tuple[str, ...]] = []
 
-    def call(self: Worker, function: str, *arguments: str, timeout: float = 0) -> Outcome:
+    def call(self: Worker, function: str, *arguments: str, timeout: float = 0) -> ChildResult:
         calls.append((function.partition(":")[2], *arguments))
         return answers(*calls[-1])
 

@@ -13,10 +13,10 @@ from values import Array
 from yosegi._run.trace import trace
 from yosegi._tensor.dtype import DType, float32
 from yosegi.devices.cpu.blas import numpy_blas
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.native_groups import Natives
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import APART, GENERATED, GENERATED_APART, LIBRARY, Variants
 
 needs_blas = pytest.mark.skipif(numpy_blas() is None, reason="NumPy has another BLAS")
@@ -28,8 +28,8 @@ EACH_WAY = pytest.mark.parametrize(
 @cache
 def variants(model: str = "", threads: int = 2) -> Variants:
     """The ways of this machine, or of a lesser one that it can stand for."""
-    host = Machine.host()
-    machine = Machine(host.triple, model, "", host.version) if model else host
+    host = HostMachine.host()
+    machine = HostMachine(host.triple, model, "", host.version) if model else host
     return Variants(Natives(machine, Runtime(Compiler(machine), threads)), RESULTS)
 
 

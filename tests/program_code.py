@@ -15,7 +15,7 @@ from values import Array
 from yosegi._graph import reference
 from yosegi._tensor.node import Call
 from yosegi.codegen.c.dialect import Target
-from yosegi.codegen.c.programs import program
+from yosegi.codegen.c.op_programs import program
 from yosegi.codegen.c.stages import FAULTS, Setting
 from yosegi.devices.kernel.faults import Faults
 

@@ -21,7 +21,7 @@ from target_programs import PROGRAMS, RULES, Program, rules
 from values import Array
 from yosegi._run.device import device_named
 from yosegi._run.trace import trace
-from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu.callables import Runtime
 from yosegi.devices.cpu.variants import GENERATED
 
 MEASURED = ("relu(x @ w + b + r), generated", "conv2d of float32, generated")

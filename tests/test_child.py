@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from yosegi._run.child import Outcome, attempt
+from yosegi._run.child import ChildResult, attempt
 
 
 def add(a, b):
@@ -37,11 +37,11 @@ def chatter():
 @pytest.mark.parametrize(
     ("call", "outcome"),
     [
-        (("add", 1, 2), Outcome(result=3)),
-        (("chatter",), Outcome(result={"ok": [1, 2]})),
-        (("complain",), Outcome(failure="ValueError: the compiler is confused")),
-        (("crash",), Outcome(failure="it ended the process with SIGSEGV")),
-        (("kill", 4), Outcome(failure="it ended the process with SIGILL")),
+        (("add", 1, 2), ChildResult(result=3)),
+        (("chatter",), ChildResult(result={"ok": [1, 2]})),
+        (("complain",), ChildResult(failure="ValueError: the compiler is confused")),
+        (("crash",), ChildResult(failure="it ended the process with SIGSEGV")),
+        (("kill", 4), ChildResult(failure="it ended the process with SIGILL")),
     ],
 )
 def test_attempt(call, outcome):
@@ -50,4 +50,4 @@ def test_attempt(call, outcome):
 
 
 def test_a_trial_that_never_returns_is_ended():
-    assert attempt("test_child:sleep", timeout=2) == Outcome(failure="it did not return within 2 s")
+    assert attempt("test_child:sleep", timeout=2) == ChildResult(failure="it did not return within 2 s")

@@ -19,7 +19,7 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
-from yosegi._tune.autotune import Kernel, Trial
+from yosegi._tune.autotune import Kernel, TrialSetup
 from yosegi._tune.comparison import disagreement
 from yosegi._tune.records import Tuned, TuningRecords, adopting, decisions, size_class
 from yosegi.errors import CompileFailure, NoSuchVariant, OutOfMemory
@@ -45,7 +45,7 @@ def slowly(kernel: Kernel, seconds: float = 0.002) -> Callable[[], Kernel]:
     return lambda: call
 
 
-TRIAL = Trial(lambda: (X,), twice)
+TRIAL = TrialSetup(lambda: (X,), twice)
 
 
 def reasons(chosen: Tuned) -> dict[str, str]:
@@ -87,7 +87,7 @@ def test_one_that_writes_nothing_finds_no_result_in_its_memory() -> None:
     rng = np.random.default_rng(0)
     candidates = {"right": slowly(twice), "idle": lambda: lambda x: (np.empty_like(x),)}
     for n in range(5):
-        chosen = TuningRecords("here").best(str(n), candidates, Trial(lambda: (rng.random(1000),), twice))
+        chosen = TuningRecords("here").best(str(n), candidates, TrialSetup(lambda: (rng.random(1000),), twice))
         assert chosen.verdict.winner == "right"
 
 
@@ -296,7 +296,7 @@ def test_what_is_adopted_or_deterministic_is_not_measured_again(clock: Clock, mo
 def test_a_sitting_that_fails_leaves_all_as_it_was(clock: Clock) -> None:
     given = iter([(X,)])
     candidates = {"a": clock.taking(lambda: 0.01), "b": clock.taking(lambda: 0.0105)}
-    chosen = TuningRecords("here").best("twice", candidates, Trial(given.__next__, twice))
+    chosen = TuningRecords("here").best("twice", candidates, TrialSetup(given.__next__, twice))
     assert chosen.again is not None
     chosen.again()  # there are no more arguments
     assert len(TuningRecords("here").best("twice", candidates, TRIAL).verdict.sittings) == 1
@@ -310,12 +310,12 @@ def test_a_choice_is_remembered_here_and_on_disk() -> None:
     choices = TuningRecords("here")
     choices.best("twice", candidates, TRIAL)
     for known in (choices, TuningRecords("here")):
-        chosen = known.best("twice", candidates, Trial(never, twice))
+        chosen = known.best("twice", candidates, TrialSetup(never, twice))
         assert chosen.verdict.winner == "fast"
         assert set(chosen.verdict.seconds) == {"slow", "fast"}
     for identity, kind in (("elsewhere", "twice"), ("here", "thrice")):
         with pytest.raises(AssertionError, match="measured again"):
-            TuningRecords(identity).best(kind, candidates, Trial(never, twice))
+            TuningRecords(identity).best(kind, candidates, TrialSetup(never, twice))
 
 
 def test_a_winner_that_is_gone_or_fails_now_is_chosen_anew() -> None:

@@ -9,7 +9,7 @@ import yosegi as ys
 from control_vs_jax import KINDS, devices, failures
 from yosegi._tensor.op import REGISTRY
 from yosegi.devices.cpu.control import Loops
-from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.native_groups import Natives
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError, Unsupported
 
 Pair = namedtuple("Pair", "a b")

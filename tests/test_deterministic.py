@@ -27,10 +27,10 @@ from yosegi._place.costs import costs
 from yosegi._place.plan import Plan
 from yosegi._run.device import host_device
 from yosegi._tensor.precision import Precision
-from yosegi._tune.autotune import Trial
+from yosegi._tune.autotune import TrialSetup
 from yosegi._tune.certificate import Certified, random_matrix
 from yosegi._tune.records import TuningRecords
-from yosegi.devices.cpu import stages
+from yosegi.devices.cpu import tiered
 from yosegi.devices.cpu.variants import Variants
 
 FIXED = [-0.6912243, 0.8115860, -1.1132783, -1.6620085, -0.5512102]
@@ -151,7 +151,7 @@ def test_of_several_kernels_the_first_is_taken_whatever_was_measured(
         return lambda: kernel
 
     kernels = {"first": candidate("first", 1e-2), "second": candidate("second", 1e-5)}
-    trial = Trial(lambda: [A], lambda x: [x * 2])
+    trial = TrialSetup(lambda: [A], lambda x: [x * 2])
     choices = TuningRecords("a machine")
     assert choices.best("doubling", kernels, trial).verdict.winner == "second"
     calls.clear()
@@ -170,16 +170,16 @@ def test_of_several_kernels_the_first_is_taken_whatever_was_measured(
 def test_threads_that_come_while_a_kernel_is_compiled_wait_for_it(
     is_deterministic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, native_function = Event(), Event(), stages.native_function
+    begun, go_on, native_function = Event(), Event(), tiered.native_function
 
     def slow(*args: Any) -> Any:
         begun.set()
         assert go_on.wait(30)
         return native_function(*args)
 
-    monkeypatch.setattr(stages, "native_function", slow)
+    monkeypatch.setattr(tiered, "native_function", slow)
     region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
-    kernel = stages.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
+    kernel = tiered.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
 
     def called() -> Any:
         with ys.options(deterministic=is_deterministic):
@@ -203,7 +203,7 @@ def test_threads_that_come_while_a_kernel_is_compiled_wait_for_it(
 @needs_llvm
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    parent, native_function = os.getpid(), stages.native_function
+    parent, native_function = os.getpid(), tiered.native_function
     begun, go_on = Event(), Event()
 
     def slow(*args: Any) -> Any:
@@ -211,9 +211,9 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have(monkeyp
         assert os.getpid() != parent or go_on.wait(30)
         return native_function(*args)
 
-    monkeypatch.setattr(stages, "native_function", slow)
+    monkeypatch.setattr(tiered, "native_function", slow)
     region, (x,) = region_of(ys.exp(ys.sin(ys.asarray(A))))
-    kernel = stages.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
+    kernel = tiered.compile_region(replace(region, repeats=True), Variants(NATIVES, RESULTS))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(kernel, x)
         assert begun.wait(30)

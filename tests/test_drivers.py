@@ -13,7 +13,7 @@ import pytest
 
 from yosegi._graph import decode
 from yosegi._run import drivers
-from yosegi._run.child import Closed, Outcome, Worker
+from yosegi._run.child import ChildResult, Closed, Worker
 from yosegi._run.drivers import Driver, Verdict, forget, remembered
 from yosegi.errors import CompileFailure
 
@@ -79,7 +79,7 @@ def test_a_qualification_that_was_cut_off_is_continued(monkeypatch: pytest.Monke
     """On a busy machine it took longer than programs run, and every program began it anew."""
     call, asked = Worker.call, []
 
-    def cut_off(worker: Worker, function: str, *arguments: Any, timeout: float) -> Outcome:
+    def cut_off(worker: Worker, function: str, *arguments: Any, timeout: float) -> ChildResult:
         if len(asked) == 5:
             raise Closed
         asked.append(arguments[-1])
@@ -182,14 +182,14 @@ def test_a_damaged_file_is_as_good_as_none(folder: Path) -> None:
 
 
 def test_a_call_is_remembered_unless_it_was_late() -> None:
-    calls: list[Outcome] = []
+    calls: list[ChildResult] = []
 
-    def call(outcome: Outcome) -> Any:
+    def call(outcome: ChildResult) -> Any:
         return lambda: calls.append(outcome) or outcome
 
-    late = Outcome(failure="it did not return", timed_out=True)
+    late = ChildResult(failure="it did not return", timed_out=True)
     assert remembered("list", "version 1", call(late), decode.items).failure == "it did not return"
     for _ in range(2):
-        assert remembered("list", "version 1", call(Outcome([1, 2])), decode.items).result == [1, 2]
+        assert remembered("list", "version 1", call(ChildResult([1, 2])), decode.items).result == [1, 2]
     assert len(calls) == 2
     assert forget("list") == 1

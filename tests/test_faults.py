@@ -3,22 +3,22 @@
 import numpy as np
 import pytest
 
-from yosegi.codegen.c.stages import Bound
+from yosegi.codegen.c.stages import IndexBound
 from yosegi.devices.kernel.faults import SITES, Faults, Watched
 from yosegi.errors import IndexingError, Unsupported
 
 
 def test_a_bound_has_one_site():
     faults = Faults()
-    first, second = Bound(7, False, "take"), Bound(8, False, "take")
+    first, second = IndexBound(7, False, "take"), IndexBound(8, False, "take")
     assert [faults.site(b) for b in (first, second, first)] == [0, 1, 0]
     assert faults.used == 2
 
 
 def test_the_mistake_is_that_of_the_bound():
     faults = Faults()
-    faults.site(Bound(7, False, "take"))
-    faults.site(Bound(3, True, "setitem"))
+    faults.site(IndexBound(7, False, "take"))
+    faults.site(IndexBound(3, True, "setitem"))
     table = np.zeros((faults.used, 2), np.int64)
     assert faults.mistake(table) is None
     table[1] = 1, -1
@@ -32,10 +32,10 @@ def test_the_mistake_is_that_of_the_bound():
 def test_sites_run_out():
     faults = Faults()
     for n in range(SITES):
-        faults.site(Bound(n, False, "take"))
-    assert faults.site(Bound(0, False, "take")) == 0
+        faults.site(IndexBound(n, False, "take"))
+    assert faults.site(IndexBound(0, False, "take")) == 0
     with pytest.raises(Unsupported, match=f"more than {SITES} different bounds"):
-        faults.site(Bound(SITES, False, "take"))
+        faults.site(IndexBound(SITES, False, "take"))
 
 
 class Value:
@@ -50,7 +50,7 @@ class Clock:
 
     def __init__(self):
         self.faults = Faults()
-        self.faults.site(Bound(7, False, "take"))
+        self.faults.site(IndexBound(7, False, "take"))
         self.table = np.zeros((1, 2), np.int64)
 
     def unit(self, *data, indexes=True, fails=False):

@@ -20,8 +20,8 @@ from yosegi._graph.graph import capture, graph_of
 from yosegi._run.device import host_device
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, fuse
-from yosegi._tune.autotune import Verdict
-from yosegi.codegen.c.kernels import Kernel
+from yosegi._tune.autotune import TuningResult
+from yosegi.codegen.c.kernel_source import Kernel
 from yosegi.devices.kernel import fused as module
 from yosegi.devices.kernel.fused import Fused
 from yosegi.errors import CompileFailure, NoSuchVariant
@@ -125,7 +125,7 @@ def test_a_way_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
 def test_a_winner_that_is_not_there_any_more_leaves_what_is_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.TuningRecords, "known", lambda self, kind: Verdict("library, second", {}))
+    monkeypatch.setattr(module.TuningRecords, "known", lambda self, kind: TuningResult("library, second", {}))
     monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, large_work=1))
     machine = Counted(tmp_path, 1)
     trace.clear()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yosegi._place.labels import NEVER, Problem, Value, best
+from yosegi._place.labels import NEVER, Problem, SharedValue, best
 from yosegi._place.speed import TransferCost
 
 SECONDS = st.one_of(st.just(0.0), st.floats(0.01, 5.0))
@@ -32,10 +32,10 @@ def problems(draw, labels):
         later = st.integers(region + 1, regions - 1) if region + 1 < regions else st.nothing()
         readers = draw(st.sets(later, max_size=3)) if region + 1 < regions else set()
         if readers:
-            values.append(Value(region, 0, tuple(sorted(readers)), 0))
+            values.append(SharedValue(region, 0, tuple(sorted(readers)), 0))
     for _ in range(draw(st.integers(0, 2))):
         readers = draw(st.sets(st.integers(0, regions - 1), min_size=1, max_size=3))
-        values.append(Value(-1, draw(st.integers(0, 2)), tuple(sorted(readers)), 0))
+        values.append(SharedValue(-1, draw(st.integers(0, 2)), tuple(sorted(readers)), 0))
     for region in range(regions):
         feeders.append(max((v.maker for v in values if region in v.readers), default=-1))
     return Problem(spaces, calls, own, values, feeders, transfers)
@@ -75,7 +75,7 @@ def test_for_more_it_is_nearly_always_the_best():
             [TransferCost() if a == b else TransferCost(float(w)) for b, w in enumerate(row)]
             for a, row in enumerate(rng.random((3, 3)))
         ]
-        values = [Value(n, 0, tuple({n + 1, int(rng.integers(n + 1, regions))}), 0) for n in range(regions - 1)]
+        values = [SharedValue(n, 0, tuple({n + 1, int(rng.integers(n + 1, regions))}), 0) for n in range(regions - 1)]
         feeders = [max((v.maker for v in values if n in v.readers), default=-1) for n in range(regions)]
         problem = Problem(
             [1, 2, 0], list(rng.random(3) / 2), rng.random((regions, 3)).tolist(), values, feeders, transfers
@@ -87,7 +87,7 @@ def test_for_more_it_is_nearly_always_the_best():
 
 def test_a_value_is_moved_once_however_many_read_it():
     transfers = [[TransferCost(), TransferCost(1.0)], [TransferCost(1.0), TransferCost()]]
-    value = Value(0, 0, (1, 2, 3), 0)
+    value = SharedValue(0, 0, (1, 2, 3), 0)
     problem = Problem([0, 1], [0.0, 0.0], [[0.0, NEVER]] + [[1.0, 0.4]] * 3, [value], [-1, 0, 0, 0], transfers)
     assert problem.total([0, 1, 1, 1]) == pytest.approx(1 + 3 * 0.4)
     assert best(problem, [[0, 0, 0, 0]]) == [0, 1, 1, 1]

@@ -17,7 +17,7 @@ from yosegi._place.forecast import forecast_of
 from yosegi._place.place import place
 from yosegi._place.plan import Plan, Step
 from yosegi._place.speed import DEVICE_PRIOR, HOST_PRIOR, TransferCost
-from yosegi._place.table import Table
+from yosegi._place.table import CandidateTable
 from yosegi._place.work import Task, works_of
 from yosegi._run.device import chain_named, host_device
 from yosegi._run.run import run_plan, transfers
@@ -58,7 +58,7 @@ def devices_of(plan):
 def single(graph, device):
     """The plan that puts all it can on one device."""
     regions = fuse(graph)
-    table = Table(graph, regions, works_of(graph, regions), (device, host_device()))
+    table = CandidateTable(graph, regions, works_of(graph, regions), (device, host_device()))
     units = units_of(graph, table.placed(table.single(device)))
     return Plan(graph, [Step.of(u, (device, host_device()), IN_FULL, is_named=False) for u in units])
 
@@ -152,7 +152,7 @@ def test_it_is_the_best_of_all_placements_of_a_small_graph(monkeypatch, tmp_path
         x = ys.asarray(numbers(200, 200))
         graph = graph_for(ys.sum(ys.sort(ys.tanh(x @ x), axis=0) @ ys.exp(x), axis=0))
         regions = fuse(graph)
-        table = Table(graph, regions, works_of(graph, regions), (fast, host_device()))
+        table = CandidateTable(graph, regions, works_of(graph, regions), (fast, host_device()))
         totals = [table.layout(labels).forecast.total for labels in product(*table.candidates)]
         assert place(graph, (fast, host_device())).forecast().total == pytest.approx(min(totals))
 

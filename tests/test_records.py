@@ -23,11 +23,10 @@ from yosegi._place.candidates import Candidate
 from yosegi._place.costs import Costs
 from yosegi._place.speed import Speed, TransferCost
 from yosegi._place.work import Task, works_of
-from yosegi._run.child import Outcome
-from yosegi._run.drivers import Driver, remembered
-from yosegi._run.drivers import Verdict as DriverVerdict
+from yosegi._run.child import ChildResult
+from yosegi._run.drivers import Driver, Verdict, remembered
 from yosegi._schedule.fuse import fuse
-from yosegi._tune.autotune import Trial, Verdict
+from yosegi._tune.autotune import TrialSetup, TuningResult
 from yosegi._tune.measurements import path_of
 from yosegi._tune.records import TuningRecords
 from yosegi._tune.store import cache_folder, verdict
@@ -55,7 +54,7 @@ def twice(x: Any) -> tuple[Any]:
 
 
 X = np.arange(10, dtype=np.float32)
-TRIAL = Trial(lambda: (X,), twice)
+TRIAL = TrialSetup(lambda: (X,), twice)
 CANDIDATES = {"one": lambda: twice, "other": lambda: twice}
 SPEED = Speed(
     launch=1e-5, bandwidth=1e10, part=1e-6, rates={(Task.PRODUCTS, "float32"): 1e11, (Task.LOOPS, "bf16"): 1e10},
@@ -84,7 +83,7 @@ def tuning(content: bytes | None) -> Any:
     assert chosen.verdict.runs > 0
     if found is None:
         return None
-    assert isinstance(found, Verdict)
+    assert isinstance(found, TuningResult)
     assert all(0 <= s <= decode.LONGEST_TIME for s in found.seconds.values())
     return found
 
@@ -116,9 +115,7 @@ def driver(content: bytes | None) -> Any:
     made = Driver("some:0", "version 1", keeps=("against",))
     if content is None:
         tables = {"against": {"bf16": "it is wrong"}}
-        made.qualified(
-            lambda d: DriverVerdict("it crashed", {"sort": "wrong"}, ("sort: it died",), {"ab": "no"}, tables)
-        )
+        made.qualified(lambda d: Verdict("it crashed", {"sort": "wrong"}, ("sort: it died",), {"ab": "no"}, tables))
         return made._path.read_bytes()
     made._path.write_bytes(content)
     again = Driver("some:0", "version 1", keeps=("against",))
@@ -136,10 +133,10 @@ def listing(content: bytes | None) -> Any:
         for n, item in enumerate(decode.items(result, place)):
             decode.text(item, f"{place}[{n}]")
 
-    fresh = Outcome(["fresh"])
+    fresh = ChildResult(["fresh"])
     path = Path(cache_folder()) / "drivers"
     if content is None:
-        remembered("list", "version 1", lambda: Outcome(["a", "b"]), check)
+        remembered("list", "version 1", lambda: ChildResult(["a", "b"]), check)
         (file,) = path.glob("list-*.json")
         return file.read_bytes()
     (file,) = path.glob("list-*.json")

@@ -19,7 +19,7 @@ from yosegi._run import evaluate
 from yosegi._run.device import Absent, chain_named
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.options import current
-from yosegi.devices.cpu import stages
+from yosegi.devices.cpu import tiered
 from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
 
@@ -339,7 +339,7 @@ def test_a_product_reads_no_further_than_its_region() -> None:
     made = ys.permute_dims(ys.asarray(x) + 1, (1, 0)) @ ys.asarray(w)
     graph = graph_of(capture([made._node])[0])
     region = next(r for r in fuse(graph) if r.kind is RegionKind.CONTRACTION)
-    kernel = stages.native_function(replace(region, repeats=True), Variants(NATIVES, RESULTS))
+    kernel = tiered.native_function(replace(region, repeats=True), Variants(NATIVES, RESULTS))
     np.testing.assert_allclose(kernel((x + 1).T, w)[0], (x + 1).T @ w, rtol=1e-4, atol=1e-3)
 
 

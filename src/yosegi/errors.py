@@ -21,12 +21,12 @@ class UserError(YosegiError):
     """The outermost module whose call the error has passed so far, the path from it, and the text without the path."""
 
     def of(self, op_name: str) -> "UserError":
-        """The same error with the name of the op in front of its text."""
+        """This error with the name of the op in front of its text."""
         text = str(self)
         return self if text.startswith("[") else type(self)(f"[{op_name}] {text}")
 
     def retold(self, name: str) -> "UserError":
-        """The same error with `name` in place of the op's name: the function that the user called."""
+        """This error with `name` in place of the op's name: the function that the user called."""
         return type(self)(_OF_AN_OP.sub("", str(self))).of(name)
 
 
@@ -58,7 +58,7 @@ class TraceError(UserError, TypeError):
     """A traced function needs a value that exists only in a replay."""
 
     def retold(self, name: str) -> UserError:
-        """The same error: it belongs to the traced function."""
+        """This error itself: it belongs to the traced function."""
         return self
 
 

@@ -20,7 +20,7 @@ from yosegi._tensor.dtype import ALL, DType, bool_, float16, float32, float64, i
 from yosegi._tensor.node import spec
 from yosegi._tensor.op import leaf_call
 from yosegi.codegen.c.builder import CBuilder
-from yosegi.codegen.c.kernels import SMALL
+from yosegi.codegen.c.kernel_source import SMALL
 from yosegi.codegen.scalar.builder import Builder
 from yosegi.devices.opencl.dialect import OPENCL
 

@@ -16,7 +16,7 @@ from cuda_code import compiler, translates
 from kernel_code import computed, product_by
 from values import Array
 from yosegi._graph.graph import capture, graph_of
-from yosegi.codegen.c.contractions import Contraction, contraction
+from yosegi.codegen.c.contractions import FusedContraction, contraction
 from yosegi.codegen.c.expressions import Read, Windowed
 from yosegi.codegen.c.tilings import ON_UNITS
 from yosegi.devices.cuda.dialect import CUDA
@@ -101,7 +101,7 @@ def close(got: Array, expected: Array, dtype: Any) -> None:
     assert error <= (2 if dtype.is_half else 32) * ys.finfo(dtype).eps, f"off by {error} of the largest"
 
 
-def product_of(tensor: ys.Tensor) -> Contraction:
+def product_of(tensor: ys.Tensor) -> FusedContraction:
     graph = graph_of(capture([tensor._node])[0])
     return contraction(graph, graph.outputs[0], graph.outputs[:1])
 

@@ -26,15 +26,15 @@ from yosegi._tensor.dtype import ALL, DType, bfloat16, bool_, float16
 from yosegi._tensor.node import spec
 from yosegi._tensor.op import REGISTRY, leaf_call
 from yosegi.codegen.c.attention import plain_attention
-from yosegi.codegen.c.contractions import Contraction
+from yosegi.codegen.c.contractions import FusedContraction
 from yosegi.codegen.c.copies import copy_kernel
 from yosegi.codegen.c.dialect import Target
-from yosegi.codegen.c.kernels import Inputs
-from yosegi.codegen.c.loops import loop
+from yosegi.codegen.c.fused_kernels import Rest, pieces, product_variants, rendered
+from yosegi.codegen.c.kernel_source import Inputs
+from yosegi.codegen.c.loop_kernels import loop
 from yosegi.codegen.c.moves import moves
-from yosegi.codegen.c.pieces import Rest, pieces, product_variants, rendered
-from yosegi.codegen.c.programs import has_program, program
-from yosegi.codegen.c.programs import refusal as program_refusal
+from yosegi.codegen.c.op_programs import has_program, program
+from yosegi.codegen.c.op_programs import refusal as program_refusal
 from yosegi.codegen.c.reductions import reduction, second_stage
 from yosegi.codegen.c.stages import Setting
 from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
@@ -213,7 +213,7 @@ def templates() -> list[str]:
         graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
         for piece in pieces(graph):
             assert not isinstance(piece, Rest)
-            names = product_variants([piece] if isinstance(piece, Contraction) else [], CUDA, H200)
+            names = product_variants([piece] if isinstance(piece, FusedContraction) else [], CUDA, H200)
             sources += [rendered(graph, piece, CUDA, H200, name).kernel.source for name in names]
     return sources
 

@@ -14,7 +14,7 @@ from llvm_code import LESSER, Program, assembly, placed, written
 from scalar_calls import Read, calls, check, operands
 from values import Array, specials
 from yosegi._tensor.dtype import ALL, DType, bfloat16, bool_, complex64, float16, float32, float64, int32, int64
-from yosegi.codegen.llvm import ir, memory
+from yosegi.codegen.llvm import ir, load_store
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.scalar.builder import Builder
 from yosegi.codegen.scalar.value import Value
@@ -138,10 +138,10 @@ def test_elements_come_from_anywhere(dtype: DType, width: int) -> None:
         at = k.code.let(f"load {k.vector('i64')}, ptr {places}, align 8")
         three = k.code.let("add i64 1, 2")
         return [
-            memory.repeated(k, dtype, source),
-            memory.strided(k, dtype, source, 2),
-            memory.strided(k, dtype, source, three),
-            memory.gather(k, dtype, source, at),
+            load_store.repeated(k, dtype, source),
+            load_store.strided(k, dtype, source, 2),
+            load_store.strided(k, dtype, source, three),
+            load_store.gather(k, dtype, source, at),
         ]
 
     got = placed(body, [x, order], [dtype] * 4, width)
@@ -157,9 +157,9 @@ def test_lanes_behind_the_end_are_left_alone(dtype: DType, width: int) -> None:
     given = x.copy()
 
     def body(k: LlvmBuilder, source: str, target: str) -> list[Value]:
-        mask = memory.lanes_below(k, "3")
-        memory.store(k, memory.load(k, dtype, source), target, mask)
-        return [memory.load(k, dtype, source, mask), memory.strided(k, dtype, source, 2, mask)]
+        mask = load_store.lanes_below(k, "3")
+        load_store.store(k, load_store.load(k, dtype, source), target, mask)
+        return [load_store.load(k, dtype, source, mask), load_store.strided(k, dtype, source, 2, mask)]
 
     target = _elements(dtype, 80)[16:].copy()
     before = target.copy()
@@ -180,9 +180,9 @@ def test_elements_go_past_the_caches_and_apart(dtype: DType, width: int) -> None
     spread = np.zeros(64, dtype.numpy)
 
     def body(k: LlvmBuilder, source: str, past: str, apart: str) -> list[Value]:
-        value = memory.load(k, dtype, source)
-        memory.store(k, value, past, nontemporal=True)
-        memory.spaced(k, value, apart, 3)
+        value = load_store.load(k, dtype, source)
+        load_store.store(k, value, past, nontemporal=True)
+        load_store.spaced(k, value, apart, 3)
         return [value]
 
     (same,) = placed(body, [x, target, spread], [dtype], width)

@@ -10,10 +10,10 @@ import pytest
 import llvm_code
 from compile_cost import LOOPS, sources
 from native_code import needs_llvm
-from yosegi.devices.cpu.compiler import Machine
+from yosegi.devices.cpu.compiler import HostMachine
 
 TRIPLE = "x86_64-unknown-linux-gnu"
-WIDE = Machine(TRIPLE, "x86-64-v4", "", "")
+WIDE = HostMachine(TRIPLE, "x86-64-v4", "", "")
 MOST = 600
 """Instructions of a loop that compiles in 20 ms."""
 BOUNDS = {

@@ -22,27 +22,27 @@ from native_code import needs_llvm
 from values import Array
 from yosegi._tensor.dtype import DType, bfloat16, float16, float32
 from yosegi.codegen.llvm import ir
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.entry import PARAMETERS
 from yosegi.codegen.llvm.half_blocking import Blocking
 from yosegi.codegen.llvm.half_products import half_product_source
 from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.product import Side, Stage
-from yosegi.codegen.llvm.units import Unit
+from yosegi.codegen.llvm.product import FusedStage, Side
 from yosegi.codegen.scalar.value import Value
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.halves import HalfProducts, machine_for
-from yosegi.devices.cpu.matrices import Arrays
-from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu.bfloat16_support import LARGEST_ERRORS
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.half_calls import HalfProducts, machine_for
+from yosegi.devices.cpu.operand_layout import Arrays
 from yosegi.devices.cpu.results import Results
-from yosegi.devices.cpu.units import LARGEST_ERRORS
 
-HOST = Machine.host()
+HOST = HostMachine.host()
 pytestmark = [
     needs_llvm,
     pytest.mark.skipif(HOST.vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
 ]
-UNITS = pytest.mark.parametrize("unit", list(Unit), ids=lambda unit: unit.value)
+UNITS = pytest.mark.parametrize("unit", list(BFloat16Unit), ids=lambda unit: unit.value)
 PARTS = pytest.mark.parametrize("parts", [1, 2, 3])
 SIZES = [
     (1, 1, 1), (1, 7, 127), (7, 1, 33), (16, 16, 32), (2, 31, 17), (13, 32, 5), (17, 33, 16), (32, 32, 64),
@@ -53,7 +53,7 @@ SMALL = Blocking(depth=2, tall=2, wide=3)
 
 
 @cache
-def products(unit: Unit, threads: int = 2, blocking: Blocking = SMALL) -> HalfProducts:
+def products(unit: BFloat16Unit, threads: int = 2, blocking: Blocking = SMALL) -> HalfProducts:
     compiler: Any = EmulatingCompiler(Compiler(HOST))
     return HalfProducts(Runtime(Compiler(HOST), threads), unit, Results(), compiler=compiler, blocking=blocking)
 
@@ -67,7 +67,7 @@ def halved(x: Array) -> Array:
 
 
 def run(
-    unit: Unit,
+    unit: BFloat16Unit,
     a: Array,
     b: Array,
     *sides: Array,
@@ -101,7 +101,7 @@ def check(got: Array, a: Array, b: Array, parts: int) -> None:
 @UNITS
 @PARTS
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
-def test_sizes_and_transposes(unit: Unit, parts: int, turned: tuple[bool, bool]) -> None:
+def test_sizes_and_transposes(unit: BFloat16Unit, parts: int, turned: tuple[bool, bool]) -> None:
     for m, n, k in SIZES:
         a = numbers((k, m)).T if turned[0] else numbers((m, k))
         b = numbers((n, k), 1).T if turned[1] else numbers((k, n), 1)
@@ -114,7 +114,13 @@ def test_sizes_and_transposes(unit: Unit, parts: int, turned: tuple[bool, bool])
     st.booleans(), st.integers(1, 3), st.sampled_from([float32, bfloat16]),
 )  # fmt: skip
 def test_strides_of_any_kind(
-    unit: Unit, sizes: tuple[int, ...], steps: tuple[int, ...], parts: int, turned: bool, threads: int, dtype: DType
+    unit: BFloat16Unit,
+    sizes: tuple[int, ...],
+    steps: tuple[int, ...],
+    parts: int,
+    turned: bool,
+    threads: int,
+    dtype: DType,
 ) -> None:
     m, n, k = sizes
     big = numbers((3 * m, 3 * k)).astype(dtype.numpy), numbers((3 * k, 3 * n), 1).astype(dtype.numpy)
@@ -128,14 +134,14 @@ def test_strides_of_any_kind(
 
 
 @UNITS
-def test_operands_that_are_repeated(unit: Unit) -> None:
+def test_operands_that_are_repeated(unit: BFloat16Unit) -> None:
     a, b = np.broadcast_to(numbers((1, 50)), (40, 50)), np.broadcast_to(numbers((50, 1), 1), (50, 33))
     check(run(unit, a, b, product=HalfProduct()), a, b, 1)
 
 
 @UNITS
 @PARTS
-def test_how_the_work_is_cut_changes_nothing(unit: Unit, parts: int) -> None:
+def test_how_the_work_is_cut_changes_nothing(unit: BFloat16Unit, parts: int) -> None:
     a, b = numbers((150, 333)), numbers((333, 170), 1)
     cuts = [SMALL, Blocking(), Blocking(depth=3, tall=1, wide=1), Blocking(depth=4, tall=3, wide=2, room=1 << 16)]
     for blocking, threads, kept in combinations(cuts, (1, 2, 3), (False, True)):
@@ -144,13 +150,13 @@ def test_how_the_work_is_cut_changes_nothing(unit: Unit, parts: int) -> None:
 
 
 def test_large_operands_are_packed_in_bands() -> None:
-    made = products(Unit.TILES, 2, Blocking(room=1 << 16))
+    made = products(BFloat16Unit.TILES, 2, Blocking(room=1 << 16))
     a, b = numbers((150, 333)), numbers((333, 170), 1)
     words = made.bound(HalfProduct(), Arrays(a, b, (), (), (np.empty((150, 170), np.float32),))).plan.words
     assert words["band_m"] == 32 < 150
     assert words["band_n"] == 32 < 170
     stack = np.broadcast_to(a, (40, 150, 333))
-    plan = products(Unit.TILES, 2, Blocking(room=1 << 20)).bound(
+    plan = products(BFloat16Unit.TILES, 2, Blocking(room=1 << 20)).bound(
         HalfProduct(), Arrays(stack + 0, np.stack([b] * 40), (), (), (np.empty((40, 150, 170), np.float32),))
     )
     assert 1 < plan.plan.words["wave"] < 40
@@ -162,7 +168,7 @@ STACKS = [((3,), (3,)), ((3,), ()), ((), (3,)), ((2, 1), (1, 3)), ((2, 3), (3,))
 @UNITS
 @pytest.mark.parametrize("room", [1 << 14, 1 << 27], ids=["one by one", "all at once"])
 @pytest.mark.parametrize(("left", "right"), STACKS, ids=str)
-def test_stacks(unit: Unit, room: int, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_stacks(unit: BFloat16Unit, room: int, left: tuple[int, ...], right: tuple[int, ...]) -> None:
     blocking = Blocking(depth=2, room=room)
     for parts, (m, n, k) in ((1, (33, 20, 70)), (2, (5, 40, 130)), (3, (20, 17, 40))):
         a, b = numbers((*left, m, k)), numbers((*right, k, n), 1)
@@ -171,7 +177,7 @@ def test_stacks(unit: Unit, room: int, left: tuple[int, ...], right: tuple[int, 
 
 @UNITS
 @PARTS
-def test_a_kept_operand(unit: Unit, parts: int) -> None:
+def test_a_kept_operand(unit: BFloat16Unit, parts: int) -> None:
     product = HalfProduct(parts=parts)
     for turned in (False, True):
         b = numbers((47, 100), 1).T if turned else numbers((100, 47), 1)
@@ -185,12 +191,12 @@ def test_a_kept_operand(unit: Unit, parts: int) -> None:
 def test_a_stack_cannot_be_kept() -> None:
     a, b, out = numbers((2, 8, 8)), numbers((2, 8, 8)), np.empty((2, 8, 8), np.float32)
     with pytest.raises(ValueError, match="cannot be kept"):
-        products(Unit.TILES).bound(HalfProduct(), Arrays(a, b, (), (), (out,)), kept=True)
+        products(BFloat16Unit.TILES).bound(HalfProduct(), Arrays(a, b, (), (), (out,)), kept=True)
 
 
 @UNITS
 @pytest.mark.parametrize("dtypes", [(bfloat16, bfloat16), (bfloat16, float32), (float32, bfloat16)], ids=str)
-def test_bfloat16_operands(unit: Unit, dtypes: tuple[Any, Any]) -> None:
+def test_bfloat16_operands(unit: BFloat16Unit, dtypes: tuple[Any, Any]) -> None:
     for turned, parts in combinations((False, True), (1, 2)):
         a = numbers((70, 40)).T if turned else numbers((40, 70))
         b = numbers((33, 70), 1).T if turned else numbers((70, 33), 1)
@@ -201,7 +207,7 @@ def test_bfloat16_operands(unit: Unit, dtypes: tuple[Any, Any]) -> None:
 
 @UNITS
 @PARTS
-def test_long_sums(unit: Unit, parts: int) -> None:
+def test_long_sums(unit: BFloat16Unit, parts: int) -> None:
     a, b = numbers((8, 20_000)), numbers((20_000, 8), 1)
     wanted = a.astype(np.float64) @ b
     got = run(unit, a, b, product=HalfProduct(parts=parts), blocking=Blocking())
@@ -226,7 +232,7 @@ def flushed(x: Array) -> Array:
 @UNITS
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_operands_are_rounded_as_numbers_are(unit: Unit, side: str, turned: bool) -> None:
+def test_operands_are_rounded_as_numbers_are(unit: BFloat16Unit, side: str, turned: bool) -> None:
     """A product with ones shows an operand as it was rounded; of each row or column it has one number that is not 0."""
     x = floats(40 * 32 - 15)
     lines = np.zeros((x.size, 3), np.float32)
@@ -243,7 +249,7 @@ def test_operands_are_rounded_as_numbers_are(unit: Unit, side: str, turned: bool
 @UNITS
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("parts", "bits"), [(2, 17), (3, 24)])
-def test_parts_add_up_to_the_number(unit: Unit, side: str, parts: int, bits: int) -> None:
+def test_parts_add_up_to_the_number(unit: BFloat16Unit, side: str, parts: int, bits: int) -> None:
     x = floats(1000)
     lines = np.zeros((x.size, 3), np.float32)
     lines[:, 1] = x
@@ -263,7 +269,7 @@ def test_parts_add_up_to_the_number(unit: Unit, side: str, parts: int, bits: int
 
 @UNITS
 @PARTS
-def test_special_values_stay_in_their_rows_and_columns(unit: Unit, parts: int) -> None:
+def test_special_values_stay_in_their_rows_and_columns(unit: BFloat16Unit, parts: int) -> None:
     a, b = np.abs(numbers((40, 50))) + 1, np.abs(numbers((50, 40), 1)) + 1
     a[3, 7], a[20, 49], a[39, 0] = np.nan, np.inf, -np.inf
     b[11, 5], b[30, 33] = np.inf, np.nan
@@ -281,7 +287,7 @@ def test_special_values_stay_in_their_rows_and_columns(unit: Unit, parts: int) -
 
 
 @UNITS
-def test_numbers_below_the_smallest_normal_one_count_as_zero(unit: Unit) -> None:
+def test_numbers_below_the_smallest_normal_one_count_as_zero(unit: BFloat16Unit) -> None:
     tiny = np.float32(np.finfo(np.float32).tiny)
     a = np.array([[tiny / 2, tiny, 2 * tiny, 1]], np.float32)
     b = np.array([[1, 0, 0, 0], [0, 1, 0, 0.5], [0, 0, 1, -0.75], [0, 0, 0, 0]], np.float32)
@@ -314,8 +320,8 @@ def reciprocal(k: LlvmBuilder, x: Value) -> list[Value]:
 @UNITS
 @PARTS
 @pytest.mark.parametrize("kept", [False, True])
-def test_an_epilogue(unit: Unit, parts: int, kept: bool) -> None:
-    product = HalfProduct(parts=parts, after=Stage(relu, float32, (Side(float32), Side(float32))))
+def test_an_epilogue(unit: BFloat16Unit, parts: int, kept: bool) -> None:
+    product = HalfProduct(parts=parts, after=FusedStage(relu, float32, (Side(float32), Side(float32))))
     for m, n, k in ((1, 5, 3), (32, 32, 32), (50, 61, 200), (33, 16, 40)):
         a, b, bias, rest = numbers((m, k)), numbers((k, n), 1), numbers((1, n), 2), numbers((m, n), 3)
         got = run(unit, a, b, bias, rest, product=product, kept=kept)
@@ -324,8 +330,8 @@ def test_an_epilogue(unit: Unit, parts: int, kept: bool) -> None:
 
 
 @UNITS
-def test_an_epilogue_with_a_number_for_each_row(unit: Unit) -> None:
-    product = HalfProduct(after=Stage(scaled, float32, (Side(float32, along=False),)))
+def test_an_epilogue_with_a_number_for_each_row(unit: BFloat16Unit) -> None:
+    product = HalfProduct(after=FusedStage(scaled, float32, (Side(float32, along=False),)))
     a, b, scale = numbers((3, 40, 70)), numbers((70, 37), 1), numbers((3, 40, 1), 2)
     got = run(unit, a, b, scale, product=product)
     np.testing.assert_array_equal(got, run(unit, a, b, product=HalfProduct()) * scale)
@@ -333,7 +339,7 @@ def test_an_epilogue_with_a_number_for_each_row(unit: Unit) -> None:
 
 @UNITS
 @pytest.mark.parametrize("out", [bfloat16, float16], ids=str)
-def test_results_of_another_dtype(unit: Unit, out: Any) -> None:
+def test_results_of_another_dtype(unit: BFloat16Unit, out: Any) -> None:
     a, b = numbers((40, 70)), numbers((70, 37), 1)
     got = run(unit, a, b, product=HalfProduct(out=out))
     np.testing.assert_array_equal(got, run(unit, a, b, product=HalfProduct()).astype(out.numpy))
@@ -342,13 +348,13 @@ def test_results_of_another_dtype(unit: Unit, out: Any) -> None:
 @UNITS
 @pytest.mark.parametrize("function", [exponential, reciprocal], ids=["exp", "1/x"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
+def test_a_prologue(unit: BFloat16Unit, function: Any, turned: bool) -> None:
     """Where the sum ends inside a tile, zeros follow: not what the function makes of them."""
     a = (np.abs(numbers((45, 33))).T if turned else np.abs(numbers((33, 45)))) + np.float32(0.5)
     b = numbers((45, 20), 1)
     wide = a.astype(np.float64)
     expected = (np.exp(wide) if function is exponential else 1 / wide).astype(np.float32)
-    check(run(unit, a, b, product=HalfProduct(before=Stage(function, float32))), expected, b, 1)
+    check(run(unit, a, b, product=HalfProduct(before=FusedStage(function, float32))), expected, b, 1)
 
 
 # The instructions
@@ -357,16 +363,19 @@ def test_a_prologue(unit: Unit, function: Any, turned: bool) -> None:
 @UNITS
 @PARTS
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_real_text_has_the_real_instructions(unit: Unit, parts: int, fused: bool) -> None:
+def test_the_real_text_has_the_real_instructions(unit: BFloat16Unit, parts: int, fused: bool) -> None:
     machine = machine_for(unit, HOST)
     target = machine.target
-    around = {"before": Stage(exponential, float32), "after": Stage(relu, float32, (Side(float32), Side(float32)))}
+    around = {
+        "before": FusedStage(exponential, float32),
+        "after": FusedStage(relu, float32, (Side(float32), Side(float32))),
+    }
     source = half_product_source(HalfProduct(parts=parts, **(around if fused else {})), unit, target)
     assert "emulated" not in source
     made = Compiler(machine).assembly(source)
     assert "vcvtne2ps2bf16" in made
     words = ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease")
-    if unit is Unit.TILES:
+    if unit is BFloat16Unit.TILES:
         assert all(word in made for word in words)
         assert made.count("ldtilecfg") == made.count("tilerelease") == 1
     else:

@@ -14,12 +14,12 @@ from native_code import needs_llvm
 from values import Array
 from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.llvm.product import Product, Side, Stage
+from yosegi.codegen.llvm.product import FusedStage, Product, Side
 from yosegi.codegen.scalar.value import Value
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.matrices import Arrays
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.product_calls import Objects, Products
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.operand_layout import Arrays
+from yosegi.devices.cpu.product_calls import GeneratedProducts, Objects
 
 pytestmark = needs_llvm
 
@@ -31,10 +31,10 @@ SIZES = [
 
 
 @cache
-def products(threads: int, model: str = "") -> Products:
-    host = Machine.host()
-    machine = Machine(host.triple, model, "", host.version) if model else host
-    return Products(Objects(Runtime(Compiler(machine), threads)))
+def products(threads: int, model: str = "") -> GeneratedProducts:
+    host = HostMachine.host()
+    machine = HostMachine(host.triple, model, "", host.version) if model else host
+    return GeneratedProducts(Objects(Runtime(Compiler(machine), threads)))
 
 
 def numbers(shape: Sequence[int], dtype: DType, seed: int = 0) -> Array:
@@ -130,7 +130,7 @@ def _relu_of_sums(k: LlvmBuilder, value: Value, bias: Value, scale: Value, resid
 
 
 EPILOGUES = {
-    d: Product(d, after=Stage(_relu_of_sums, d, (Side(d), Side(d, along=False), Side(d))), outs=(d, d))
+    d: Product(d, after=FusedStage(_relu_of_sums, d, (Side(d), Side(d, along=False), Side(d))), outs=(d, d))
     for d in (float32, float64)
 }
 
@@ -149,7 +149,7 @@ def test_epilogues(dtype: DType, threads: int) -> None:
 
 
 PROLOGUES = {
-    d: Product(d, before=Stage(lambda k, x: [k.mul(x, k.add(x, k.literal(0.5, x.dtype)))], d))
+    d: Product(d, before=FusedStage(lambda k, x: [k.mul(x, k.add(x, k.literal(0.5, x.dtype)))], d))
     for d in (float32, float64)
 }
 
@@ -166,7 +166,7 @@ def test_prologues(dtype: DType, turned: bool) -> None:
 
 
 def test_results_of_another_dtype() -> None:
-    product = Product(float64, after=Stage(lambda k, x: [k.convert(x, float32)], float64), outs=(float32,))
+    product = Product(float64, after=FusedStage(lambda k, x: [k.convert(x, float32)], float64), outs=(float32,))
     a, b = numbers((60, 900), float64), numbers((900, 70), float64, 1)
     np.testing.assert_array_equal(run(a, b, product=product)[0], exact(a, b).astype(np.float32))
 
@@ -192,7 +192,9 @@ def test_special_values_go_where_they_belong(dtype: DType) -> None:
     check(got[ordinary], expected[ordinary], 90, dtype)
 
 
-@pytest.mark.skipif(not Machine.host().triple.startswith("x86_64"), reason="names a processor of another architecture")
+@pytest.mark.skipif(
+    not HostMachine.host().triple.startswith("x86_64"), reason="names a processor of another architecture"
+)
 @DTYPES
 @pytest.mark.parametrize("model", ["x86-64-v3", "x86-64"])
 def test_lesser_processors(dtype: DType, model: str) -> None:

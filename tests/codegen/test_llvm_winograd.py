@@ -17,10 +17,10 @@ import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
 from yosegi._tune.records import TuningRecords
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.convolutions import Convolutions
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.winograd import can_be_squared
+from yosegi.devices.cpu.winograd_calls import can_be_squared
 from yosegi.errors import ShapeError
 from yosegi.ops.windows import Pads, Windows, convolved
 
@@ -40,8 +40,8 @@ def dense(padding: Pads = ((1, 1), (1, 1))) -> Windows:
 
 @cache
 def convolutions(threads: int, model: str = "") -> Convolutions:
-    host = Machine.host()
-    machine = Machine(host.triple, model, "", host.version) if model else host
+    host = HostMachine.host()
+    machine = HostMachine(host.triple, model, "", host.version) if model else host
     return Convolutions(Runtime(Compiler(machine), threads), RESULTS)
 
 
@@ -116,7 +116,9 @@ def test_several_callers_at_once() -> None:
             np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.skipif(not Machine.host().triple.startswith("x86_64"), reason="names a processor of another architecture")
+@pytest.mark.skipif(
+    not HostMachine.host().triple.startswith("x86_64"), reason="names a processor of another architecture"
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("model", ["x86-64-v3", "x86-64"])
 def test_lesser_processors(model: str, dtype: Any) -> None:

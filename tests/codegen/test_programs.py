@@ -15,7 +15,7 @@ from program_cases import BAD, ELEMENTS, INDEXING, RNG, SCANS, SEARCHES, array, 
 from program_code import TARGETS, Emulated, expected
 from values import same
 from yosegi._tensor.dtype import ALL, bool_, float32
-from yosegi.codegen.c.programs import has_program, refusal
+from yosegi.codegen.c.op_programs import has_program, refusal
 from yosegi.errors import IndexingError
 from yosegi.ops.index import gather, scatter, scatter_add
 

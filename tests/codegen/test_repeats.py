@@ -15,7 +15,7 @@ from program_code import TARGETS, Emulated
 from yosegi._graph.reference import bind
 from yosegi._run.device import Absent
 from yosegi._tensor.op import pick
-from yosegi.codegen.c.programs import refusal
+from yosegi.codegen.c.op_programs import refusal
 
 RNG = np.random.default_rng(0)
 

@@ -21,7 +21,7 @@ from yosegi._tensor.op import REGISTRY
 from yosegi.codegen.c.dialect import Dialect
 from yosegi.codegen.c.expressions import Read
 from yosegi.codegen.c.frames import inputs_of
-from yosegi.codegen.c.kernels import Kernel
+from yosegi.codegen.c.kernel_source import Kernel
 from yosegi.codegen.c.sliding import slide_kernel, slide_of
 from yosegi.errors import ShapeError
 from yosegi.ops.windows import Windows

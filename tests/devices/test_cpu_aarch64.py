@@ -24,10 +24,10 @@ from yosegi._graph.expand import in_parts
 from yosegi._run.trace import trace
 from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm.product import Product
-from yosegi.devices.cpu.matrices import Arrays
-from yosegi.devices.cpu.product_calls import Objects, Products
-from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.units import find
+from yosegi.devices.cpu.bfloat16_support import find
+from yosegi.devices.cpu.operand_layout import Arrays
+from yosegi.devices.cpu.product_calls import GeneratedProducts, Objects
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Variants
 
 pytestmark = needs_aarch64
@@ -108,7 +108,7 @@ def test_threads_that_sleep(futex: bool) -> None:
 
 
 def test_results_that_do_not_go_through_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("yosegi.devices.cpu.natives"), "_streams", lambda group: True)
+    monkeypatch.setattr(import_module("yosegi.devices.cpu.native_groups"), "_streams", lambda group: True)
     for shape in ((300_001,), (128, 2304)):  # of more than 1 MB, so that results begin with a page
         x = values(shape, ys.float32)
         (got,) = run(lambda x: x * 2 + 1, [x], variants())
@@ -119,7 +119,7 @@ def test_results_that_do_not_go_through_the_caches(monkeypatch: pytest.MonkeyPat
 def test_a_right_operand_that_is_packed_once(dtype: DType) -> None:
     runtime = natives().runtime
     assert runtime is not None
-    products, product = Products(Objects(runtime)), Product(dtype)
+    products, product = GeneratedProducts(Objects(runtime)), Product(dtype)
     for m, n, k in ((1, 5, 3), (64, 32, 100), (130, 57, 900)):
         a, b = values((m, k), dtype), values((k, n), dtype, 1)
         for right in (b, np.asfortranarray(b), b[:, ::-1]):

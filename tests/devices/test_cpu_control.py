@@ -10,7 +10,7 @@ from yosegi._graph.reference import bind
 from yosegi._tensor.op import pick
 from yosegi._tensor.tree import flatten
 from yosegi.devices.cpu.control import Loops
-from yosegi.devices.cpu.natives import Natives
+from yosegi.devices.cpu.native_groups import Natives
 
 RNG = np.random.default_rng(0)
 NATIVES = Natives()

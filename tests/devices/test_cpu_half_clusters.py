@@ -32,17 +32,17 @@ from native_code import always, needs_llvm
 from values import Array
 from yosegi._run.trace import trace
 from yosegi._tensor.precision import Precision
-from yosegi.codegen.llvm.units import Unit
-from yosegi.devices.cpu import stages
-from yosegi.devices.cpu.compiler import Machine
-from yosegi.devices.cpu.halves import PARTS, HalfProducts
-from yosegi.devices.cpu.stages import native_function
-from yosegi.devices.cpu.units import expected as exact
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
+from yosegi.devices.cpu import tiered
+from yosegi.devices.cpu.bfloat16_support import expected as exact
+from yosegi.devices.cpu.compiler import HostMachine
+from yosegi.devices.cpu.half_calls import PARTS, HalfProducts
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import GENERATED, IN_ONE, LOOPS_APART, ONE_APART
 
 pytestmark = [
     needs_llvm,
-    pytest.mark.skipif(Machine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
+    pytest.mark.skipif(HostMachine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
 ]
 EACH = pytest.mark.parametrize("way", [IN_ONE, LOOPS_APART])
 
@@ -52,8 +52,8 @@ EACH = pytest.mark.parametrize("way", [IN_ONE, LOOPS_APART])
 
 @EACH
 @PRECISIONS
-@pytest.mark.parametrize("unit", list(Unit), ids=lambda unit: unit.value)
-def test_a_layer_with_a_residual(unit: Unit, precision: Precision, way: str) -> None:
+@pytest.mark.parametrize("unit", list(BFloat16Unit), ids=lambda unit: unit.value)
+def test_a_layer_with_a_residual(unit: BFloat16Unit, precision: Precision, way: str) -> None:
     parts = PARTS[precision]
     for m, n, k in ((64, 64, 64), (37, 45, 70), (9, 130, 333), (257, 33, 40)):
         x, w, b, r = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=2), numbers(m, n, seed=3)
@@ -249,7 +249,7 @@ def test_one_row_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_jitted_layer_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, b, r = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(64, 80, seed=3)
     made: list[Any] = []
-    monkeypatch.setattr(stages, "native_function", lambda *what: made.append(native_function(*what)) or made[-1])
+    monkeypatch.setattr(tiered, "native_function", lambda *what: made.append(native_function(*what)) or made[-1])
     with host_with(emulating()), ys.options(precision="f16", device="cpu"), always(f"in bf16, {IN_ONE}"):
         layer = ys.jit(lambda x, w, b, r: ys.nn.relu(x @ w + b + r))
         tensors = [ys.asarray(a) for a in (x, w, b, r)]

@@ -25,19 +25,19 @@ from yosegi._schedule.fuse import Region
 from yosegi._tensor.dtype import bfloat16
 from yosegi._tensor.precision import Precision
 from yosegi.codegen.llvm.half_words import HalfProduct
+from yosegi.devices.cpu import half_calls as halves_module
 from yosegi.devices.cpu import half_clusters
-from yosegi.devices.cpu import halves as halves_module
 from yosegi.devices.cpu import variants as ways_module
-from yosegi.devices.cpu.compiler import Machine
-from yosegi.devices.cpu.halves import PARTS
+from yosegi.devices.cpu.compiler import HostMachine
+from yosegi.devices.cpu.half_calls import PARTS
 from yosegi.devices.cpu.sampling import rounded
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import IN_ONE, Variants
 from yosegi.errors import CompileFailure
 
 pytestmark = [
     needs_llvm,
-    pytest.mark.skipif(Machine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
+    pytest.mark.skipif(HostMachine.host().vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
 ]
 X, W, B = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2)
 

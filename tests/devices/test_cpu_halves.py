@@ -26,17 +26,17 @@ from yosegi._run.device import host_device
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region
 from yosegi._tensor.precision import Precision
-from yosegi.codegen.llvm.units import Unit
-from yosegi.devices.cpu import units
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
+from yosegi.devices.cpu import bfloat16_support
+from yosegi.devices.cpu.bfloat16_support import Found, find
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.device import Cpu
-from yosegi.devices.cpu.halves import HalfProducts, is_worth
-from yosegi.devices.cpu.native import Runtime
+from yosegi.devices.cpu.half_calls import HalfProducts, is_worth
 from yosegi.devices.cpu.results import Results
-from yosegi.devices.cpu.units import Found, find
 from yosegi.errors import ArgumentError, CompileFailure
 
-HOST = Machine.host()
+HOST = HostMachine.host()
 pytestmark = [
     needs_llvm,
     pytest.mark.skipif(HOST.vector_bytes < 64, reason="the emulation is written in 512-bit vectors"),
@@ -233,22 +233,22 @@ def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """The trials that would be made, on a processor of which the system says nothing."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     made: list[Any] = []
-    monkeypatch.setattr(units, "probe", lambda machine, unit: made.append(unit.name))
-    monkeypatch.setattr(units, "permission", lambda: None)
-    monkeypatch.setattr(units, "flags", lambda: frozenset())
+    monkeypatch.setattr(bfloat16_support, "probe", lambda machine, unit: made.append(unit.name))
+    monkeypatch.setattr(bfloat16_support, "permission", lambda: None)
+    monkeypatch.setattr(bfloat16_support, "flags", lambda: frozenset())
     return made
 
 
-BARE = Machine("x86_64-unknown-linux-gnu", "some-model", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2", "22.1.0")
+BARE = HostMachine("x86_64-unknown-linux-gnu", "some-model", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2", "22.1.0")
 WITH_ALL = BARE.having(("amx-tile", "amx-bf16", "avx512bf16"))
 
 
 def test_a_unit_that_is_hidden_is_found(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def probe(machine: Machine, unit: Unit) -> str | None:
+    def probe(machine: HostMachine, unit: BFloat16Unit) -> str | None:
         trials.append(unit.name)
-        return None if unit is Unit.DOTS else "SIGILL"
+        return None if unit is BFloat16Unit.DOTS else "SIGILL"
 
-    monkeypatch.setattr(units, "probe", probe)
+    monkeypatch.setattr(bfloat16_support, "probe", probe)
     for _ in range(2):
         assert str(find(BARE)) == (
             "bf16 products on AVX512-BF16 (AMX: not reported, and SIGILL; "
@@ -258,7 +258,7 @@ def test_a_unit_that_is_hidden_is_found(trials: list[Any], monkeypatch: pytest.M
 
 
 def test_a_unit_that_is_hidden_and_not_there(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "probe", lambda *what: "SIGILL")
+    monkeypatch.setattr(bfloat16_support, "probe", lambda *what: "SIGILL")
     failed = "not reported, and SIGILL"
     assert str(find(BARE)) == f"no bf16 products (AMX: {failed}; AVX512-BF16: {failed})"
 
@@ -270,46 +270,49 @@ def test_a_unit_that_survives_its_trial_is_used(trials: list[Any]) -> None:
 
 
 def test_a_unit_that_only_the_system_reports_is_tried(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "flags", lambda: frozenset({"amx_tile", "amx_bf16", "avx512_bf16"}))
+    monkeypatch.setattr(bfloat16_support, "flags", lambda: frozenset({"amx_tile", "amx_bf16", "avx512_bf16"}))
     assert str(find(BARE)) == "bf16 products on AMX"
 
 
 def test_a_unit_that_dies_in_its_trial_is_not_used(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def probe(machine: Machine, unit: Unit) -> str | None:
+    def probe(machine: HostMachine, unit: BFloat16Unit) -> str | None:
         trials.append(unit.name)
-        return "its instructions are missing" if unit is Unit.TILES else None
+        return "its instructions are missing" if unit is BFloat16Unit.TILES else None
 
-    monkeypatch.setattr(units, "probe", probe)
+    monkeypatch.setattr(bfloat16_support, "probe", probe)
     for _ in range(2):
         found = find(WITH_ALL)
-        assert found.unit is Unit.DOTS
+        assert found.unit is BFloat16Unit.DOTS
         assert str(found) == "bf16 products on AVX512-BF16 (AMX: its instructions are missing)"
     assert trials == ["TILES", "DOTS"]
 
 
 def test_a_system_that_refuses_is_heard(trials: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "permission", lambda: "the system does not give out its registers: no")
+    monkeypatch.setattr(bfloat16_support, "permission", lambda: "the system does not give out its registers: no")
     found = find(WITH_ALL)
-    assert found.unit is Unit.DOTS
+    assert found.unit is BFloat16Unit.DOTS
     assert "AMX: the system does not give out its registers: no" in str(found)
 
 
 @pytest.mark.parametrize(
     ("machine", "reason"),
     [
-        (Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", "22.1.0"), "no kernels for this architecture"),
-        (Machine(BARE.triple, "x86-64-v3", "", "22.1.0"), "not with x86-64-v3's vectors"),
-        (Machine(BARE.triple, "x86-64-v4", "", "22.1.0"), "not with x86-64-v4's vectors"),
+        (
+            HostMachine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", "22.1.0"),
+            "no kernels for this architecture",
+        ),
+        (HostMachine(BARE.triple, "x86-64-v3", "", "22.1.0"), "not with x86-64-v3's vectors"),
+        (HostMachine(BARE.triple, "x86-64-v4", "", "22.1.0"), "not with x86-64-v4's vectors"),
     ],
 )
-def test_processors_without_one(trials: list[Any], machine: Machine, reason: str) -> None:
+def test_processors_without_one(trials: list[Any], machine: HostMachine, reason: str) -> None:
     assert reason in str(find(machine))
     assert trials == []
 
 
 def test_wrong_results_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    units.check(emulating(Unit.TILES))
-    units.check(emulating(Unit.DOTS))
+    bfloat16_support.check(emulating(BFloat16Unit.TILES))
+    bfloat16_support.check(emulating(BFloat16Unit.DOTS))
     plain = EmulatingCompiler.load_all
 
     def wrong(self: Any, parts: Any) -> Any:
@@ -323,27 +326,27 @@ def test_wrong_results_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EmulatingCompiler, "load_all", wrong)
     with pytest.raises(AssertionError, match="the results are wrong"):
-        units.check(emulating())
+        bfloat16_support.check(emulating())
 
 
 @pytest.mark.skipif(find(HOST).unit is not None, reason="here they work")
 def test_the_trial_of_this_machine_without_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for a unit that is not there does not end the process."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    assert units.verdict(HOST, Unit.DOTS) == "this processor does not have its instructions (SIGILL)"
+    assert bfloat16_support.verdict(HOST, BFloat16Unit.DOTS) == "this processor does not have its instructions (SIGILL)"
 
 
 @pytest.mark.skipif(find(HOST).unit is None, reason=str(find(HOST)))
 def test_the_units_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = find(HOST).unit
     assert unit is not None
-    units.check(HalfProducts(Runtime(Compiler(HOST), 2), unit, Results()))
+    bfloat16_support.check(HalfProducts(Runtime(Compiler(HOST), 2), unit, Results()))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux wants to be asked")
 def test_asking_for_registers() -> None:
     """In a process of its own: what is given is never taken back."""
-    code = "from yosegi.devices.cpu.units import permission; print(permission())"
+    code = "from yosegi.devices.cpu.bfloat16_support import permission; print(permission())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith(("None", "the system does not give out its registers: "))
@@ -352,8 +355,8 @@ def test_asking_for_registers() -> None:
 def test_flags_of_the_processor(tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nflags\t\t: fpu amx_bf16 amx_tile\nflags\t\t: other\n")
-    assert units.flags(str(path)) == {"fpu", "amx_bf16", "amx_tile"}
-    assert units.flags(str(tmp_path / "nowhere")) == frozenset()
+    assert bfloat16_support.flags(str(path)) == {"fpu", "amx_bf16", "amx_tile"}
+    assert bfloat16_support.flags(str(tmp_path / "nowhere")) == frozenset()
 
 
 def test_the_device_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +364,7 @@ def test_the_device_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bf16 products" in device.description
     reduced = device.reduced
     assert reduced.precisions == set(device.limits.precisions & set(Precision))
-    monkeypatch.setattr(reduced, "_found", Found(Unit.TILES, ""))
+    monkeypatch.setattr(reduced, "_found", Found(BFloat16Unit.TILES, ""))
     monkeypatch.setattr(reduced, "_products", emulating())
     assert "bf16 products on AMX" in device.description
     assert reduced.precisions == {Precision.BF16, Precision.BF16X2, Precision.BF16X3}
@@ -376,7 +379,7 @@ def test_looking_for_units_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_looks_for_units_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(machine: Machine) -> Found:
+    def fail(machine: HostMachine) -> Found:
         raise AssertionError("somebody looked")
 
     monkeypatch.setattr(import_module("yosegi.devices.cpu.reduced"), "find", fail)

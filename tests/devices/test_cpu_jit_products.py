@@ -23,10 +23,10 @@ from native_code import RESULTS, needs_llvm, region_of
 from product_code import check, exact, numbers
 from values import Array
 from yosegi._run.trace import trace
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.stages import compile_region
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.native_groups import Natives
+from yosegi.devices.cpu.tiered import compile_region
 from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import CompileFailure
 
@@ -129,7 +129,7 @@ def test_a_forked_child_calls_what_its_parent_has_jitted(name: str) -> None:
 def test_llvm_fails_on_a_part_and_the_rest_serves(failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """The candidates that need it are dropped, and the trace says so."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    machine = Machine.host()
+    machine = HostMachine.host()
     natives = Natives(machine, Runtime(Compiler(machine), 2))
     assert natives.runtime is not None
     natives.runtime.prepare()

@@ -37,12 +37,12 @@ from yosegi._graph.graph import capture
 from yosegi._run.trace import trace
 from yosegi._tensor.op import REGISTRY
 from yosegi._tune import store
-from yosegi.devices.cpu.compiler import Compiler, Machine, Part
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine, Part
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.guard import survives
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.native_groups import Natives
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import ArgumentError, CompileFailure
 
@@ -77,7 +77,7 @@ def test_without_llvmlite_numpy_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broken_llvmlite_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, "host", lambda: 1 / 0)
+    monkeypatch.setattr(HostMachine, "host", lambda: 1 / 0)
     assert "LLVM does not work: ZeroDivisionError" in str(Natives())
 
 
@@ -96,13 +96,13 @@ def test_a_processor_that_lacks_what_it_reports_is_not_used(monkeypatch: pytest.
 def test_the_trial_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     probe = import_module("yosegi.devices.cpu.probe")
-    assert probe.verdict(Machine.host()) is None
-    assert probe.probe(Machine.host()) is None
+    assert probe.verdict(HostMachine.host()) is None
+    assert probe.probe(HostMachine.host()) is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no signals")
 def test_an_instruction_that_is_not_there_does_not_end_the_process() -> None:
-    compiler = Compiler(Machine.host())
+    compiler = Compiler(HostMachine.host())
     text = "define void @kernel(ptr %x) {{\n {} \n store i64 7, ptr %x\n ret void\n}}\ndeclare void @llvm.trap()\n"
     written = np.zeros(1, np.int64)
     fine, bad = (compiler.linked(text.format(line), ("kernel",)) for line in ("", "call void @llvm.trap()"))
@@ -120,8 +120,8 @@ def test_an_instruction_that_is_not_there_does_not_end_the_process() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
 @pytest.mark.parametrize(("model", "width"), [("x86-64", 16), ("x86-64-v3", 32)])
 def test_a_lesser_processor(model: str, width: int) -> None:
-    host = Machine.host()
-    machine = Machine(host.triple, model, "", host.version)
+    host = HostMachine.host()
+    machine = HostMachine(host.triple, model, "", host.version)
     assert machine.vector_bytes == width
     natives = Natives(machine)
     rng = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_threads_that_sleep_on_a_condition() -> None:
 
 
 def test_without_knowing_where_arrays_have_their_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = import_module("yosegi.devices.cpu.native")
+    native = import_module("yosegi.devices.cpu.callables")
     monkeypatch.setattr(native, "_layout", lambda: None)
     assert NATIVES.runtime is not None
     natives = Natives(runtime=Runtime(NATIVES.runtime.compiler))
@@ -255,7 +255,7 @@ def test_an_object_that_cannot_be_linked_is_compiled_again(tmp_path: Path, monke
 
 def test_parts_that_are_wanted_together_are_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    machine = Machine.host()
+    machine = HostMachine.host()
 
     def part(name: str) -> Part:
         return Part(f"what {name} is", lambda: f"define void @{name}() {{ ret void }}", (name,))
@@ -360,13 +360,13 @@ def test_a_worker_keeps_off_the_callers_processor() -> None:
         pytest.skip("there is one processor")
 
     def holds() -> bool:
-        (processors,) = _sleeping_workers(Runtime(Compiler(Machine.host()), 2))
+        (processors,) = _sleeping_workers(Runtime(Compiler(HostMachine.host()), 2))
         mine = os.sched_getaffinity(0)
         return processors < allowed and len(processors) == len(allowed) - 1 and mine == allowed
 
     assert holds()
     assert holds_in_a_fork(holds)
-    crowded = _sleeping_workers(Runtime(Compiler(Machine.host()), len(allowed) + 1))
+    crowded = _sleeping_workers(Runtime(Compiler(HostMachine.host()), len(allowed) + 1))
     assert crowded == [allowed] * len(allowed), "with more threads than processors the system knows best"
 
 
@@ -458,7 +458,7 @@ def test_rows_are_one_kernel(function: Any, shape: tuple[int, ...]) -> None:
 
 
 def test_a_composite_that_was_left_whole_for_another_device_is_written_out() -> None:
-    stages = import_module("yosegi.devices.cpu.stages")
+    stages = import_module("yosegi.devices.cpu.tiered")
     x = np.random.default_rng(0).normal(size=(64, 1000)).astype(np.float32)
     region, _ = region_of(ys.nn.softmax(ys.asarray(x) * 2) + 1)
     assert [call.op.name for call in region.calls] == ["multiply", "softmax", "add"]
@@ -526,7 +526,7 @@ def test_sums_of_the_same_array_are_one_kernel() -> None:
 
 
 def test_a_kernel_becomes_native_when_it_has_run_for_long() -> None:
-    stages = import_module("yosegi.devices.cpu.stages")
+    stages = import_module("yosegi.devices.cpu.tiered")
     x = np.linspace(-1, 1, 1000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
     kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))
@@ -541,7 +541,7 @@ def test_a_kernel_becomes_native_when_it_has_run_for_long() -> None:
 
 
 def test_a_large_one_at_its_first_run() -> None:
-    stages = import_module("yosegi.devices.cpu.stages")
+    stages = import_module("yosegi.devices.cpu.tiered")
     x = np.linspace(-1, 1, 5_000_000, dtype=np.float32)
     region, given = region_of(program(ys.asarray(x)))
     kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))
@@ -550,7 +550,7 @@ def test_a_large_one_at_its_first_run() -> None:
 
 
 def test_a_variance_alone_becomes_native() -> None:
-    stages = import_module("yosegi.devices.cpu.stages")
+    stages = import_module("yosegi.devices.cpu.tiered")
     x = np.linspace(-1, 1, 20_000_000, dtype=np.float32).reshape(1000, 20_000)
     region, given = region_of(ys.var(ys.asarray(x), axis=0))
     kernel = stages.compile_region(region, Variants(NATIVES, RESULTS))

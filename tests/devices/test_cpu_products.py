@@ -18,8 +18,8 @@ from native_code import always, needs_llvm, region_of
 from product_code import EACH_WAY, check, exact, numbers, run, variants
 from values import Array
 from yosegi._tensor.dtype import DType, float32, float64
-from yosegi.devices.cpu.compiler import Machine
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.compiler import HostMachine
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY
 
 pytestmark = needs_llvm
@@ -332,7 +332,9 @@ def test_special_values_go_where_they_belong(way: str) -> None:
     check(got[np.isfinite(expected)], expected[np.isfinite(expected)], 90)
 
 
-@pytest.mark.skipif(not Machine.host().triple.startswith("x86_64"), reason="names processors of another architecture")
+@pytest.mark.skipif(
+    not HostMachine.host().triple.startswith("x86_64"), reason="names processors of another architecture"
+)
 @pytest.mark.parametrize("model", ["x86-64-v3", "x86-64"])
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 def test_lesser_processors(dtype: DType, model: str) -> None:

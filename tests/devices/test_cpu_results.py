@@ -10,10 +10,10 @@ import numpy as np
 
 import yosegi as ys
 from native_code import NATIVES, always_native, expected, needs_llvm, process, program, region_of
-from yosegi.devices.cpu.compiler import Compiler, Machine
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.device import Cpu
-from yosegi.devices.cpu.native import Runtime
-from yosegi.devices.cpu.stages import native_function
+from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 
 pytestmark = needs_llvm
@@ -36,7 +36,7 @@ def test_results_begin_with_a_cache_line() -> None:
 
 
 def test_where_arrays_begin_is_told_right() -> None:
-    skip = Runtime(Compiler(Machine.host())).skip
+    skip = Runtime(Compiler(HostMachine.host())).skip
     assert skip is not None
     for size in range(0, 3000, 7):
         array = np.empty(size, np.uint8)

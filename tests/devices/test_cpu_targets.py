@@ -17,11 +17,11 @@ import yosegi as ys
 from native_code import needs_llvm, process, region_of
 from target_run import MEASURED
 from yosegi._schedule.groups import Group, RowLimits, grouped
-from yosegi.codegen.llvm.entry import Layout, entry_text
-from yosegi.codegen.llvm.pool import pool_text
+from yosegi.codegen.llvm.entry import ObjectLayout, entry_text
 from yosegi.codegen.llvm.rows import kernel
-from yosegi.devices.cpu.compiler import Compiler, Machine
-from yosegi.devices.cpu.native import Runtime
+from yosegi.codegen.llvm.thread_pool import pool_text
+from yosegi.devices.cpu.callables import Runtime
+from yosegi.devices.cpu.compiler import Compiler, HostMachine
 
 pytestmark = needs_llvm
 
@@ -77,13 +77,13 @@ def _compiler(triple: str, model: str = "", features: str = "") -> Compiler:
     """A compiler for a machine of another architecture. What it makes cannot be loaded."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return Compiler(Machine(triple, model, features, ".".join(map(str, llvm.llvm_version_info))))
+    return Compiler(HostMachine(triple, model, features, ".".join(map(str, llvm.llvm_version_info))))
 
 
 def _shared(compiler: Compiler, *, futex: bool) -> str:
     """What all kernels share: the threads, and the way in from Python."""
     machine = compiler.machine
-    text = pool_text(machine.triple.partition("-")[0], futex=futex) + entry_text(Layout(32, 8, 16, 64))
+    text = pool_text(machine.triple.partition("-")[0], futex=futex) + entry_text(ObjectLayout(32, 8, 16, 64))
     return f"{text}\nattributes #0 = {{ {machine.attributes} }}\n"
 
 

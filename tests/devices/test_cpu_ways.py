@@ -28,8 +28,8 @@ from yosegi._tune import autotune as contest
 from yosegi.devices.cpu import variants as ways_module
 from yosegi.devices.cpu.blas import numpy_blas
 from yosegi.devices.cpu.kernel import numpy_function
-from yosegi.devices.cpu.natives import Natives
-from yosegi.devices.cpu.stages import compile_region, native_function
+from yosegi.devices.cpu.native_groups import Natives
+from yosegi.devices.cpu.tiered import compile_region, native_function
 from yosegi.devices.cpu.variants import GENERATED, LIBRARY, Variants
 from yosegi.errors import CompileFailure
 
@@ -68,7 +68,7 @@ def test_a_small_lead_is_measured_again_when_the_product_has_run_often(
 ) -> None:
     policy = replace(contest._POLICY, close_share=1e6, hopeless_ratio=1e6)  # every lead is small
     monkeypatch.setattr(contest, "_POLICY", policy)
-    monkeypatch.setattr(contest.Verdict, "runs", 5)
+    monkeypatch.setattr(contest.TuningResult, "runs", 5)
     region, arrays, expected = product()
     with fresh(monkeypatch, tmp_path) as first:
         kernel = native_function(region, first)
@@ -90,7 +90,7 @@ def test_a_compiler_that_fails_is_told_and_something_else_serves(
 
     region, arrays, expected = product()
     with fresh(monkeypatch, tmp_path) as made:
-        monkeypatch.setattr(ways_module.Products, "bound", fails)
+        monkeypatch.setattr(ways_module.GeneratedProducts, "bound", fails)
         check(native_function(region, made)(*arrays)[0], expected, 96)
         assert any("out of luck" in f.message for r in trace.records for f in r.failures)
         monkeypatch.setattr(ways_module.Library, "bound", fails)
@@ -179,13 +179,13 @@ WEIGHTS: dict[str, tuple[Callable[[Any], Any], tuple[int, int]]] = {
 @pytest.mark.parametrize("view", WEIGHTS)
 def test_a_constant_right_operand_is_packed_once(view: str, monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[Any] = []
-    made = ways_module.Products.packed
+    made = ways_module.GeneratedProducts.packed
 
     def counted(*arguments: Any) -> Any:
         packed.append(arguments)
         return made(*arguments)
 
-    monkeypatch.setattr(ways_module.Products, "packed", counted)
+    monkeypatch.setattr(ways_module.GeneratedProducts, "packed", counted)
     seen, shape = WEIGHTS[view]
     base = numbers(shape)
     weights, bias = ys.asarray(base), ys.asarray(numbers((60,), seed=2))

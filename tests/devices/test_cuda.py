@@ -12,11 +12,11 @@ import pytest
 import yosegi as ys
 from opencl_regions import RNG, numbers, regions, run
 from values import same
-from yosegi._run.child import Outcome
+from yosegi._run.child import ChildResult
 from yosegi._run.device import Absent
 from yosegi._tensor.dtype import float32
 from yosegi._tensor.precision import Precision
-from yosegi.codegen.c.kernels import Kernel as Generated
+from yosegi.codegen.c.kernel_source import Kernel as Generated
 from yosegi.devices import cuda
 from yosegi.devices.cuda import probe
 from yosegi.devices.cuda.errors import failure
@@ -36,7 +36,7 @@ def test_a_driver_that_crashes_makes_the_device_absent(monkeypatch: pytest.Monke
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cuda, "find_spec", lambda name: object())
     trials: list[str] = []
-    outcome = Outcome(failure="it ended the process with SIGSEGV")
+    outcome = ChildResult(failure="it ended the process with SIGSEGV")
     monkeypatch.setattr(probe, "attempt", lambda function: trials.append(function) or outcome)
     for _ in range(2):
         (absent,) = cuda.discover()

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yosegi.devices.cuda.lanes import MOST_LANES, Turn, turns
+from yosegi.devices.cuda.concurrency import MOST_LANES, Turn, turns
 
 PLACES = st.lists(st.integers(0, 6), max_size=3)
 LAUNCHES = st.lists(st.tuples(PLACES, st.lists(st.integers(0, 6), min_size=1, max_size=2)), max_size=12)

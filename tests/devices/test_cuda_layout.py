@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yosegi.devices.cuda.layout import Span, blocks_of, offsets_of, slabs_of
 from yosegi.devices.cuda.memory import ALIGNMENT
+from yosegi.devices.cuda.recording_layout import Lifetime, blocks_of, offsets_of, slabs_of
 
 SIZES = st.lists(st.integers(1, 1 << 22), max_size=60)
 SPANS = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 60), st.integers(0, 30)), max_size=60)
@@ -41,7 +41,7 @@ def test_a_loss_is_not_kept_with_small_parameters() -> None:
 
 @given(SPANS)
 def test_values_that_are_in_use_together_have_different_blocks(made: list[tuple[int, int, int]]) -> None:
-    spans = [Span(n, nbytes, first, first + length) for n, (nbytes, first, length) in enumerate(made)]
+    spans = [Lifetime(n, nbytes, first, first + length) for n, (nbytes, first, length) in enumerate(made)]
     homes, sizes = blocks_of(spans)
     for one in spans:
         assert sizes[homes[one.value]] >= one.nbytes
@@ -51,7 +51,7 @@ def test_values_that_are_in_use_together_have_different_blocks(made: list[tuple[
 
 
 def test_a_chain_takes_few_blocks() -> None:
-    _, sizes = blocks_of([Span(n, 1000, n, n + 1) for n in range(1000)])
+    _, sizes = blocks_of([Lifetime(n, 1000, n, n + 1) for n in range(1000)])
     assert len(sizes) < 20
 
 

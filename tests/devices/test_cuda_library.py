@@ -18,11 +18,11 @@ from yosegi._graph.graph import capture, graph_of
 from yosegi._run.device import host_device
 from yosegi._schedule.fuse import Region, fuse
 from yosegi._tensor.precision import Precision
-from yosegi._tune.autotune import Verdict
+from yosegi._tune.autotune import TuningResult
 from yosegi._tune.records import TuningRecords, noting
-from yosegi.codegen.c.contractions import Contraction
-from yosegi.codegen.c.pieces import Library
-from yosegi.devices.cuda.matrices import Matrices, Matrix, matrices_of
+from yosegi.codegen.c.contractions import FusedContraction
+from yosegi.codegen.c.fused_kernels import LibraryProduct
+from yosegi.devices.cuda.blas_epilogues import Matrices, Matrix, matrices_of
 from yosegi.devices.kernel.fused import Fused
 from yosegi.errors import CompileFailure
 
@@ -39,10 +39,10 @@ class WithLibrary(Emulated):
         self.precisions: list[Precision] = []
         self.failing: set[int] = set()
 
-    def takes(self, product: Contraction) -> bool:
+    def takes(self, product: FusedContraction) -> bool:
         return matrices_of(product) is not None
 
-    def multiplier(self, wanted: Library) -> Any:
+    def multiplier(self, wanted: LibraryProduct) -> Any:
         matrices = matrices_of(wanted.product)
         assert matrices is not None
         self.asked.append(matrices)
@@ -170,7 +170,7 @@ def test_a_product_of_rounded_operands_is_the_librarys_alone(tmp_path: Path) -> 
 def test_who_was_known_but_cannot_be_had_is_not_who_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in ((33, 40), (40, 19)))
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
-    monkeypatch.setattr(TuningRecords, "known", lambda self, kind: Verdict("library, algorithm 3", {}))
+    monkeypatch.setattr(TuningRecords, "known", lambda self, kind: TuningResult("library, algorithm 3", {}))
     for failing, chosen in ((set[int](), "library, algorithm 3"), ({2}, "library")):
         machine = WithLibrary(tmp_path)
         machine.failing = failing

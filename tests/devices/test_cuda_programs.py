@@ -18,8 +18,8 @@ from opencl_regions import regions
 from program_cases import BAD, ELEMENTS, INDEXING, RNG, SEARCHES, call
 from program_code import expected
 from values import Array, same
-from yosegi.codegen.c.kernels import Kernel
-from yosegi.devices.cuda import kernels
+from yosegi.codegen.c.kernel_source import Kernel
+from yosegi.devices.cuda import regions as cuda_regions
 from yosegi.devices.cuda.device import CUDADevice
 from yosegi.errors import IndexingError
 from yosegi.ops.index import scatter_add
@@ -58,8 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> CUDADevice:
     monkeypatch.setattr(Launched, "folder", folder, raising=False)
-    monkeypatch.setattr(kernels, "Launch", Launched)
-    monkeypatch.setattr(kernels, "CUDA", cuda_code.HOSTED)
+    monkeypatch.setattr(cuda_regions, "Launch", Launched)
+    monkeypatch.setattr(cuda_regions, "CUDA", cuda_code.HOSTED)
     return CUDADevice(fake_cupy(1), 0)
 
 

@@ -20,7 +20,7 @@ from yosegi._schedule.fuse import RegionKind
 from yosegi._tensor.dtype import float32
 from yosegi._tensor.precision import Precision
 from yosegi._tune.records import TuningRecords
-from yosegi.devices.cuda.lanes import Turn
+from yosegi.devices.cuda.concurrency import Turn
 from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data
 from yosegi.devices.cuda.replay import Replayed

@@ -14,9 +14,9 @@ from opencl_regions import regions
 from values import Array
 from yosegi._graph.reference import bind
 from yosegi._tensor.node import Call
-from yosegi.devices.cuda import transforms
+from yosegi.devices.cuda import fourier
+from yosegi.devices.cuda.fourier import FourierPass, Ordered, Scaled, compile_transform, is_transform, steps_of
 from yosegi.devices.cuda.replay import Replayed
-from yosegi.devices.cuda.transforms import Ordered, Pass, Scaled, compile_transform, is_transform, steps_of
 
 RNG = np.random.default_rng(8)
 
@@ -28,7 +28,7 @@ def computed(call: Call, x: Array) -> Array:
         if isinstance(step, Ordered):
             assert value.shape == step.shape
             value = np.ascontiguousarray(value.transpose(step.order))
-        elif isinstance(step, Pass):
+        elif isinstance(step, FourierPass):
             distances = (1, 1) if step.stride > 1 else (np.prod(step.given), np.prod(step.made))
             plan = Plan(step.sizes, step.given, step.stride, distances[0], step.made, step.stride, distances[1],
                         step.kind, step.batch)  # fmt: skip
@@ -78,12 +78,12 @@ def _checked(program: Any, x: Array) -> None:
 
 def test_an_axis_at_either_end_is_not_moved() -> None:
     x = ys.asarray(RNG.normal(size=(4, 3, 6)) + 0j)
-    for axis, kinds in ((0, [Pass]), (1, [Ordered, Pass, Ordered]), (2, [Pass])):
+    for axis, kinds in ((0, [FourierPass]), (1, [Ordered, FourierPass, Ordered]), (2, [FourierPass])):
         (region,) = regions(ys.fft.fft(x, axis=axis))
         assert [type(step) for step in steps_of(region.calls[-1])] == kinds
     (region,) = regions(ys.fft.ifftn(x))
     (whole, scaled) = steps_of(region.calls[-1])
-    assert isinstance(whole, Pass)
+    assert isinstance(whole, FourierPass)
     assert whole.sizes == (4, 3, 6)
     assert scaled == Scaled(1 / 72, 72)
 
@@ -98,7 +98,7 @@ def test_what_is_overwritten_is_a_copy() -> None:
 def test_a_transform_is_recorded_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = HostQueue()
     streams: list[int] = []
-    monkeypatch.setattr(transforms, "_set_stream", lambda: lambda handle, stream: streams.append(stream))
+    monkeypatch.setattr(fourier, "_set_stream", lambda: lambda handle, stream: streams.append(stream))
     x = RNG.normal(size=(4, 6)).astype(np.float32)
     (first,) = regions(ys.fft.rfft(ys.asarray(x)))
     (second,) = regions(ys.fft.fft(ys.asarray(np.zeros((4, 4), np.complex64)), axis=0))

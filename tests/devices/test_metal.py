@@ -26,8 +26,8 @@ from yosegi._graph.reference import bind
 from yosegi._run.device import Absent
 from yosegi._tensor.dtype import ALL, as_dtype, float16, float32, float_info
 from yosegi._tensor.op import REGISTRY
-from yosegi.codegen.c.kernels import NAME
-from yosegi.codegen.c.kernels import Kernel as Generated
+from yosegi.codegen.c.kernel_source import NAME
+from yosegi.codegen.c.kernel_source import Kernel as Generated
 from yosegi.devices import metal
 from yosegi.errors import CompileFailure, DeviceLost, IndexingError, OutOfMemory
 from yosegi.extend import installed
@@ -322,8 +322,8 @@ def test_the_double_checks_the_table_of_arguments(device: Any, double: Any) -> N
 def generated() -> Generated:
     """A kernel that copies 16 numbers."""
     from yosegi.codegen.c.dialect import Target
-    from yosegi.codegen.c.kernels import Inputs
-    from yosegi.codegen.c.loops import loop
+    from yosegi.codegen.c.kernel_source import Inputs
+    from yosegi.codegen.c.loop_kernels import loop
     from yosegi.devices.metal.dialect import MSL
 
     (region,) = regions(ys.asarray(numbers(float32, 16)) + 1)

@@ -18,10 +18,10 @@ from yosegi._run.device import Absent
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.dtype import ALL, as_dtype, float16, float32, float_info
 from yosegi._tensor.op import REGISTRY
-from yosegi.codegen.c import kernels as codegen_kernels
+from yosegi.codegen.c import kernel_source as codegen_kernels
 from yosegi.codegen.c.dialect import Target
-from yosegi.codegen.c.kernels import Inputs
-from yosegi.codegen.c.loops import loop
+from yosegi.codegen.c.kernel_source import Inputs
+from yosegi.codegen.c.loop_kernels import loop
 from yosegi.devices.kernel import regions as kernel_regions
 from yosegi.devices.kernel.fused import Fused
 from yosegi.devices.kernel.machine import Machine

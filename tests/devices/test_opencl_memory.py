@@ -21,7 +21,7 @@ from values import same
 from yosegi._run.device import Absent
 from yosegi._schedule.fuse import fuse
 from yosegi._tensor.dtype import float32
-from yosegi.codegen.c.kernels import Kernel as Generated
+from yosegi.codegen.c.kernel_source import Kernel as Generated
 from yosegi.devices import opencl
 from yosegi.devices.opencl.errors import failure
 from yosegi.devices.opencl.launch import Launch

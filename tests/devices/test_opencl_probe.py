@@ -11,7 +11,7 @@ pytest.importorskip("pyopencl", reason="pyopencl is not installed")
 
 import yosegi as ys
 from opencl_regions import DEVICE, run
-from yosegi._run.child import Outcome
+from yosegi._run.child import ChildResult
 from yosegi._run.device import Absent, Pending
 from yosegi._run.drivers import Driver, Verdict
 from yosegi._tensor.dtype import ALL
@@ -60,7 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The calls in child processes, all of which crash."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     made: list[str] = []
-    outcome = Outcome(failure="it ended the process with SIGILL", died=True)
+    outcome = ChildResult(failure="it ended the process with SIGILL", died=True)
     monkeypatch.setattr(opencl, "attempt", lambda function: made.append(function) or outcome)
     return made
 
@@ -95,7 +95,7 @@ def test_a_cache_folder_that_cannot_be_written_changes_nothing(
 def test_a_new_driver_is_pending_and_a_withdrawn_one_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
     entry = {"description": "a driver", "identity": "version 1", "is_gpu": True, "has_doubles": False}
-    monkeypatch.setattr(opencl, "attempt", lambda function: Outcome([entry]))
+    monkeypatch.setattr(opencl, "attempt", lambda function: ChildResult([entry]))
     (pending,) = opencl.discover()
     assert isinstance(pending, Pending)
     assert (pending.name, pending.description, pending.is_gpu) == ("opencl:0", "a driver", True)

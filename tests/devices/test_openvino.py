@@ -21,8 +21,8 @@ from yosegi._schedule.fuse import fuse
 from yosegi._tensor.dtype import ALL, float_info
 from yosegi._tensor.op import REGISTRY
 from yosegi.devices.openvino.elementwise import BINARY, UNARY
+from yosegi.devices.openvino.op_row import DTYPES
 from yosegi.devices.openvino.ops import LEFT_OUT, ROWS
-from yosegi.devices.openvino.rows import DTYPES
 
 pytestmark = needed
 RNG = np.random.default_rng(5)

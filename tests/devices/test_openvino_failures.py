@@ -10,7 +10,7 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, answering, needed, numbers, resolved, whole
-from yosegi._run.child import Outcome
+from yosegi._run.child import ChildResult
 from yosegi._run.device import Absent
 from yosegi._run.drivers import Driver, Verdict, forget
 from yosegi._run.health import health
@@ -18,7 +18,7 @@ from yosegi._run.trace import trace
 from yosegi._tensor.dtype import bool_, int32
 from yosegi.devices import openvino
 from yosegi.devices.openvino import errors, models, ops, probe
-from yosegi.devices.openvino.rows import DTYPES, SINGLE, Row
+from yosegi.devices.openvino.op_row import DTYPES, SINGLE, OpRow
 from yosegi.devices.openvino.specimens import NOT_TRIED, region_of, specimens
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 
@@ -30,13 +30,13 @@ def test_without_the_library_it_is_absent_and_says_how_to_get_it(monkeypatch: py
 
 @needed
 def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def answers(function: str, *given: str) -> Outcome:
+    def answers(function: str, *given: str) -> ChildResult:
         if function == "present":
-            return Outcome([["CPU", "a processor"], ["GPU", "a card"]])
+            return ChildResult([["CPU", "a processor"], ["GPU", "a card"]])
         if function == "wrong_rows" and given[0] == "CPU":
-            return Outcome(failure="SIGILL", died=True)
-        return Outcome({"exp float32": "inf instead of nan"} if given[-1] == "float32" else {}) if given[
-            0] == "GPU" and function == "wrong_rows" else Outcome(None)  # fmt: skip
+            return ChildResult(failure="SIGILL", died=True)
+        return ChildResult({"exp float32": "inf instead of nan"} if given[-1] == "float32" else {}) if given[
+            0] == "GPU" and function == "wrong_rows" else ChildResult(None)  # fmt: skip
 
     calls = answering(monkeypatch, tmp_path, answers)
     for _ in range(2):
@@ -56,10 +56,10 @@ def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.Mon
 
 @needed
 def test_a_dtype_that_ends_the_process_is_refused_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def answers(function: str, *given: str) -> Outcome:
+    def answers(function: str, *given: str) -> ChildResult:
         if function == "present":
-            return Outcome([["CPU", "a processor"]])
-        return Outcome(failure="SIGILL", died=True) if given[-1] == "bool" else Outcome({})
+            return ChildResult([["CPU", "a processor"]])
+        return ChildResult(failure="SIGILL", died=True) if given[-1] == "bool" else ChildResult({})
 
     answering(monkeypatch, tmp_path, answers)
     (device,) = resolved()
@@ -74,12 +74,12 @@ def test_a_dtype_that_ends_the_process_is_refused_alone(monkeypatch: pytest.Monk
 def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plugins = {"CPU": "a processor", "GPU.0": "a card", "GPU.1": "another card", "NPU": "a neural processor"}
 
-    def answers(function: str, *given: str) -> Outcome:
+    def answers(function: str, *given: str) -> ChildResult:
         if function == "present":
-            return Outcome([list(pair) for pair in plugins.items()])
+            return ChildResult([list(pair) for pair in plugins.items()])
         if function == "wrong_rows":
-            return Outcome({"add float32": "it computes in f16"} if given == ("NPU", "float32") else {})
-        return Outcome(None if given[0].startswith("GPU") else "no gain")
+            return ChildResult({"add float32": "it computes in f16"} if given == ("NPU", "float32") else {})
+        return ChildResult(None if given[0].startswith("GPU") else "no gain")
 
     answering(monkeypatch, tmp_path, answers)
     found = resolved()
@@ -96,7 +96,7 @@ def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.Monke
 
 @needed
 def test_a_crash_while_looking_for_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answering(monkeypatch, tmp_path, lambda *call: Outcome(failure="it ended the process with SIGSEGV", died=True))
+    answering(monkeypatch, tmp_path, lambda *call: ChildResult(failure="it ended the process with SIGSEGV", died=True))
     (absent,) = resolved()
     assert absent.reason == (
         "listing its plugins in a child process failed: it ended the process with SIGSEGV; "
@@ -147,7 +147,7 @@ def test_this_machines_rows_are_right() -> None:
 @needed
 def test_the_trial_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setitem(ops.ROWS, "exp", Row(lambda o, call, args: o.exp(args[0]), SINGLE))
+    monkeypatch.setitem(ops.ROWS, "exp", OpRow(lambda o, call, args: o.exp(args[0]), SINGLE))
     assert wrong_rows() == {"exp float32": "inf instead of nan"}
 
 

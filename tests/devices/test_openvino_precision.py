@@ -11,7 +11,7 @@ import pytest
 
 import yosegi as ys
 from openvino_regions import DEVICE, answering, needed, resolved, whole
-from yosegi._run.child import Outcome, attempt
+from yosegi._run.child import ChildResult, attempt
 from yosegi._run.device import device_named
 from yosegi._tensor.precision import Precision
 from yosegi.devices import openvino
@@ -103,9 +103,9 @@ def test_a_precision_is_used_only_for_those_who_ask(monkeypatch: pytest.MonkeyPa
 
 
 def test_each_precision_is_tried_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answers = {"present": Outcome([["CPU", "a processor"]]), "f16": Outcome(None),
-               "bf16": Outcome(failure="it ended the process with SIGILL", died=True)}  # fmt: skip
-    answering(monkeypatch, tmp_path, lambda *call: answers.get(call[-1], Outcome({})))
+    answers = {"present": ChildResult([["CPU", "a processor"]]), "f16": ChildResult(None),
+               "bf16": ChildResult(failure="it ended the process with SIGILL", died=True)}  # fmt: skip
+    answering(monkeypatch, tmp_path, lambda *call: answers.get(call[-1], ChildResult({})))
     for _ in range(2):  # found out, and from the file
         (device,) = resolved()
         assert device.limits.precisions == {Precision.F16}

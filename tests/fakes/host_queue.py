@@ -16,7 +16,7 @@ import numpy as np
 
 from yosegi._tensor.dtype import float32
 from yosegi.codegen.c.dialect import Target
-from yosegi.devices.cuda.lanes import Turn
+from yosegi.devices.cuda.concurrency import Turn
 from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data, Memory
 

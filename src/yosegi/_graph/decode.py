@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get
 
 R = TypeVar("R")
 Read: TypeAlias = Callable[[Any, str], R]
-"""Takes a value and its place, and returns what it stands for or raises `Malformed`."""
+"""Takes a value and its place in the file, and returns the decoded value or raises `Malformed`."""
 
 LONGEST_TEXT: Final = 1 << 20
 MOST_ITEMS: Final = 1 << 20
@@ -143,7 +143,7 @@ def record(value: Any, place: str, *keys: str) -> list[Any]:
 
 
 def each(value: Any, place: str, read: Read[R], *, least: int = 0) -> list[R]:
-    """What `read` makes of each item of a list.
+    """The items of a list, each decoded by `read`.
 
     >>> each(["a", "b"], "names", text)
     ['a', 'b']
@@ -152,7 +152,7 @@ def each(value: Any, place: str, read: Read[R], *, least: int = 0) -> list[R]:
 
 
 def table(value: Any, place: str, read: Read[R], keys: Iterable[str] | None = None) -> dict[str, R]:
-    """What `read` makes of each value of an object, whose keys are any texts or some of these."""
+    """The values of an object, each decoded by `read`. The keys are any texts, or some of `keys`."""
     found = mapping(value, place)
     if keys is not None:
         known = tuple(keys)

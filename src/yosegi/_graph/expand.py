@@ -1,4 +1,4 @@
-"""Graph → graph in which composites are replaced by what they are made of.
+"""Graph → graph in which composites are replaced by their decomposition.
 
 A composite that a device of the chain takes whole stays. It is done before simplification, so that the parts are
 folded and shared like anything else: what a composite computes and what its gradient computes again is one value.
@@ -22,10 +22,10 @@ from .simplify import simplify
 
 
 def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
-    """The graph with the composites in parts that no device of the chain takes whole."""
+    """The graph with every composite decomposed that no device of the chain runs natively."""
     if not _has_composites(graph):
         return graph
-    writer = _Expansion(chain)
+    writer = _ExpandedGraph(chain)
     at: list[int] = []
     for call, args in zip(graph.calls, graph.args, strict=True):
         at.append(writer.put(call, tuple([at[a] for a in args])))
@@ -44,7 +44,7 @@ def _bodies(call: Call) -> list[Graph]:
 
 
 def _with_plain_bodies(call: Call) -> Call:
-    """Control flow with the composites of its bodies in parts: nothing takes them whole there."""
+    """Control flow with the composites of its bodies decomposed: no device runs them natively there."""
     role = call.op.role
     if not isinstance(role, Control) or not any(map(_has_composites, _bodies(call))):
         return call
@@ -52,7 +52,7 @@ def _with_plain_bodies(call: Call) -> Call:
     return call.op.call(call.inputs, {**call.attrs, **{n: replace(g, origins=()) for n, g in bodies.items()}})
 
 
-class _Expansion:
+class _ExpandedGraph:
     """The graph being written."""
 
     def __init__(self, chain: Sequence[Device]) -> None:
@@ -76,7 +76,7 @@ class _Expansion:
 
 
 def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
-    """Whether a device of the chain has a version of its own of this composite call."""
+    """True if a device of the chain runs this composite call natively."""
     having = [d for d in chain if call.op.name in d.limits.natives]
     if not having:
         return False
@@ -89,7 +89,7 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
 
 
 def in_parts(region: Region) -> Region:
-    """A region with its composites replaced by what they are made of, in a graph of its own."""
+    """A region with its composites decomposed, in a graph of its own."""
     read = dict.fromkeys(a for n in region.nodes for a in region.graph.args[n])
     constants = [a for a in read if a not in region.inputs and a not in region.nodes and is_constant(region.graph, a)]
     entries = (*region.inputs, *constants, *region.nodes)

@@ -1,4 +1,4 @@
-"""A region in float64: what other precisions are compared with, and what is left when all of them miss.
+"""A region in float64: the reference for other precisions, and the last candidate when all of them miss the tolerance.
 
 By reference bodies, inputs may be slices of what the region was made for: every call is made anew for its arguments.
 One that names its shape does not take them, and raises `UserError`.

@@ -29,7 +29,7 @@ from .decode import Malformed
 from .graph import Graph, leaf_in
 
 Plain = Any
-"""What JSON can hold."""
+"""Plain data, as JSON represents it."""
 
 _INTEGERS: Final = (-(2**63), 2**64 - 1)
 """The least and the largest integer that an attribute may be."""

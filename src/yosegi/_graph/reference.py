@@ -105,7 +105,7 @@ def of_nothing(call: Call) -> Any:
 
 
 def _in_parts(call: Call) -> Callable[..., Any]:
-    """A composite by the bodies of what it is made of."""
+    """The value of a composite by the bodies of its decomposition."""
     parts = decomposed(call)
     calls = dict(enumerate([inner for inner, _ in parts.steps], len(call.inputs)))
     args = dict(enumerate([read for _, read in parts.steps], len(call.inputs)))

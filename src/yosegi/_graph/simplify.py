@@ -29,7 +29,7 @@ _FOLD_LIMIT: Final = 4096  # elements; a larger constant costs more memory than 
 """Ops whose elements are those of what they read."""
 
 
-class Program:
+class GraphRewriter:
     """The graph being written."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Program:
         self.values: dict[int, Any] = {}
         self.numbers: dict[int, Any] = {}
         """The number that all elements of an entry are known to be."""
-        self.windows: dict[int, Windows] = {}
+        self.windows: dict[int, PaddedValues] = {}
         """The windows of entries that are zeros elsewhere."""
         self.origins: list[str] = []
         self.users: Counter[int] = Counter()
@@ -93,14 +93,14 @@ class Program:
         return self.put(made, (at,))
 
     def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
-        """The same without rules: one that applies to entry after entry would go as deep as there are entries."""
+        """Another op on an entry, without rules, which could recurse as deeply as the graph."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         same = self.known.get((made, (at,)))
         return self.added(made, (at,)) if same is None else same
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class PaddedValues:
     """Values that stand one after the other along an axis, with zeros between them."""
 
     axis: int
@@ -108,13 +108,13 @@ class Windows:
     """The first index of each, its length, and the entry."""
 
 
-Rule = Callable[[Program, Call, tuple[int, ...]], int | None]
+Rule = Callable[[GraphRewriter, Call, tuple[int, ...]], int | None]
 
 
 def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...] = (1,)) -> Rule:
     """x <op> number is x."""
 
-    def rule(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+    def rule(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
         for side in sides:
             other = args[1 - side]
             # A complex product by 1 is more than a copy: it makes NaN of infinities.
@@ -129,7 +129,7 @@ def _neutral(number: int, *, integers_only: bool = False, sides: tuple[int, ...]
 _plus_zero: Final = _neutral(0, integers_only=True, sides=(0, 1))
 
 
-def _sum(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _sum(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     """A sum that adds zero; or one of windows in zeros, as the gradients of slices are: together they may be all of an
     array."""
     simpler = _plus_zero(p, call, args)
@@ -143,14 +143,14 @@ def _sum(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
         return None
     if sum(length for _, length, _ in values) < call.spec.shape[axis]:
         at = p.added(call, args)
-        p.windows[at] = Windows(axis, tuple(values))
+        p.windows[at] = PaddedValues(axis, tuple(values))
         return at
     shape = call.spec.shape
     whole = [p.again("reshape", v, shape=(*shape[:axis], n, *shape[axis + 1 :])) for _, n, v in values]
     return p.put(REGISTRY["concatenate"].call(tuple([p.calls[w].spec for w in whole]), {"axis": axis}), tuple(whole))
 
 
-def _window(p: Program, at: int) -> Windows | None:
+def _window(p: GraphRewriter, at: int) -> PaddedValues | None:
     """The window of an entry that sets part of one axis of zeros; `None` for anything else."""
     call, args = p.calls[at], p.args[at]
     if not isinstance(call.op.role, Overwrite) or p.numbers.get(args[0]) != 0 or None in call.attrs["key"]:
@@ -160,22 +160,22 @@ def _window(p: Program, at: int) -> Windows | None:
     if len(cut) != 1 or p.calls[args[1]].spec.size != prod(i[1] for i in key if isinstance(i, tuple)):
         return None
     start, length, step = item if isinstance(item := key[cut[0]], tuple) else (item, 1, 1)
-    return Windows(cut[0], ((start, length, args[1]),)) if step == 1 else None
+    return PaddedValues(cut[0], ((start, length, args[1]),)) if step == 1 else None
 
 
-def _power(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _power(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     if p.calls[args[0]].spec is not call.spec or not call.spec.dtype.is_inexact:
         return None
     exponent = None if call.spec.dtype.is_complex else p.numbers.get(args[1])
     return args[0] if exponent == 1 else p.again("square", args[0]) if exponent == 2 else None
 
 
-def _inverse_of_itself(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _inverse_of_itself(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     inner = p.calls[args[0]]
     return p.args[args[0]][0] if inner.op is call.op and inner.attrs == call.attrs else None
 
 
-def _last_wins(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _last_wins(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     """Of two reshapes, or broadcasts, in a row only the last matters; one that changes nothing does not."""
     if p.calls[args[0]].spec is call.spec:
         return args[0]
@@ -184,7 +184,7 @@ def _last_wins(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     return None
 
 
-def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _permuted(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     axes = call.attrs["axes"]
     if axes == tuple(range(len(axes))):
         return args[0]
@@ -195,7 +195,7 @@ def _permuted(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
     return _transposed_product(p, args[0], axes) if is_contraction(inner.op.role, Operands.MATRICES) else None
 
 
-def _transposed_product(p: Program, at: int, axes: tuple[int, ...]) -> int | None:
+def _transposed_product(p: GraphRewriter, at: int, axes: tuple[int, ...]) -> int | None:
     """(a b)ᵀ is bᵀ aᵀ. Where an operand is transposed already, as for the gradient of `x @ w.T` by w, this transposes
     less; unless other entries read the product, or the other operand is larger than all that was transposed."""
     ndim = len(axes)
@@ -214,12 +214,12 @@ def _transposed_product(p: Program, at: int, axes: tuple[int, ...]) -> int | Non
     return p.put(made, (left, right), p.origins[at])
 
 
-def _picked(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _picked(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     passed = isinstance(p.calls[args[0]].op.role, Passed)
     return p.args[args[0]][call.attrs["index"]] if passed else None
 
 
-def _same_dtype(p: Program, call: Call, args: tuple[int, ...]) -> int | None:
+def _same_dtype(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
     return args[0] if p.calls[args[0]].spec.dtype is call.spec.dtype else None
 
 
@@ -241,7 +241,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def simplify(graph: Graph) -> Graph:
-    """The same program with less in it. Its inputs stay the same, used or not."""
+    """A smaller graph with the same values and the same inputs, used or not."""
     made, wider = _walked(graph, Counter()), None
     while made is not wider:  # what a narrower loop does not read, another need not make
         made, wider = _narrowed(made), made
@@ -287,7 +287,7 @@ def _narrowed(graph: Graph) -> Graph:
 
 def _walked(graph: Graph, users: Counter[int]) -> Graph:
     """`users`: how often entries are read, outputs counted in, where that is known."""
-    program = Program()
+    program = GraphRewriter()
     at: list[int] = []
     origins = graph.origins or ("",) * len(graph.calls)
     for entry, (call, args, origin) in enumerate(zip(graph.calls, graph.args, origins, strict=True)):
@@ -296,7 +296,7 @@ def _walked(graph: Graph, users: Counter[int]) -> Graph:
     return _without_dead(program, tuple(at[o] for o in graph.outputs))
 
 
-def _without_dead(program: Program, outputs: tuple[int, ...]) -> Graph:
+def _without_dead(program: GraphRewriter, outputs: tuple[int, ...]) -> Graph:
     alive = [call.op is leaf for call in program.calls]
     for o in outputs:
         alive[o] = True

@@ -1,4 +1,4 @@
-"""Who may run a region: devices, each in the precisions that are admitted."""
+"""Candidates for a region: devices, each in the precisions that are admitted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Refusals = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)  # kernels are looked up by it in every call: it is what it is
 class Candidate:
-    """A way to run a region: on a device, in a precision. Made by `of`, one object for each."""
+    """A device and a precision in which it can run a region. `of` makes one object for each pair."""
 
     device: Device
     precision: Precision
@@ -40,7 +40,7 @@ _CANDIDATES: Final[dict[tuple[int, Precision], Candidate]] = {}
 def candidates_for(
     region: Region, chain: Iterable[Device], policy: Policy = IN_FULL
 ) -> tuple[list[Candidate], Refusals]:
-    """The ways to run a region, in the order of the chain, and the devices that cannot, with their reasons.
+    """The candidates for a region, in the order of the chain, and the refusals of the other devices.
 
     A device that can run it in several precisions has them in the order of `precisions_for`.
     """

@@ -24,7 +24,7 @@ from .._tensor.node import spec
 from .._tensor.op import leaf_call
 from .._tensor.precision import Precision
 from .._tune.certificate import DOUBTS, ROUNDED, TOO_CLOSE, error_bounds, operands_of, projection_for, vectors_for
-from .._tune.projection import VECTORS, Writer, projects
+from .._tune.projection import VECTORS, GraphWriter, projects
 from ..errors import ToleranceMissed
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Written:
     """The graph of a unit, and the regions that it is made of."""
 
     def __init__(self) -> None:
-        self.writer = Writer()
+        self.writer = GraphWriter()
         self.fixed: list[Any] = []
         """The arrays of the inputs that are the same in every run."""
         self._fixed_inputs: dict[int, int] = {}
@@ -188,7 +188,7 @@ class _Written:
 
 def _squares(region: Region) -> Region:
     """The sum of a result's squares, in place of all sums: the certificate of a result in float64."""
-    writer = Writer(region.calls[-1].spec)
+    writer = GraphWriter(region.calls[-1].spec)
     total = writer.add("sum", writer.add("square", writer.add("abs", 0)), axis=None)
     graph = writer.graph(writer.add("broadcast_to", total, shape=(_SUMS,)))
     return Region(graph, RegionKind.SEQUENCE, tuple(range(1, len(graph.calls))), (0,), graph.outputs)

@@ -1,4 +1,4 @@
-"""What work costs where: measured regions first, else the line of the device."""
+"""The cost of work on a device: the measured time of the region, else the device's cost model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENOUGH: Final = 3  # regions from which the ratios count
 
 
 def is_measuring() -> bool:
-    """Whether anything is measured at all: not with YOSEGI_CALIBRATE=0, where the priors decide for good."""
+    """False with YOSEGI_CALIBRATE=0: nothing is measured, and the priors decide."""
     return bool(setting("YOSEGI_CALIBRATE", True))
 
 
@@ -37,7 +37,7 @@ class Cost:
     compute: float
     conversion: float = 0.0
     is_measured: bool = False
-    """Whether this very region was timed; else it is the device's line."""
+    """True if this region was timed; otherwise the cost model predicted it."""
 
     @property
     def total(self) -> float:
@@ -57,14 +57,14 @@ class Costs:
         self._lock = Lock()
         self._unsaved: set[str] = set()
         self._observed: set[tuple[str, str, str]] = set()
-        """What has been timed in this process: device, region and precision."""
+        """The device, region and precision of every measurement of this process."""
         self._saved_at = monotonic()
         self.epoch = 0
         """How often devices have been measured: plans that were made before may be made again."""
         atexit.register(self.save)
 
     def speed(self, device: Device) -> Speed:
-        """How fast a device is, as measured; else its prior."""
+        """The measured cost model of a device, or its prior."""
         speed = self._speeds.get(device.name)
         if speed is None:
             speed = device.limits.prior or (HOST_PRIOR if device is host_device() else DEVICE_PRIOR)
@@ -72,12 +72,12 @@ class Costs:
         return speed
 
     def predict(self, region: Region, works: Sequence[Work], candidate: Candidate) -> Cost:
-        """What a region, whose parts come to these works, takes on a candidate, its launch included."""
+        """The cost of a region with these amounts of work on a candidate, its launch included."""
         measured = self.measured(region, candidate)
         return self.modelled(works, candidate) if measured is None else Cost(measured, is_measured=True)
 
     def modelled(self, works: Sequence[Work], candidate: Candidate) -> Cost:
-        """What such works take by the line of the device."""
+        """The cost of these amounts of work by the cost model of the device."""
         speed, precision = self.speed(candidate.device), candidate.precision
         compute = speed.launch if candidate.device.coalesces else 0.0
         for work in works:
@@ -154,7 +154,7 @@ class Costs:
         self.save()
 
     def load(self, device: Device) -> Speed | None:
-        """What earlier processes measured of a device, read once."""
+        """The measurements of earlier processes on a device, read once."""
         with self._lock:
             if device.name not in self._loaded:
                 self._loaded.add(device.name)
@@ -191,7 +191,7 @@ class Costs:
 
 
 def _factors(page: Page) -> dict[Task, float]:
-    """For each class of work the ratio of measured to modelled time, if enough regions have been measured."""
+    """The ratio of measured to modelled time of each class of work with enough measured regions."""
     return {Task(task): median(ratios.values()) for task, ratios in page.ratios.items() if len(ratios) >= _ENOUGH}
 
 

@@ -1,4 +1,4 @@
-"""A plan in words: which step runs where, what it takes there and elsewhere, and how it ran."""
+"""A plan as text: the device of each step, its predicted times on all devices, and its last run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Explanation:
         ]
 
     def _totals(self) -> list[str]:
-        """The whole, and what each device would take alone; nothing where nothing was compared."""
+        """The predicted time of the plan and of each single device; nothing if no devices were compared."""
         singles = self._told["singles"]
         if not singles:
             return []
@@ -138,7 +138,7 @@ def _title(ops: list[str]) -> str:
 
 
 def _times(step: dict[str, Any]) -> list[str]:
-    """What the step takes where it is planned, if that is more than a prior."""
+    """The predicted time of the step on its device, unless it comes from a prior."""
     chosen = step["candidates"][0]
     is_known = not chosen["is_prior"] or chosen["measured_ms"] is not None or chosen["error"] is not None
     return [_told(chosen)] if is_known else []

@@ -1,4 +1,4 @@
-"""What a plan will take, by all that is known: computing, converting, moving."""
+"""The predicted time of a plan: compute, conversion and transfer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Forecast:
 
 
 class Compiled(Protocol):
-    """What is compiled as one, and where it runs."""
+    """A region that is compiled as one unit, and its candidate."""
 
     @property
     def region(self) -> Region: ...
@@ -59,7 +59,7 @@ def comes_from_host(graph: Graph) -> bool:
 
 
 def forecast_of(graph: Graph, units: Iterable[Compiled], reused: Set[int] = frozenset()) -> Forecast:
-    """What these units take one after the other. `reused` inputs are the same in every run: they have been moved."""
+    """The time of these units in sequence. `reused` inputs are the same in every run and cost no transfer."""
     compute = conversion = transfer = 0.0
     is_measured = True
     homes = {i: [space_of(graph, i)] for i in graph.inputs}
@@ -80,7 +80,7 @@ def forecast_of(graph: Graph, units: Iterable[Compiled], reused: Set[int] = froz
 
 
 def _moved(graph: Graph, entry: int, homes: list[str], target: str) -> float:
-    """What bringing a value to a memory takes; it is there from then on, and where its way led over the host, there."""
+    """The seconds to bring a value to a memory. It stays there, and on the host if it goes through the host."""
     if target in homes:
         return 0.0
     source = HOST if HOST in homes else homes[0]

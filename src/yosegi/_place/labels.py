@@ -25,8 +25,8 @@ _GAIN: Final = 1e-9  # of the total: less is rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """Something that regions read."""
+class SharedValue:
+    """A value that regions read."""
 
     maker: int
     """The region that makes it, or -1 if it comes from outside."""
@@ -38,22 +38,22 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What regions, values and calls cost. Labels, and the memories they work in, are numbers."""
+    """The costs of regions, values and calls. Labels and their memories are numbers."""
 
     spaces: Sequence[int]
     """The memory of each label."""
     calls: Sequence[float]
-    """What beginning a call costs under each label, where it is not part of every region's own cost."""
+    """The cost of starting a call under each label, if the cost of a region does not include it."""
     own: Sequence[Sequence[float]]
-    """For each region what it costs under each label."""
-    values: Sequence[Value]
+    """The cost of each region under each label."""
+    values: Sequence[SharedValue]
     feeders: Sequence[int]
     """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
     transfers: Sequence[Sequence[TransferCost]]
     """From each memory to each other."""
 
     def total(self, labels: Sequence[int]) -> float:
-        """What a labelling costs."""
+        """The cost of a labelling."""
         cost = 0.0
         for region, label in enumerate(labels):
             cost += self.own[region][label]
@@ -75,7 +75,7 @@ class Problem:
 
     def expanded(self, labels: Sequence[int], label: int) -> list[int]:
         """The labelling after `label` has taken over whatever regions it makes cheaper."""
-        taken = _Expansion(self, labels, label).taken()
+        taken = _ExpansionMove(self, labels, label).taken()
         return [label if t else old for t, old in zip(taken, labels, strict=True)]
 
 
@@ -108,7 +108,7 @@ def _moved(problem: Problem, labels: list[int]) -> tuple[list[int], float]:
     return labels, least
 
 
-class _Expansion:
+class _ExpansionMove:
     """One move as a network: a region's node on the second side means that it takes the label."""
 
     def __init__(self, problem: Problem, labels: Sequence[int], label: int) -> None:
@@ -148,14 +148,14 @@ class _Expansion:
                 self._pair(feeder, region, both, second, first)
 
     def _pair(self, a: int, b: int, neither: float, only_b: float, only_a: float) -> None:
-        """What it costs that neither of two takes the label, or one of them; nothing if both do."""
+        """Add the cost of a pair of regions unless both take the label."""
         self.network.price(a, second=only_a - neither)
         self.network.price(b, first=only_a)
         across = only_b + only_a - neither
         if across > 0:  # less than nothing only where a detour is cheaper than the way itself
             self.network.edge(a, b, across)
 
-    def _add_outside(self, value: Value) -> None:
+    def _add_outside(self, value: SharedValue) -> None:
         """A value from outside: it goes once to every memory where it is read."""
         problem, transfers = self.problem, self.problem.transfers[value.space]
         target = problem.spaces[self.label]
@@ -184,7 +184,7 @@ class _Expansion:
         for reader in readers if len(readers) > 1 else ():
             self.network.edge(node, reader, NEVER)
 
-    def _add_inside(self, value: Value) -> None:
+    def _add_inside(self, value: SharedValue) -> None:
         """A value that a region makes."""
         problem = self.problem
         spaces, transfers, nbytes = problem.spaces, problem.transfers, value.nbytes

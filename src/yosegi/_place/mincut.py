@@ -1,4 +1,4 @@
-"""Minimum cuts: the cheapest way to part the nodes of a network between two sides.
+"""Minimum cuts: the cheapest partition of the nodes of a network into two sides.
 
 The algorithm is Boykov and Kolmogorov's: a tree grows from each side through what has capacity left, flow is sent where
 they meet, and nodes whose branch was cut off look for another parent before they are let go. Networks here are long
@@ -30,7 +30,7 @@ class Network:
 
     def __init__(self, nodes: int) -> None:
         self._excess = [0.0] * nodes
-        """What leaving the first side costs a node more than staying: capacity from that side, or to the other."""
+        """The cost of the second side minus that of the first: capacity from one side, or to the other."""
         self._to: list[int] = []
         self._left: list[float] = []
         """The capacity left of each edge; an edge and its reverse are neighbours, 2n and 2n + 1."""
@@ -43,11 +43,11 @@ class Network:
         return len(self._excess) - 1
 
     def price(self, node: int, *, first: float = 0.0, second: float = 0.0) -> None:
-        """What being on the first side, and on the second, costs a node."""
+        """Add the cost of a node on the first side, and on the second."""
         self._excess[node] += second - first
 
     def edge(self, a: int, b: int, forth: float, back: float = 0.0) -> None:
-        """What it costs that a is on the first side and b on the second; and the other way round."""
+        """Add the cost of a on the first side and b on the second, and that of the reverse."""
         number = len(self._to)
         self._edges[a].append(number)
         self._edges[b].append(number + 1)

@@ -23,7 +23,7 @@ from .candidates import Candidate
 from .costs import costs
 from .forecast import space_of
 from .plan import Schedule, Step
-from .table import Table
+from .table import CandidateTable
 from .work import works_of
 
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
@@ -145,8 +145,10 @@ class _Placing:
         steps = self._steps(units_of(self.graph, placed, repeats=self.repeats))
         return Schedule.of(self.graph, steps)
 
-    def _table(self, asked: Sequence[Device]) -> Table:
-        return Table(self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, reused=self.reused)
+    def _table(self, asked: Sequence[Device]) -> CandidateTable:
+        return CandidateTable(
+            self.graph, self.regions, self.works, asked, self.policy, repeats=self.repeats, reused=self.reused
+        )
 
     def cheapest(self, asked: Sequence[Device]) -> Schedule:
         """The best single-device plan by forecast, unless the plan of least cut is clearly better."""

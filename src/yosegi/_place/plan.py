@@ -31,7 +31,7 @@ from .costs import Cost, costs
 from .explain import Explanation, counted, shortened
 from .forecast import Forecast, forecast_of
 from .planfile import Kept, PlanFile
-from .table import Table
+from .table import CandidateTable
 from .work import Work, works_of
 
 if TYPE_CHECKING:
@@ -44,30 +44,30 @@ class Step:
 
     region: Region
     candidate: Candidate
-    """Who is to run it."""
+    """The planned candidate."""
     works: tuple[Work, ...]
-    """What its parts come to."""
+    """The amount of work of each of its regions."""
     frees: tuple[int, ...]
     """The values that no later step needs."""
     chain: tuple[Device, ...]
-    """Who may take over when that fails."""
+    """The devices that may take over after a failure."""
     policy: Policy = IN_FULL
-    """In which precisions that may be, and how far off results may be."""
+    """The admitted precisions and the tolerance of results."""
     is_named: bool = False
-    """Whether the user has named the devices: then their order is the user's."""
+    """True if the user has named the devices: their order is the user's."""
     refused: Refusals = ()
     """The devices that do not get all of it, and why."""
     is_pinned: bool = False
-    """Whether the user has put there what it reads: so is what it makes."""
+    """True if the user has put its inputs on this device: its outputs stay there too."""
     is_replayed: bool = False
     """True for a step of a plan file: no other candidate may take it over."""
     kernels: dict[Candidate, Kernel] = field(default_factory=dict)
     jobs: dict[Candidate, Job[Kernel]] = field(default_factory=dict)
     """The kernels that are being compiled in the background."""
     last: Record | None = None
-    """How it ran the last time."""
+    """The record of the last run."""
     missed: dict[Candidate, str] = field(default_factory=dict)
-    """Who was further off than the tolerance, and how far."""
+    """The candidates whose error exceeded the tolerance, with the error."""
     _others: tuple[tuple[Candidate, ...], Refusals] | None = None
     _title: str = ""
 
@@ -151,7 +151,7 @@ class Step:
         self._others = None
 
     def cost_on(self, candidate: Candidate) -> Cost:
-        """What it takes on a candidate, by all that is known."""
+        """The predicted cost on a candidate."""
         return costs.predict(self.region, self.works, candidate)
 
     def kernel_on(self, candidate: Candidate, *, wait: bool = True, is_trial: bool = False) -> Kernel:
@@ -299,7 +299,7 @@ class Plan:
         if len(chain) < 2:
             return {}
         regions = fuse(self.graph)
-        table = Table(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
+        table = CandidateTable(self.graph, regions, works_of(self.graph, regions), chain, self.steps[0].policy)
         return {device.name: table.layout(table.single(device)).forecast for device in chain}
 
     def explain(self) -> Explanation:
@@ -494,7 +494,7 @@ def _why_not(step: Step, candidate: Candidate) -> str:
         return f"{step.device.name} was named before it"
     there, here = step.cost_on(candidate).total, step.cost_on(step.candidate).total
     if there <= here and candidate.device is step.device:
-        return "taken to be slower, before it is measured"
+        return "expected to be slower; not measured yet"
     if there <= here:
-        return "no more by itself, but more with what would have to move, or to be called, for it"
+        return "slower once transfers and launches are included"
     return f"{there / here:.1f} times as long"

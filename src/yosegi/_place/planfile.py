@@ -1,6 +1,6 @@
 """Plans as files of JSON: what runs where, in which precision and with which kernels, for which devices as they were.
 
-A file is plain data, and belongs to the machine that it was written on: devices are told by their identities, the code
+A file is plain data, and belongs to the machine that it was written on: devices are known by their identities, the code
 that makes their kernels by its own. Whatever has changed is a reason not to run it, and so is any change of the file:
 its graph goes through the ops' own rules, its steps through `fuse`, all of it through a digest.
 """
@@ -55,9 +55,9 @@ class PlanFile:
     devices: Mapping[str, str]
     """The identity of each device that runs a step."""
     kernels: Mapping[str, str]
-    """Which kernels were chosen, of those that did the same work."""
+    """The kernel that was chosen for each piece of work with several variants."""
     tolerance: float | None = None
-    """What the error of its products may be, if they carry certificates."""
+    """The tolerance of its products, if they carry certificates."""
 
     def write(self, path: str | PathLike[str]) -> None:
         """Put it in a file."""

@@ -1,4 +1,4 @@
-"""How fast a device is, as a line: launch + bytes / bandwidth + operations / throughput.
+"""The cost model of a device: launch + bytes / bandwidth + operations / throughput.
 
 A device that was measured has a line of its own. Before, priors decide, which are lines too: under 1 MB the host, above
 it the first device of the chain. They say nothing about how fast anything is, only what to begin with.
@@ -32,7 +32,7 @@ class TransferCost:
     bandwidth: float = float("inf")
 
     def seconds(self, nbytes: int) -> float:
-        """What moving so many bytes takes."""
+        """The seconds that a transfer of this many bytes takes."""
         return self.latency + nbytes / self.bandwidth
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class TransferCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """What a device takes for work, in seconds and per second."""
+    """The cost model of a device, in seconds and per second."""
 
     launch: float
     """One call among many that follow each other."""
@@ -58,7 +58,7 @@ class Speed:
     conversion: float = float("inf")
     """Bytes of operands that it brings to another precision."""
     wait: float = 0.0
-    """What a call takes more when its end is waited for."""
+    """The additional time of a call when the caller waits for its end."""
     compiling: float = 0.0
     """Code for one region."""
     is_measured: bool = False
@@ -74,7 +74,7 @@ class Speed:
         return work.nbytes / self.bandwidth + work.operations / rate + (self.part if coalesces else self.launch)
 
     def converting(self, work: Work, precision: Precision) -> float:
-        """What bringing a product's operands to a precision takes."""
+        """The seconds that converting a product's operands to a precision takes."""
         return 0.0 if precision is Precision.FULL else work.operands / self.conversion
 
     def _rate(self, task: Task, numbers: str, dtype: str) -> float:
@@ -124,7 +124,7 @@ class Speed:
 
 
 _NEAREST: Final = {Task.WEIGHTED: Task.PRODUCTS, Task.CONVOLUTIONS: Task.PRODUCTS}
-"""What stands for a class that was not measured."""
+"""The class whose rate replaces that of an unmeasured class."""
 
 
 def _per_second(rate: float) -> str:

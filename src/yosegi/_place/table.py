@@ -1,4 +1,4 @@
-"""Regions against labels: who can run what, at what cost, and what a labelling comes to.
+"""Regions and labels: the candidates of each region, their costs, and the cost of a labelling.
 
 A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
 inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, or, where nothing
@@ -21,22 +21,22 @@ from .._tune.certificate import is_delicate_sum, is_product
 from .candidates import Candidate, Refusals, candidates_for
 from .costs import costs
 from .forecast import Forecast, comes_from_host, forecast_of, space_of
-from .labels import NEVER, Problem, Value, best
+from .labels import NEVER, Problem, SharedValue, best
 from .work import Work
 
 _LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
-_NOT_WORTH_IT: Final = "what it would get of this is not worth a call"
+_NOT_WORTH_IT: Final = "too little work to cover the launch cost"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class UnitForecast:
     """A labelling as units, with what they take."""
 
     units: list[Unit]
     forecast: Forecast
 
 
-class Table:
+class CandidateTable:
     """The regions of a graph, with the candidates of the devices that are asked; the last of them can run all."""
 
     def __init__(
@@ -95,11 +95,11 @@ class Table:
         return [self.pins.get(n, next(iter(candidates))) for n, candidates in enumerate(self.candidates)]
 
     def single(self, device: Device) -> list[int]:
-        """All that a device can do on it, the rest on the host."""
+        """The regions that a device supports on this device, all others on the host."""
         own, host = self.labels.index(device), len(self.labels) - 1
         return [self.pins.get(n, own if own in candidates else host) for n, candidates in enumerate(self.candidates)]
 
-    def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[Layout]) -> list[int]:
+    def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[UnitForecast]) -> list[int]:
         """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
         return best(self._problem(self._corrections(known)), starts)
 
@@ -132,10 +132,10 @@ class Table:
             made.append(Placed(region, self.candidates[n][label], self.works[n], refused, n in self.pins, is_alone))
         return made
 
-    def layout(self, labels: Sequence[int]) -> Layout:
+    def layout(self, labels: Sequence[int]) -> UnitForecast:
         """A labelling as units, with what they take."""
         units = units_of(self.graph, self.placed(labels), repeats=self.repeats)
-        return Layout(units, forecast_of(self.graph, units, self.reused))
+        return UnitForecast(units, forecast_of(self.graph, units, self.reused))
 
     # Costs
 
@@ -145,7 +145,7 @@ class Table:
     def _calls(self) -> list[float]:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
 
-    def _corrections(self, known: Iterable[Layout]) -> list[float]:
+    def _corrections(self, known: Iterable[UnitForecast]) -> list[float]:
         """For each label, how many times their lines the units took that were measured."""
         timed, lines = [0.0] * len(self.labels), [0.0] * len(self.labels)
         for layout in known:
@@ -175,8 +175,8 @@ class Table:
         """The inputs that have to be moved in every run, with the memories that they are in."""
         return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.reused}
 
-    def _values(self, names: Sequence[str]) -> Iterable[Value]:
-        """What regions read of each other, and from outside."""
+    def _values(self, names: Sequence[str]) -> Iterable[SharedValue]:
+        """The values that regions read of each other, and from outside."""
         maker = {entry: n for n, region in enumerate(self.regions) for entry in region.outputs}
         readers: dict[int, list[int]] = {}
         for n, region in enumerate(self.regions):
@@ -186,9 +186,9 @@ class Table:
         for entry, who in readers.items():
             nbytes = self.graph.calls[entry].spec.nbytes
             if entry in maker:
-                yield Value(maker[entry], 0, tuple(who), nbytes)
+                yield SharedValue(maker[entry], 0, tuple(who), nbytes)
             elif entry in outside:
-                yield Value(-1, names.index(outside[entry]), tuple(who), nbytes)
+                yield SharedValue(-1, names.index(outside[entry]), tuple(who), nbytes)
 
     def _feeders(self) -> list[int]:
         maker = {entry: n for n, region in enumerate(self.regions) for entry in region.outputs}

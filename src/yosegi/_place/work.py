@@ -1,4 +1,4 @@
-"""How much a region has to do: bytes, operations and of what class. No device plays a part in it."""
+"""The amount of work of a region, independent of devices: bytes, operations and their class."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ALONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one region of a graph comes to."""
+    """The amount of work of one region of a graph."""
 
     task: Task
     operations: float
@@ -62,7 +62,7 @@ class Work:
 
 
 def works_of(graph: Graph, regions: Sequence[Region]) -> list[Work]:
-    """What each region of a graph comes to."""
+    """The amount of work of each region of a graph."""
     fixed = _fixed(graph) if any(r.kind is RegionKind.CONTRACTION for r in regions) else ()
     return [_work_of(region, fixed) for region in regions]
 
@@ -98,7 +98,7 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
 
 
 def _parts(call: Call) -> tuple[Task, float]:
-    """What a composite that is taken whole comes to: products if it has any, and all that is beside them."""
+    """The amount of work of a native composite: its products, if any, and all other operations."""
     task, operations = Task.LOOPS, 0.0
     for inner, _ in decomposed(call).steps:
         if inner.op.decomposition is not None:

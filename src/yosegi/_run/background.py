@@ -33,7 +33,7 @@ _LINE: Final = 16  # jobs that may wait: of more, most would not be needed any m
 
 
 class Job(Generic[T]):
-    """Something to be made once, by whichever thread comes first, within a limit."""
+    """A value to be made once, by the first thread that starts, within a time limit."""
 
     def __init__(self, make: Callable[[], T], limit: float | None = None) -> None:
         """`limit` is the seconds that it may take, `LIMIT` by default; `inf` for work that has deadlines of its own."""
@@ -68,7 +68,7 @@ class Job(Generic[T]):
         return not self.seconds_left and not self.is_done
 
     def result(self) -> T:
-        """What was made, or the exception that came instead; begun now if nobody has.
+        """The result, or the exception that was raised. Starts the job if no thread has.
 
         Raises `CompileFailure` if it takes longer than the limit. It goes on nevertheless: native code cannot be
         stopped. If it returns one day, there is a result from then on.
@@ -87,8 +87,8 @@ class Job(Generic[T]):
         return self._made  # type: ignore[return-value]
 
     def result_if_ready(self) -> T:
-        """The same, if it is done, or overdue. Otherwise `NotReady`; from the second time on, the job is in the
-        background."""
+        """The result, if the job is done or overdue. Raises `NotReady` otherwise; the second request starts the job in
+        the background."""
         if self.is_done or self.is_overdue:
             return self.result()
         if not self._asked:
@@ -118,7 +118,7 @@ class Job(Generic[T]):
             self._run(make)
 
     def _begun(self) -> Callable[[], T] | None:
-        """What is to be done, for the first who asks."""
+        """The function to call, for the first thread that asks."""
         with self._lock:
             make, self._make = self._make, None
             if make is not None:
@@ -133,13 +133,13 @@ class Job(Generic[T]):
         self._done.set()
 
 
-class _Thread(local):
-    """What belongs to one thread."""
+class _ThreadMode(local):
+    """Whether a thread waits for compilers."""
 
     only_ready = False
 
 
-_thread: Final = _Thread()
+_thread: Final = _ThreadMode()
 
 
 @contextmanager

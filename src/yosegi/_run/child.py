@@ -37,7 +37,7 @@ _LINE: Final = 200  # characters of a driver's last words that are reported
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChildResult:
     """The result of a call in a child process, or the reason why there is none."""
 
     result: Any = None
@@ -76,7 +76,7 @@ class Worker:
         self._log: Any = None
         _workers.add(self)
 
-    def call(self, function: str, *arguments: Any, timeout: float = _TIMEOUT) -> Outcome:
+    def call(self, function: str, *arguments: Any, timeout: float = _TIMEOUT) -> ChildResult:
         """Call `module:function` with arguments that JSON can hold.
 
         Parameters
@@ -97,20 +97,20 @@ class Worker:
                 process.stdin.flush()
             except OSError as error:
                 self._end()
-                return Outcome(failure=f"no child process could be started: {error}", died=True)
+                return ChildResult(failure=f"no child process could be started: {error}", died=True)
             try:
                 reply = self._reply(process.pid, timeout)
             except Empty:
                 self._end()
-                return Outcome(failure=f"it did not return within {timeout:g} s", died=True, timed_out=True)
+                return ChildResult(failure=f"it did not return within {timeout:g} s", died=True, timed_out=True)
             if _ending.is_set():
                 raise Closed
             if reply is None:
-                return Outcome(failure=self._last_words(), died=True)
-            return Outcome(**json.loads(reply))
+                return ChildResult(failure=self._last_words(), died=True)
+            return ChildResult(**json.loads(reply))
 
     def _reply(self, pid: int, timeout: float) -> str | None:
-        """What the child answers. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
+        """The child's answer. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
         for _ in range(_PATIENCE):
             before = _processor_seconds(pid)
             with suppress(Empty):
@@ -189,7 +189,7 @@ class Worker:
             self._scratch = None
 
 
-def attempt(function: str, *arguments: Any, timeout: float = _TIMEOUT) -> Outcome:
+def attempt(function: str, *arguments: Any, timeout: float = _TIMEOUT) -> ChildResult:
     """Call `module:function` in a child process of its own; see `Worker.call`."""
     with temporary() as worker:
         return worker.call(function, *arguments, timeout=timeout)

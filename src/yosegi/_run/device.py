@@ -1,4 +1,4 @@
-"""What a device is, and which ones this machine has.
+"""Devices: their protocol, and the devices of this machine.
 
 A device lives in a folder of its own under `devices/`, which nothing else names. The folder's `discover()` gives the
 devices it finds, `Absent` with the reason for one that is not there, or `Pending` for one whose driver has to qualify
@@ -177,7 +177,7 @@ _DELAY: Final = 1.0
 """Seconds after the first evaluation until devices are looked for: a short program never pays for it."""
 
 BEFORE_JOINING: Final[list[Callable[[Device], None]]] = []
-"""What is done with a device before it joins the chain, in the background; filled in where devices are measured."""
+"""The measurement of a device before it joins the chain, in the background; filled in where devices are measured."""
 
 
 class _Folder:
@@ -191,7 +191,7 @@ class _Folder:
         """The devices whose drivers did not qualify in this process, and why."""
 
     def listed(self) -> tuple[Found, ...]:
-        """What its `discover` gave. It is called once: two devices of one name would not know each other's memory."""
+        """The result of `discover`. It is called once: two devices of one name would not know each other's memory."""
         if self.found is None:
             with self.lock:
                 if self.found is None:
@@ -200,7 +200,7 @@ class _Folder:
         return self.found
 
     def resolved(self) -> tuple[Device | Absent, ...]:
-        """The same when all drivers have qualified, or not. Waits for them."""
+        """The devices after all drivers have qualified or failed. Waits for them."""
         for pending in self.listed():
             if isinstance(pending, Pending):
                 self.settle(pending)
@@ -318,7 +318,7 @@ def _until_closed(work: Callable[[], None]) -> None:
 _registry: Final = _Registry()
 _chains: Final[dict[tuple[str, bool], tuple[Device, ...]]] = {}
 _ready_now: Final[list[tuple[Device, ...]]] = []
-"""What `present` gave, until the devices change."""
+"""The result of `present`, until the devices change."""
 
 
 class Generation:
@@ -522,7 +522,7 @@ def _folder_of(name: str) -> str:
 
 
 def _named(name: str) -> Found | None:
-    """What a name stands for. Looks into the folder of that name alone: naming one device loads no other's driver."""
+    """The devices that a name stands for. Naming one device loads no other's driver."""
     for ready in present():
         if ready.name in (name, f"{name}:0"):
             return ready

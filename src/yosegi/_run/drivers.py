@@ -24,7 +24,7 @@ from .._tensor.environment import setting
 from .._tune.store import cache_folder, checked, digest_of, locked, package_digest, processor, written
 from ..errors import CompileFailure
 from .background import Job
-from .child import Outcome, Worker
+from .child import ChildResult, Worker
 
 _FEW: Final = 3
 """Crashes, or calls that do not return, after which a driver is withdrawn."""
@@ -39,18 +39,18 @@ _FOLDER: Final = "drivers"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known of a driver on this machine."""
+    """The result of a driver's qualification on this machine."""
 
     failure: str | None = None
     """Why it is withdrawn, if it is."""
     refused: dict[str, str] = field(default_factory=dict)
-    """What it gets wrong, or crashes on, and how: by families of kernels, or by rows of a table."""
+    """Families of kernels, or rows of a table, that it computes wrongly or crashes on, with the reason."""
     crashes: tuple[str, ...] = ()
-    """What ended a child process, or did not return."""
+    """Kernels that ended a child process, or did not return."""
     programs: dict[str, str] = field(default_factory=dict)
     """Programs that failed in a child process, by their digests, and how: none is tried twice."""
     more: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Whatever else a device wants to keep: tables of texts."""
+    """Further tables of texts that a device keeps."""
     since: float = 0.0
     """When that was found out, in seconds since 1970."""
 
@@ -80,7 +80,7 @@ class Verdict:
         is_good = self.failure is None and not self.crashes and not self.refused
         return is_good and not setting("YOSEGI_ISOLATE", False)
 
-    def after(self, what: str, outcome: Outcome) -> Verdict:
+    def after(self, what: str, outcome: ChildResult) -> Verdict:
         """The verdict after a call that ended a child process."""
         crashes = (*self.crashes, f"{what}: {outcome.failure}")
         failure = self.failure
@@ -184,7 +184,7 @@ class Driver:
             return replace(verdict, failure=reason)
         return verdict
 
-    def attempt(self, function: str, *arguments: Any) -> Outcome:
+    def attempt(self, function: str, *arguments: Any) -> ChildResult:
         """The outcome of a call in a child process. It does not count for the verdict."""
         return self._worker.call(function, *arguments, timeout=_FAMILY)
 
@@ -205,17 +205,19 @@ class Driver:
             raise CompileFailure(f"[{self.name}] compiling {title} in a child process: {outcome.failure}")
 
 
-def remembered(name: str, identity: str, call: Callable[[], Outcome], check: Callable[[Any, str], object]) -> Outcome:
+def remembered(
+    name: str, identity: str, call: Callable[[], ChildResult], check: Callable[[Any, str], object]
+) -> ChildResult:
     """The outcome of a call in a child process that was made before, or is made now and kept: for the same identity,
     processor and version. A call that passed its deadline is made again the next time, and so is one whose result in
     the file does not pass `check(result, place)`, which raises `Malformed`."""
     path = cache_folder() / _FOLDER / f"{name}-{digest_of(identity, processor(), package_digest())}.json"
 
-    def outcome_of(data: Any) -> Outcome:
+    def outcome_of(data: Any) -> ChildResult:
         result, failure = decode.record(data, "", "result", "failure")
         if _reason(failure, "failure") is None:
             check(result, "result")
-        return Outcome(result, failure)
+        return ChildResult(result, failure)
 
     known = checked(path, outcome_of)
     if known is not None:

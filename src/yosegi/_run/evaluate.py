@@ -138,7 +138,7 @@ def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
 
 
 def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy) -> Alternatives:
-    """What the plan of a graph can be replaced by. Each single device gets the graph that naming it would give it."""
+    """The alternatives to the plan of a graph. Each single device gets the graph that naming it would give it."""
 
     def single(device: Device) -> Schedule:
         placing = partial(place_on, device, chain=chain, policy=policy, repeats=True)
@@ -539,7 +539,7 @@ def holds_data(device: Device) -> bool:
 
 
 def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
-    """The same value in the memory of a device, where what is made of it is computed too, if it can be."""
+    """The value in the memory of a device. Operations on the result run there too, if the device supports them."""
     if stream is not None:
         raise ArgumentError(f"[to_device] expected stream=None, got {stream!r}")
     target = device_named(device)

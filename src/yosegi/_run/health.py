@@ -1,4 +1,4 @@
-"""What is known not to work: regions a device failed on, devices that failed altogether.
+"""Known failures: regions that a device failed on, and devices that failed altogether.
 
 An entry expires, so that a device that has recovered is used again; what a device cannot do at all never expires.
 """

@@ -1,4 +1,4 @@
-"""What happened: one record for every step that ran, kept for a while, and counts for good."""
+"""The trace: a record of every step that ran, of which the last are kept, and counts of all."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ class RegionKind(Enum):
     CONTRACTION = "contraction"
     """A product, of matrices or of windows."""
     OPAQUE = "opaque"
-    """One op that is a piece of its own: a sort, a decomposition, a movement."""
+    """One op that fuses with nothing: a sort, a decomposition, a movement."""
     SEQUENCE = "sequence"
     """Neighbours on one device, compiled as one unit."""
     PROJECTION = "projection"
-    """The same, written by `projection`: a device may have a kernel for it as a whole."""
+    """A joined region that `projection` builds: a device may have one kernel for all of it."""
 
 
 JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
@@ -46,7 +46,7 @@ JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some entries of a graph, with what goes in and what comes out. Constants belong to every region that has them."""
+    """Some entries of a graph, with their inputs and outputs. Constants belong to every region that reads them."""
 
     graph: Graph
     kind: RegionKind
@@ -54,9 +54,9 @@ class Region:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     repeats: bool = False
-    """Whether it is known that it will run many times: then time spent on compiling it comes back."""
+    """True if the region will run many times, so that slow compilation pays off."""
     precision: Precision = Precision.FULL
-    """In which numbers its products are computed."""
+    """The precision of its products."""
     regions: tuple[Region, ...] = ()
     """The regions that it was joined from, in an order in which they can run."""
 
@@ -86,7 +86,7 @@ class Region:
         return sum(s.nbytes for e in (*self.inputs, *self.outputs) for s in self.graph.calls[e].outputs)
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two regions the same work: the calls, their wiring, and the precision."""
+        """The identity of a region's work: the calls, their wiring, and the precision."""
         at = {entry: n for n, entry in enumerate((*self.inputs, *self.nodes))}
         wiring = [tuple([at.get(a, self.graph.calls[a]) for a in self.graph.args[n]]) for n in self.nodes]
         return (self.precision, *self.calls, *wiring, *[at[o] for o in self.outputs])
@@ -112,7 +112,7 @@ def is_constant(graph: Graph, entry: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingRegion:
     """A region that more ops may join."""
 
     kind: RegionKind
@@ -140,7 +140,7 @@ class _Fusion:
         self._graph = graph
         self._entries = range(len(graph.calls)) if within is None else sorted(within.nodes)
         self._outputs = set(graph.outputs if within is None else within.outputs)
-        self._growing: list[_Growing] = []
+        self._growing: list[_GrowingRegion] = []
         self._home: dict[int, int] = {}
         """The region of each entry, when it was added."""
         self._needs: list[set[int]] = []
@@ -189,7 +189,7 @@ class _Fusion:
             self._is_in_order &= len(takers) == 1 and number == max(feeding)
         else:
             number = len(self._growing)
-            self._growing.append(_Growing(_kind(call), call.spec.shape, [entry]))
+            self._growing.append(_GrowingRegion(_kind(call), call.spec.shape, [entry]))
             self._needs.append(set())
             self._needed_by.append(set())
         self._home[entry] = number
@@ -266,7 +266,7 @@ def _kind(call: Call) -> RegionKind:
     return RegionKind.OPAQUE
 
 
-def _finished(graph: Graph, g: _Growing, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
+def _finished(graph: Graph, g: _GrowingRegion, number: int, readers: dict[int, set[int]], outputs: set[int]) -> Region:
     inside = set(g.nodes)
     read = (a for n in g.nodes for a in graph.args[n] if a not in inside and not is_constant(graph, a))
     shown = tuple(n for n in g.nodes if n in outputs or readers.get(n, set()) - {number})

@@ -53,7 +53,7 @@ def runs(call: Call) -> bool:
 
 
 def _axes(call: Call) -> tuple[int, ...]:
-    """What a reduction reduces, or a running total runs along."""
+    """The dimensions of a reduction or of a running total."""
     axis = call.attrs["axis"]
     if isinstance(axis, tuple):
         return axis
@@ -67,19 +67,19 @@ class Group:
     graph: Graph
     space: Shape
     axes: tuple[int, ...]
-    """What is reduced; nothing, for a group without row values."""
+    """The reduced dimensions; none for a group without row values."""
     nodes: tuple[int, ...]
     passes: dict[int, int]
     """The pass in which a value is made; a row value is known when its pass is over."""
     inputs: tuple[int, ...]
-    """What it reads from memory, constants of several elements included."""
+    """The entries that it reads from memory, constants of several elements included."""
     outputs: tuple[int, ...]
 
     @classmethod
     def of(cls, region: Region) -> Group:
         """The group that a kernel is, as `grouped` has formed it."""
         graph = region.graph
-        growing = _Growing(graph, _space(graph.calls[region.nodes[0]]), _ANY)
+        growing = _GrowingGroup(graph, _space(graph.calls[region.nodes[0]]), _ANY)
         for entry in region.nodes:
             is_taken = growing.takes(entry)
             assert is_taken, f"{region} is no group"
@@ -103,7 +103,7 @@ class Group:
         return self.row_view(_padded(of, made.spec.ndim, fill), fill)
 
     def row_view(self, of: tuple[int, ...], fill: int) -> tuple[int, ...]:
-        """The same for a row value: the reduced dimensions may have been dropped."""
+        """A tuple for the dimensions of a row value, which may lack the reduced ones, as one for those of the space."""
         left = iter(of)
         is_whole = len(of) == len(self.space)
         return of if is_whole else tuple(fill if a in self.axes else next(left) for a in range(len(self.space)))
@@ -122,7 +122,7 @@ def _squeezed(space: Shape, axes: Iterable[int]) -> Shape:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _GrowingGroup:
     """A group that more ops may join."""
 
     graph: Graph
@@ -227,19 +227,19 @@ def _space(call: Call) -> Shape:
     return call.spec.shape if _has_rule(call) else call.inputs[0].shape
 
 
-def _begun(graph: Graph, entry: int, limits: RowLimits) -> _Growing | None:
+def _begun(graph: Graph, entry: int, limits: RowLimits) -> _GrowingGroup | None:
     """A new group for an op that a kernel can be generated for."""
     call = graph.calls[entry]
     if is_constant(graph, entry) or len(call.outputs) > 1 or not (_has_rule(call) or reduces(call) or runs(call)):
         return None
-    group = _Growing(graph, _space(call), limits)
+    group = _GrowingGroup(graph, _space(call), limits)
     return group if prod(group.space) and group.takes(entry) else None
 
 
 def grouped(region: Region, limits: RowLimits) -> list[Region]:
     """A region as groups, which are loops and reductions, and single ops, in an order in which they can run."""
     graph = region.graph
-    made: list[_Growing | int | None] = []
+    made: list[_GrowingGroup | int | None] = []
     home: dict[int, int] = {}
     for entry in region.nodes:
         args = graph.args[entry]
@@ -259,19 +259,19 @@ def grouped(region: Region, limits: RowLimits) -> list[Region]:
     return [_finished(region, g, n, readers, shown) for n, g in enumerate(made) if g is not None]
 
 
-def _join(graph: Graph, made: list[_Growing | int | None], home: dict[int, int]) -> None:
+def _join(graph: Graph, made: list[_GrowingGroup | int | None], home: dict[int, int]) -> None:
     """Put plain loops into those that they feed: an op that reads values of several loops has joined only the last.
 
     Loops that read products stay apart: they may be fused with those.
     """
 
-    def plain(number: int) -> _Growing | None:
+    def plain(number: int) -> _GrowingGroup | None:
         group = made[number]
-        if not isinstance(group, _Growing) or group.axes is not None:
+        if not isinstance(group, _GrowingGroup) or group.axes is not None:
             return None
         return None if any(multiplies(graph.calls[a]) for a in group.reads) else group
 
-    def is_read_before(group: _Growing, first: int, last: int) -> bool:
+    def is_read_before(group: _GrowingGroup, first: int, last: int) -> bool:
         parts = [[part] if isinstance(part, int) else part.nodes for part in made[first:last] if part is not None]
         return any(a in group.passes for nodes in parts for n in nodes for a in graph.args[n])
 
@@ -282,22 +282,22 @@ def _join(graph: Graph, made: list[_Growing | int | None], home: dict[int, int])
             group = plain(first)
             if later is None or group is None or group.space != later.space or is_read_before(group, first + 1, last):
                 continue
-            joined = _Growing(graph, later.space, later.limits)
+            joined = _GrowingGroup(graph, later.space, later.limits)
             if all(joined.takes(entry) for entry in sorted([*group.nodes, *later.nodes])):
                 made[first], made[last], later = None, joined, joined
                 home.update(dict.fromkeys(group.nodes, last))
 
 
-def _fits(group: _Growing | int | None, entry: int, feeds: bool) -> bool:
+def _fits(group: _GrowingGroup | int | None, entry: int, feeds: bool) -> bool:
     """Whether a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
-    if not isinstance(group, _Growing):
+    if not isinstance(group, _GrowingGroup):
         return False
     shares = feeds or any(a in group.reads and group.graph.calls[a].spec.size > 1 for a in group.graph.args[entry])
     return shares and group.takes(entry)
 
 
 def _finished(
-    region: Region, part: _Growing | int, number: int, readers: dict[int, set[int]], shown: set[int]
+    region: Region, part: _GrowingGroup | int, number: int, readers: dict[int, set[int]], shown: set[int]
 ) -> Region:
     graph = region.graph
     if isinstance(part, int):

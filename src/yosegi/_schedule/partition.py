@@ -34,7 +34,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is compiled as one."""
+    """Regions that are compiled as one, and their candidate."""
 
     region: Region
     candidate: Candidate

@@ -108,7 +108,7 @@ _KNOWN: Final[WeakKeyDictionary[Call, Decomposition]] = WeakKeyDictionary()
 
 
 def decomposed(call: Call) -> Decomposition:
-    """What a composite call is made of: always the same calls, so that two uses of it are seen to be one value."""
+    """The decomposition of a composite call: always the same calls, so that two uses of it are seen to be one value."""
     known = _KNOWN.get(call)
     if known is None:
         inputs, output = _traced(call.op, call.inputs, call.attrs)

@@ -63,7 +63,7 @@ class DType:
 
     @property
     def dtype(self) -> Any:
-        """The same type in NumPy, under the name by which NumPy finds it: `np.zeros(3, dtype=ys.float32)`."""
+        """NumPy's dtype, under the name by which NumPy finds it: `np.zeros(3, dtype=ys.float32)`."""
         return self.numpy
 
     def __eq__(self, other: object) -> bool:

@@ -100,7 +100,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
 
 
 def setting(name: str, default: Any = None) -> Any:
-    """What an environment variable says; `default` if it is not set, or empty.
+    """The value of an environment variable; `default` if it is not set, or empty.
 
     >>> setting("YOSEGI_NOT_SET", "nothing")
     'nothing'

@@ -22,7 +22,7 @@ class Info:
     """Answers of `__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What the standard lets libraries leave out, and is here."""
+        """The optional features of the standard, all of which are present."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_DIMENSIONS}
 
     def default_device(self) -> Device:

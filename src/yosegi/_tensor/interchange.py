@@ -37,7 +37,7 @@ def host_array(node: Node) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ValueRead:
     """A value that left the graph, and where."""
 
     node: Node
@@ -45,7 +45,7 @@ class Read:
     """The call and the user's line."""
 
 
-READS: Final[ContextVar[list[Read] | None]] = ContextVar("reads", default=None)
+READS: Final[ContextVar[list[ValueRead] | None]] = ContextVar("reads", default=None)
 """Where reads are noted, while a function is being recorded for a gradient: no gradient comes through them."""
 _CALLS: Final = {"__array__": "NumPy", "__dlpack__": "DLPack", "__buffer__": "a buffer"}
 
@@ -54,7 +54,7 @@ def read(node: Node) -> Array:
     """The node's value as a host array, computed if it was not yet. It may be writeable: not to be handed out."""
     noted = READS.get()
     if noted is not None:
-        noted.append(Read(node, _place()))
+        noted.append(ValueRead(node, _place()))
     array: Array = fetch(node)
     return array
 

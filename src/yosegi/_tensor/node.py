@@ -84,8 +84,8 @@ class Call:
 class Node:
     """One value of an expression: a call on input nodes, or a leaf that holds a buffer.
 
-    When its value has been computed, `buffer` is set and `inputs` is dropped, in this order: whoever reads `inputs`
-    before `buffer` sees a whole node, whatever other threads do.
+    When its value has been computed, `buffer` is set and `inputs` is dropped, in this order: a thread that reads
+    `inputs` before `buffer` sees a whole node, whatever other threads do.
     """
 
     __slots__ = ("__weakref__", "buffer", "call", "inputs", "spec")

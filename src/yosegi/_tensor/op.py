@@ -79,7 +79,7 @@ class Tolerance:
 
 
 class Normal(NamedTuple):
-    """What a rule returns when it also brings the attributes into their normal form."""
+    """The result of a rule that also brings the attributes into their normal form."""
 
     outputs: Spec | tuple[Spec, ...]
     attrs: dict[str, Any]
@@ -372,7 +372,7 @@ def _hashable(value: Any) -> Any:
 
 
 def exact(values: Iterable[Any]) -> tuple[Any, ...]:
-    """What tells apart values that are equal: 1, 1.0 and True, 0.0 and -0.0."""
+    """A key that distinguishes equal values: 1, 1.0 and True, 0.0 and -0.0."""
     return tuple(
         [exact(v) if type(v) is tuple else repr(v) if type(v) in (float, complex) else type(v) for v in values]
     )
@@ -565,7 +565,7 @@ def _single_for_bfloat16(x: Arr) -> Arr:
 @op(OpKind.MOVEMENT, infer=lambda x, *, dtype: spec(x.shape, dtype), vjp=lambda g, out, x, *, dtype: (g,),
     scalar=lambda k, x, *, dtype: k.convert(x, dtype))  # fmt: skip
 def convert(x: Arr, /, *, dtype: DType) -> Arr:
-    """The same values in another dtype."""
+    """The values converted to another dtype."""
     if x.dtype.kind == "c" and dtype.kind == "bool":
         return x != 0
     x = x if dtype.is_complex else x.real

@@ -61,7 +61,7 @@ _DEFAULT: Final = _interned(
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
 DEVICE_CHECKS: Final[list[Callable[[str], Any]]] = []
-"""What a device's name must pass; filled in where devices are known."""
+"""The check of a device's name; filled in where devices are known."""
 
 current = _current.get
 """The options in force here."""

@@ -48,21 +48,21 @@ class Policy:
     precisions: tuple[Precision, ...] = ()
     """Other than the inputs' own, the one that is taken to be fastest first."""
     tolerance: float | None = None
-    """What the error of a product or reduction may be at most; `None`: it is not looked at."""
+    """The largest admitted error of a product or reduction; `None` if it is not checked."""
     is_fixed: bool = False
     """Whether nothing depends on measurements: the first that can compute something does, and what one run finds out
     changes nothing in the next."""
 
 
 STRATEGIES: Final = ("f32", "f16", "adaptive")
-"""What users ask for."""
+"""The strategies that users name."""
 _HALVES: Final = (Precision.F16, Precision.BF16)
 _REDUCED: Final = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16X2, Precision.BF16X3)
 
 
 @cache
 def policy_of(strategy: str, tolerance: float, is_fixed: bool = False) -> Policy:
-    """What a strategy admits. Of the precisions, those are tried under a tolerance that typically meet it."""
+    """The precisions that a strategy admits. Under a tolerance, those are tried that typically meet it."""
     if strategy == "adaptive":
         tried = tuple([p for p in _REDUCED if p.typical <= tolerance])
         return Policy((*tried, Precision.F64), tolerance, is_fixed)

@@ -48,7 +48,7 @@ def _renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def ufunc(function: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """What `__array_ufunc__` gives: the call with Yosegi's function, written to `out` if that is an array."""
+    """The result of `__array_ufunc__`: the call with Yosegi's function, written to `out` if that is an array."""
     name = function.__name__
     out = kwargs.pop("out", None)
     if method == "__call__":
@@ -82,7 +82,7 @@ def _written(name: str, made: Any, out: tuple[Any, ...]) -> Any:
 
 
 def function(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `__array_function__` gives: the call with Yosegi's function, or on values for functions that write them."""
+    """The result of `__array_function__`: the call with Yosegi's function, or with values for functions that write."""
     name, module = called.__name__, called.__module__ or "numpy"
     if name in _TAKES_VALUES:
         return called(*_values(args), **{key: _values(value) for key, value in kwargs.items()})

@@ -24,7 +24,7 @@ class Placing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The same elements under other indices. Nothing is computed."""
+    """An op whose output has its input's elements under other indices. Nothing is computed."""
 
     placing: Placing
 
@@ -65,7 +65,7 @@ class Scan:
 
 
 class Operands(Enum):
-    """What a contraction multiplies and sums over."""
+    """The operands of a contraction and the indices it sums over."""
 
     MATRICES = "matrices"
     """Rows by columns, as `matmul` does."""

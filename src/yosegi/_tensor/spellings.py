@@ -100,7 +100,7 @@ def missing(name: str) -> str:
 
 
 def advice(name: str, known: Iterable[str], given: Iterable[str]) -> str | None:
-    """What to write in place of the first keyword that a function does not have; `None` if nothing is known of it."""
+    """The replacement of the first keyword that a function does not have; `None` if no replacement is known."""
     own = set(known)
     for keyword in given:
         if keyword not in own:

@@ -32,7 +32,7 @@ layers, and put themselves in."""
 
 @dataclass(slots=True)
 class Hooks:
-    """What else a tensor asks of files below it in the layers; they fill it in."""
+    """Further functions that tensors use. Files below this one in the layers fill them in."""
 
     device_of: Callable[[Tensor], Any] = field(init=False)
     namespace: Callable[[str | None], ModuleType] = field(init=False)

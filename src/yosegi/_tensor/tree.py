@@ -31,7 +31,7 @@ class Container:
 
 _REGISTERED: Final[dict[type, Container]] = {}
 _KNOWN: Final[dict[type, Container | None]] = {}
-"""What is known of classes so far: registered ones, dataclasses, and those that are leaves."""
+"""The known classes: registered ones, dataclasses, and leaves."""
 
 
 def register_tree(

@@ -30,7 +30,7 @@ from .tracing import is_recording
 
 @op(OpKind.MOVEMENT, infer=lambda x: x, vjp=flat, scalar=lambda k, x: x, role=Passed())
 def stopped(x: Arr, /) -> Arr:
-    """The same value; no gradient flows through it."""
+    """The value itself; no gradient flows through it."""
     return x
 
 
@@ -64,7 +64,7 @@ def _barrier_batch(op: Op[Any], batched: Flags, x: Tensor, after: Tensor) -> Any
 @op(OpKind.MOVEMENT, infer=lambda x, after: spec(x.shape, x.dtype), vjp=lambda g, out, x, after: (g, None),
     scalar=lambda k, x, after: x, batch=_barrier_batch)  # fmt: skip
 def barrier(x: Arr, after: Arr, /) -> Arr:
-    """The same value, which is not computed before `after`, a number."""
+    """The value itself, which is not computed before `after`, a number."""
     return x
 
 

@@ -43,7 +43,7 @@ def vjp(g: Any, out: Any, *inputs: Tensor, count: int, rule: Rule) -> Cotangents
 
 
 def batch(op: Op[Any], batched: Flags, *inputs: Tensor, count: int, rule: Rule) -> Any:
-    """The same for many examples, each with its part of every value."""
+    """The op on many examples, each with its part of every value."""
     size = size_of(batched, inputs)
     values = [spread(x, b, size) for x, b in zip(inputs[:count], batched[:count], strict=True)]
     every = _Batched(rule, batched[count:])

@@ -89,13 +89,13 @@ class _Replay:
     """The functions that print after each run, each with the positions of the outputs that it prints. These outputs
     follow the ones that the function returned."""
     graph: Graph
-    """What was traced."""
+    """The traced program."""
     chain: tuple[Device, ...]
     generation: int
     """The devices that the plan was made for, and when these were last looked at."""
 
     def renewed(self) -> _Replay:
-        """The same with a plan for the devices of now: some may have become ready since it was made."""
+        """The program with a plan for the present devices: some may have become ready since it was made."""
         generation, chain = Generation.number, chain_named(current().device)
         if chain == self.chain:
             return replace(self, generation=generation)
@@ -107,7 +107,7 @@ class _Replay:
         return None if old is None else Call(old.op, {"graph": plan.graph}, old.inputs, old.outputs)
 
     def rebuilt(self, nodes: Sequence[Node]) -> Any:
-        """What the function returns, made of these outputs; what it prints is printed."""
+        """The function's result, made of these outputs. The function's prints are printed."""
         made = [Tensor(n) for n in nodes]
         for show, places in self.prints:
             show([made[n] for n in places])
@@ -458,7 +458,7 @@ def _graph_of_trace(roots: list[Node], given: list[Node]) -> Graph:
         key, leaves, _ = capture(roots)
     finally:
         for node in given:
-            node.buffer = None  # whoever kept it beyond the trace must not take it for one
+            node.buffer = None  # code that kept it beyond the trace must not take it for one
     graph = graph_of(key)
     calls = [node.call for node in given]
     args: list[tuple[int, ...]] = [()] * len(given)

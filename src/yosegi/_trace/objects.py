@@ -260,7 +260,7 @@ _Contents = tuple[Structure, list[Any]]
 
 
 def _contents(copy: Any) -> dict[str, _Contents]:
-    """What is in each attribute: values, and the nodes of tensors, which may be written in place."""
+    """The content of each attribute: values, and the nodes of tensors, which may be written in place."""
     found = {}
     for name, value in _of_object(copy).items():
         leaves, structure = tree.flatten(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from .._tensor.interchange import Read
+from .._tensor.interchange import ValueRead
 from .._tensor.node import Node
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import user_level
@@ -35,7 +35,7 @@ class Recorded:
 
     @property
     def value(self) -> Any:
-        """What the function returned."""
+        """The result of the function."""
         return unflatten(self.shape, [Tensor(o) for o in self.outputs])
 
     def back(self, cotangent: Any) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ def recorded(
     return Recorded(structure, tuple(variables), shape, tuple(outputs), tape)
 
 
-def _not_a_tensor(name: str, result: Any, reads: Sequence[Read]) -> ArgumentError:
+def _not_a_tensor(name: str, result: Any, reads: Sequence[ValueRead]) -> ArgumentError:
     cause = f": {reads[-1].place} takes the value out of the graph" if reads else ""
     return ArgumentError(
         f"[{name}] expected the function to return a tensor made of its arguments, got {type(result).__name__}{cause}; "

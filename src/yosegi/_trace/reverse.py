@@ -22,7 +22,7 @@ from ..ops.shape import broadcast_to, reshape
 
 @op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x, role=Passed())
 def variable(x: Arr, /) -> Arr:
-    """The same value under a name of its own, so that the pass back knows where to stop."""
+    """The value under a name of its own, so that the pass back knows where to stop."""
     return x
 
 

@@ -1,4 +1,4 @@
-"""What is under way: a function being traced by `jit`, or recorded for a gradient.
+"""Active traces: a function that is traced by `jit`, or recorded for a gradient.
 
 Most of a trace is simply the graph its calls build. Some values must be made anew at every replay, like the key of a
 random draw: `fed` gives a placeholder for such a value and notes in the trace how to make it.
@@ -21,7 +21,7 @@ import numpy as np
 
 from .._run.memory import Buffer
 from .._tensor.dtype import DType
-from .._tensor.interchange import READS, Read
+from .._tensor.interchange import READS, ValueRead
 from .._tensor.node import Node, Shape, spec
 from .._tensor.op import from_array, leaf_call
 from .._tensor.tensor import Tensor
@@ -40,22 +40,22 @@ class Print:
 
 
 @dataclass(slots=True)
-class Trace:
+class ActiveTrace:
     """One function being traced: by which transform, and its feeds in the order in which it asked for them."""
 
     transform: str
     feeds: list[tuple[Node, Feed]] = field(default_factory=list)
     prints: list[Print] = field(default_factory=list)
-    """What it prints, in order."""
+    """The prints of the function, in order."""
 
 
-_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_current: ContextVar[ActiveTrace | None] = ContextVar("trace", default=None)
 
 
 @contextmanager
-def tracing(transform: str) -> Iterator[Trace]:
+def tracing(transform: str) -> Iterator[ActiveTrace]:
     """Make a new trace the one under way, for the transform of this name."""
-    trace = Trace(transform)
+    trace = ActiveTrace(transform)
     token = _current.set(trace)
     try:
         yield trace
@@ -85,9 +85,9 @@ class _Recordings:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one function did while it was recorded, apart from the graph that it has built."""
+    """The effects of one function while it was recorded, apart from the graph that it has built."""
 
-    reads: list[Read] = field(default_factory=list)
+    reads: list[ValueRead] = field(default_factory=list)
     """The values that it took out of the graph."""
     gradients: list[Node] = field(default_factory=list)
     """The arguments by which it took gradients itself: these need not depend on what they are taken at."""

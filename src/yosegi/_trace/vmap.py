@@ -22,7 +22,7 @@ from ..ops.creation import asarray
 from ..ops.shape import moveaxis
 from .batching import batched_outputs
 from .objects import given
-from .tracing import Print, Trace, fed, printed, tracing
+from .tracing import ActiveTrace, Print, fed, printed, tracing
 
 Axes = Any
 """An axis, `None` for a value that all examples share, or a tree of these that begins like the tree that it is for."""
@@ -158,7 +158,7 @@ def _result(value: Any) -> Tensor:
         ) from error
 
 
-def _draws(trace: Trace, size: int) -> dict[Node, Tensor]:
+def _draws(trace: ActiveTrace, size: int) -> dict[Node, Tensor]:
     """Values for what was drawn for one example: one for each example, in the order in which a loop would draw."""
     if not trace.feeds:
         return {}
@@ -175,7 +175,7 @@ def _draws(trace: Trace, size: int) -> dict[Node, Tensor]:
     return {node: drawn[:, n] for n, node in enumerate(nodes)}
 
 
-def _print(trace: Trace, made: dict[Node, Tensor], size: int) -> None:
+def _print(trace: ActiveTrace, made: dict[Node, Tensor], size: int) -> None:
     """Print all lines of an example, then those of the next, as a loop would."""
     for i in range(size if trace.prints else 0):
         for line in trace.prints:

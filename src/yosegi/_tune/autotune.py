@@ -1,4 +1,4 @@
-"""A contest of several ways to compute something: who is right, who is fastest, and how sure that is.
+"""Autotuning: several variants of the same work are compared with the reference and timed.
 
 Each candidate's result is compared with the reference's. Those that are right take turns: what drifts on the machine
 falls on all of them alike, so what counts is what one took beside the best of the same round. The rounds of one sitting
@@ -58,8 +58,8 @@ def back_to_back(kernel: Kernel, arguments: Sequence[Any], calls: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """How candidates are tried."""
+class TrialSetup:
+    """The settings of a trial."""
 
     arguments: Callable[[], Sequence[Any]]
     """Made when something is to be measured, not before."""
@@ -67,7 +67,7 @@ class Trial:
     roundings: float = 64
     """How many times the spacing of the largest numbers of a result an element may be off."""
     settle: float = 0.0
-    """Seconds before each turn, in which whoever was before comes to rest."""
+    """Seconds before each turn, in which the threads of the variant before come to rest."""
     turn: Turn = back_to_back
     """Another clock, for calls that return before their work is done."""
     tie: float = _POLICY.tie_share
@@ -91,11 +91,11 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found out about the candidates for work of a kind."""
+class TuningResult:
+    """The result of autotuning one kind of work."""
 
     winner: str | None
-    """Nobody, if all have failed."""
+    """`None` if all variants have failed."""
     refused: dict[str, Refusal]
     """Why others are out."""
     sittings: tuple[Sitting, ...] = ()
@@ -103,7 +103,7 @@ class Verdict:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What a call took at best, of those that were timed."""
+        """The best time of a call, by variants."""
         found: dict[str, float] = {}
         for sitting in self.sittings:
             for name, taken in _best(sitting).items():
@@ -128,10 +128,10 @@ class Verdict:
 
 
 def autotuned(
-    candidates: Mapping[str, Callable[[], Kernel]], trial: Trial, refused: dict[str, Refusal],
+    candidates: Mapping[str, Callable[[], Kernel]], trial: TrialSetup, refused: dict[str, Refusal],
     earlier: tuple[Sitting, ...] = (),
-) -> tuple[Verdict, Kernel | None]:  # fmt: skip
-    """A contest: the verdict, by this sitting and earlier ones, and the winner's kernel.
+) -> tuple[TuningResult, Kernel | None]:  # fmt: skip
+    """Autotune: the result of this sitting and earlier ones, and the winner's kernel.
 
     Candidates make their kernels when they are asked to. What is known to be `refused` is out; more may come to it.
     """
@@ -145,10 +145,10 @@ def autotuned(
     scores = _scores(sittings, refused)
     running = {name: scores.get(name, 1.0) for name in kernels if name not in refused}
     if not running:
-        return Verdict(None, refused, sittings), None
+        return TuningResult(None, refused, sittings), None
     least = min(running.values())
     winner = next(n for n, score in running.items() if score <= least * (1 + trial.tie))
-    return Verdict(winner, refused, sittings), kernels[winner]
+    return TuningResult(winner, refused, sittings), kernels[winner]
 
 
 def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dict[str, Refusal]) -> Kernel | None:
@@ -163,7 +163,7 @@ def made(name: str, candidates: Mapping[str, Callable[[], Kernel]], refused: dic
 
 
 def _best(sitting: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What a call took at best, by candidates."""
+    """The best time of a call in a sitting, by variants."""
     names = dict.fromkeys(name for taken in sitting for name in taken)
     return {name: min(taken[name] for taken in sitting if name in taken) for name in names}
 
@@ -194,7 +194,9 @@ def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping
     return [name for name, score in scores.items() if score <= most or best[name] <= longest]
 
 
-def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]) -> None:
+def _check(
+    kernels: dict[str, Kernel], arguments: Sequence[Any], trial: TrialSetup, refused: dict[str, Refusal]
+) -> None:
     """Drop those that fail, or whose results are wrong.
 
     The reference comes last, and all results live until then: one that writes nothing must not find the right result in
@@ -216,7 +218,7 @@ def _check(kernels: dict[str, Kernel], arguments: Sequence[Any], trial: Trial, r
 
 
 def _benchmark(
-    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: Trial, refused: dict[str, Refusal]
+    kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: TrialSetup, refused: dict[str, Refusal]
 ) -> Sitting:
     """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""
     rounds: list[dict[str, float]] = []
@@ -245,7 +247,7 @@ def _benchmark(
     return tuple(rounds)
 
 
-def _turn(kernel: Kernel, arguments: Sequence[Any], trial: Trial, before: float | None) -> float:
+def _turn(kernel: Kernel, arguments: Sequence[Any], trial: TrialSetup, before: float | None) -> float:
     """Seconds a call takes in this turn, if it took so many in the turn before. Short ones are made several times, and
     one call more goes before, to bring code and data into the caches."""
     if before is None or before < _POLICY.long_call_seconds:

@@ -43,7 +43,7 @@ _ROUNDS: Final = 3
 _IN_PRECISIONS: Final = ("products", "thin")  # what is timed in every precision
 _GROWING: Final = ("bandwidth", "loops", "products", "reductions", "movement", "thin")  # what there is a larger one of
 _MOVED: Final = ("launch", "bandwidth")  # what is moved: few bytes, and many
-_NEEDED: Final = (*_MOVED, "loops", "products")  # what is timed however long it compiles: all else can be told by these
+_NEEDED: Final = (*_MOVED, "loops", "products")  # timed however long they compile: all else follows from these
 _BY_BYTES: Final = frozenset({Task.LOOPS, Task.REDUCTIONS, Task.MOVEMENT})  # few operations for a byte
 _PARTS: Final = 8  # regions of a call that is made of several
 _LARGE: Final = 3072  # rows and columns of what fast devices are measured with
@@ -64,7 +64,7 @@ class Probe:
 
 @cache
 def probes() -> dict[str, Probe]:
-    """What devices are measured with, the most telling first."""
+    """The probes that devices are measured with, the most informative first."""
     rng = np.random.default_rng(0)
 
     def array(*shape: int, dtype: Any = np.float32) -> Any:
@@ -93,7 +93,7 @@ def probes() -> dict[str, Probe]:
 
 @cache
 def larger_probes() -> dict[str, Probe]:
-    """The same for devices that are done with those before their launches are."""
+    """Larger probes, for devices that finish the others faster than they are launched."""
     rng = np.random.default_rng(0)
     square, large = (rng.random(shape, np.float32) for shape in ((_LARGE, _LARGE), (1 << 24,)))
     given: list[tuple[str, Callable[..., Tensor], Sequence[Any]]] = [
@@ -210,14 +210,14 @@ class _Meter:
             call = partial(self.device.compile(region), *[self.device.from_host(a) for a in probe.arrays])
             call()
             self.device.synchronize()
-        except Exception as error:  # whatever a driver does: the plans' own steps find out, and are told
+        except Exception as error:  # any driver failure: the plans' own steps meet it too, and record it
             log.info("%s could not be measured on %s: %s", probe.name, self.device.name, str(error))
             return None
         self.compiling.append(perf_counter() - start)
         return call
 
     def _once(self, call: Callable[[], Any]) -> float:
-        """What a call takes, roughly."""
+        """The approximate seconds of a call."""
         return min(seconds_of(call, wait=self.device.synchronize) for _ in range(3))
 
     def _time(self, calls: dict[str, Callable[[], Any]], seconds: float) -> None:
@@ -234,7 +234,7 @@ class _Meter:
     # What the times say
 
     def _body(self, name: str, speed: Speed) -> float:
-        """What a call takes beyond its launch."""
+        """The seconds of a call beyond its launch."""
         taken = self.best[name]
         return max(taken - speed.wait - speed.launch, _LEAST * taken)
 

@@ -113,7 +113,7 @@ Projector = Callable[..., Any]
 
 
 class Memory(Protocol):
-    """What moves arrays between a device and the host."""
+    """The functions that move arrays between a device and the host."""
 
     def from_host(self, array: Any) -> Any:
         """An array of the host as data of the device."""

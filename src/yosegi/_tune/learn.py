@@ -64,13 +64,13 @@ def execute(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """What a plan on `auto` can be replaced by."""
+    """The schedules that can replace a plan on `auto`."""
 
     chain: tuple[Device, ...]
     single: Callable[[Device], Schedule]
-    """What naming a device gives."""
+    """The schedule that naming a device gives."""
     again: Callable[[Collection[int]], Schedule]
-    """What has the least predicted cost by what is known now, if the inputs at these positions never change."""
+    """The schedule of least predicted cost now, if the inputs at these positions never change."""
     size: int
     """Calls of the program."""
 
@@ -133,8 +133,8 @@ def _compiling(step: Step) -> float:
 
 
 class Watch:
-    """What is known of a plan's runs. Without alternatives, the plan is as the user wants it: what it takes is learned,
-    and it never changes."""
+    """The runs of a plan. A plan without alternatives never changes, because the user has fixed it; its times are
+    still recorded."""
 
     def __init__(self, plan: Plan, alternatives: Alternatives | None = None) -> None:
         self.lock = Lock()
@@ -154,7 +154,7 @@ class Watch:
         self._reused: frozenset[int] = frozenset()
         """The positions of the inputs that do not change."""
         self._untried: list[_CandidatePlan] | None = None
-        """What the plan is yet to be compared with; `None` before the candidate plans are made."""
+        """The candidate plans that remain to be compared; `None` before they are made."""
         self._is_mixed = len({step.device.name for step in plan.steps}) > 1
         """Whether its steps are on several devices other than naming one would put them."""
         self._tried: dict[_Signature, float] = {}
@@ -172,7 +172,7 @@ class Watch:
 
     @property
     def milliseconds(self) -> float | None:
-        """What the plan takes, at best of the runs that were timed lately."""
+        """The best time of the plan in its last timed runs."""
         return None if self._best is None else self._best * 1e3
 
     @property
@@ -355,7 +355,7 @@ def _note_overrun(schedule: Schedule, taken: float, estimate: float) -> None:
 
 
 def _signature(schedule: Schedule) -> _Signature:
-    """What runs where."""
+    """The candidate and the region of each step."""
     return tuple([(step.candidate, digest(step.region)) for step in schedule.steps])
 
 

@@ -1,4 +1,4 @@
-"""What was measured of a device, on disk: a file of JSON for each device, as it is now.
+"""The measurements of devices on disk: a JSON file for each device and driver version.
 
 A file belongs to the hardware, the driver and the libraries that it was measured with, Yosegi among them: after any of
 these has changed it is not found. Several processes may write: each keeps what the others found out meanwhile.
@@ -36,7 +36,7 @@ Times = dict[str, dict[str, list[float]]]
 
 @dataclass(slots=True)
 class Page:
-    """What is known of a device."""
+    """The measurements of a device."""
 
     speed: Speed | None = None
     times: Times = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Page:
     """Measured over modelled time of the regions measured last, by class of work, by digest and precision."""
 
     def copy(self) -> Page:
-        """The same for a thread that writes it while others observe."""
+        """A copy for a thread that writes it while others observe."""
         return Page(self.speed, dict(self.times), {task: dict(ratios) for task, ratios in self.ratios.items()})
 
 
@@ -55,7 +55,7 @@ def path_of(device: Device) -> Path:
 
 
 def read(device: Device) -> Page:
-    """What is on disk. A file that is something else is moved out of the way, and that is told."""
+    """The measurements on disk. A malformed file is set aside with a warning."""
     path = path_of(device)
     try:
         text = path.read_bytes()

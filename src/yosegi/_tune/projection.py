@@ -1,4 +1,4 @@
-"""Random projections of products: what a product must be on a few random vectors, without computing it.
+"""Random projections of products: the product times a few random vectors, without computing the product.
 
 For C = A·B and a matrix R of random columns, C·R must equal A·(B·R), which takes few operations. The same holds for a
 convolution and random combinations of its output channels, and for an `einsum` of two operands.
@@ -23,7 +23,7 @@ _GAIN: Final = 4
 """How many times fewer operations than the product a projection must take to be worth it."""
 
 
-class Writer:
+class GraphWriter:
     """A graph that grows call by call."""
 
     def __init__(self, *inputs: Spec) -> None:
@@ -57,7 +57,7 @@ class Writer:
         return Graph(tuple(self.calls), tuple(self.args), outputs)
 
 
-_Write = Callable[[Writer, Call, int], tuple[int, int]]
+_Write = Callable[[GraphWriter, Call, int], tuple[int, int]]
 """Adds the projection of a product's result and that of its operands. Inputs 0 and 1 are the operands, 2 is the
 result, 3 the random matrix. Both have the vectors along their last dimension."""
 
@@ -103,7 +103,7 @@ def projection_of(call: Call, vectors: int) -> Region:
     assert width is not None
     assert isinstance(role, Contraction)
     random = spec((width, vectors), call.spec.dtype)
-    writer = Writer(*call.inputs, call.spec, random)
+    writer = GraphWriter(*call.inputs, call.spec, random)
     seen, wanted = _WRITES[role.operands](writer, call, vectors)
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
@@ -115,11 +115,11 @@ def projection_of(call: Call, vectors: int) -> Region:
     return Region(graph, RegionKind.PROJECTION, nodes, tuple(writer.inputs), graph.outputs, True)
 
 
-def _matmul(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _matmul(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     return w.add("matmul", 2, 3), w.add("matmul", 0, w.add("matmul", 1, 3))
 
 
-def _conv(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _conv(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     """The random matrix combines output channels: of the result, and of the weights."""
     batch, channels, *lengths = call.spec.shape
     mixing = w.add("permute_dims", 3, axes=(1, 0))
@@ -131,7 +131,7 @@ def _conv(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
     return tuple([w.add("permute_dims", e, axes=(0, 2, 1)) for e in (w.add("matmul", mixing, flat), made)])  # type: ignore[return-value]
 
 
-def _einsum(w: Writer, call: Call, vectors: int) -> tuple[int, int]:
+def _einsum(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     """The random matrix replaces the dimensions that only the second operand and the result have."""
     (first, second), out = _terms(call)
     free = _free(call)

@@ -1,6 +1,6 @@
-"""The fastest of several ways to compute something on this machine: measured, remembered, and never a wrong one.
+"""Tuning records: the fastest correct variant of each kind of work on this machine, measured and remembered.
 
-The winner of a contest is remembered for everything of its kind, here and by later processes. Which candidates there
+The winner is remembered for everything of its kind, here and by later processes. Which candidates there
 are, on what they are tried, and what their kind is, the caller says.
 
 A lead that was small may have been luck. It is measured once more when the winner has run so often that this costs
@@ -27,7 +27,7 @@ from .._run.background import check_ready
 from .._run.forks import in_forked_child
 from .._tensor.options import current
 from ..errors import PlanRefused
-from .autotune import Kernel, Refusal, Sitting, Trial, Verdict, autotuned, made
+from .autotune import Kernel, Refusal, Sitting, TrialSetup, TuningResult, autotuned, made
 from .store import Programs
 
 Candidates = Mapping[str, Callable[[], Kernel]]
@@ -39,12 +39,12 @@ class Tuned:
     """The winner's kernel, if there is a winner, and why it won."""
 
     kernel: Kernel | None
-    verdict: Verdict
+    verdict: TuningResult
     again: Callable[[], None] | None = None
     """Measures once more, for later processes; there is nothing to be called if the choice stands."""
 
     def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """What runs the winner: after enough calls, those who were close to it are measured once more."""
+        """A callable that runs the winner. After enough calls, the variants close to it are measured once more."""
         return call if self.again is None else _Watched(call, self.verdict.runs, self.again)
 
 
@@ -70,13 +70,13 @@ class TuningRecords:
     def __init__(self, identity: str) -> None:
         """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
         self._stored = Programs("choices", identity)
-        self._known: dict[str, Verdict] = {}
+        self._known: dict[str, TuningResult] = {}
         self._absent: set[str] = set()
         """Kinds for which there was no file: a program asks for one kind many times."""
         self._lock = RLock()
         in_forked_child(self._after_fork)
 
-    def best(self, kind: str, candidates: Candidates, trial: Trial) -> Tuned:
+    def best(self, kind: str, candidates: Candidates, trial: TrialSetup) -> Tuned:
         """The best candidate for work of a kind.
 
         Among equals, the first is chosen. If all of them fail, that is not remembered.
@@ -104,8 +104,8 @@ class TuningRecords:
                 _decide(name, verdict.winner)
             return self._chosen(kernel, verdict, kind, candidates, trial)
 
-    def known(self, kind: str) -> Verdict | None:
-        """What was found for work of a kind, here or by an earlier process. Who goes by it says so: `take`."""
+    def known(self, kind: str) -> TuningResult | None:
+        """The result for a kind of work, from this process or an earlier one. A caller that uses it calls `take`."""
         if current().deterministic:
             return None
         with self._lock:
@@ -120,13 +120,13 @@ class TuningRecords:
         _decide(self._stored.name(kind), winner)
 
     def _chosen(
-        self, kernel: Kernel | None, verdict: Verdict, kind: str, candidates: Candidates, trial: Trial
+        self, kernel: Kernel | None, verdict: TuningResult, kind: str, candidates: Candidates, trial: TrialSetup
     ) -> Tuned:
         if not verdict.is_open:
             return Tuned(kernel, verdict)
         return Tuned(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
 
-    def _measure_again(self, kind: str, candidates: Candidates, trial: Trial) -> None:
+    def _measure_again(self, kind: str, candidates: Candidates, trial: TrialSetup) -> None:
         """Another sitting of those who were close, for later processes. It happens inside somebody's call, which has
         its result already: whatever fails here does not matter to it."""
         if current().deterministic:
@@ -141,15 +141,15 @@ class TuningRecords:
                 if verdict.winner is not None:
                     self._write(kind, verdict)
 
-    def _stored_for(self, kind: str) -> Verdict | None:
+    def _stored_for(self, kind: str) -> TuningResult | None:
         """The record of an earlier process, looked for once."""
         found = None if kind in self._absent else self._read(kind)
         if found is None:
             self._absent.add(kind)
         return found
 
-    def _read(self, kind: str) -> Verdict | None:
-        """What an earlier process has found. A file that does not tell is set aside."""
+    def _read(self, kind: str) -> TuningResult | None:
+        """The result of an earlier process. A malformed file is set aside."""
         name = self._stored.name(kind)
         stored = self._stored.get(name)
         if stored is None:
@@ -159,7 +159,7 @@ class TuningRecords:
         self._stored.reject(name)
         return None
 
-    def _write(self, kind: str, verdict: Verdict) -> None:
+    def _write(self, kind: str, verdict: TuningResult) -> None:
         lasting = {name: refusal.reason for name, refusal in verdict.refused.items() if refusal.lasts}
         found = {"kind": kind, "winner": verdict.winner, "refused": lasting, "sittings": verdict.sittings}
         self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
@@ -169,14 +169,14 @@ class TuningRecords:
         self._lock = RLock()
 
 
-def _verdict_of(data: Any, kind: str) -> Verdict:
+def _verdict_of(data: Any, kind: str) -> TuningResult:
     """The tuning record for work of a kind. Raises `Malformed`."""
     own, winner, reasons, sittings = decode.record(data, "", "kind", "winner", "refused", "sittings")
     decode.one_of(own, "kind", (kind,))
     refused = {name: Refusal(reason) for name, reason in decode.texts(reasons, "refused").items()}
     if decode.text(winner, "winner") in refused:
         raise Malformed("a winner that is not refused", winner, "winner")
-    return Verdict(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
+    return TuningResult(winner, refused, tuple(decode.each(sittings, "sittings", _sitting_of)))
 
 
 def _sitting_of(data: Any, place: str) -> Sitting:
@@ -189,17 +189,17 @@ def _time_of(data: Any, place: str) -> float:
 
 _decided: Final[dict[str, str]] = {}
 _fixed: Final[dict[str, str]] = {}
-"""The same in deterministic runs, which may have others for the same work."""
-_adopted: Final[dict[str, Verdict]] = {}
+"""The winners in deterministic runs, which may differ for the same work."""
+_adopted: Final[dict[str, TuningResult]] = {}
 
 
-class _Thread(local):
-    """What belongs to one thread."""
+class _ThreadNotes(local):
+    """The tuning records that a thread collects."""
 
     noted: dict[str, str] | None = None
 
 
-_thread: Final = _Thread()
+_thread: Final = _ThreadNotes()
 
 
 def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
@@ -210,7 +210,7 @@ def _decide(name: str, winner: str, *, is_fixed: bool = False) -> None:
 
 @contextmanager
 def noting() -> Iterator[dict[str, str]]:
-    """Who is chosen in this thread meanwhile, by the name of what for."""
+    """The winners that this thread chooses meanwhile, by the name of the work."""
     before, _thread.noted = _thread.noted, {}
     try:
         yield _thread.noted
@@ -219,7 +219,7 @@ def noting() -> Iterator[dict[str, str]]:
 
 
 def decisions(*, is_fixed: bool = False) -> dict[str, str]:
-    """Who was chosen in this process, by the name of what for: by measurement, or in deterministic runs."""
+    """The winners of this process, by the name of the work: by measurement, or in deterministic runs."""
     return dict(_fixed if is_fixed else _decided)
 
 
@@ -229,7 +229,7 @@ def adopting(made: Mapping[str, str]) -> Iterator[None]:
     chosen otherwise already, or has adopted another choice."""
     taken = {name: str(verdict.winner) for name, verdict in _adopted.items()} | _decided
     _agree(made, taken, "load it before such work is done")
-    new = {name: Verdict(winner, {}) for name, winner in made.items() if name not in _adopted}
+    new = {name: TuningResult(winner, {}) for name, winner in made.items() if name not in _adopted}
     _adopted.update(new)
     try:
         yield
@@ -253,14 +253,14 @@ def _agree(made: Mapping[str, str], chosen: Mapping[str, str], remark: str) -> N
             )
 
 
-def _first(candidates: Candidates, trial: Trial) -> Tuned:
+def _first(candidates: Candidates, trial: TrialSetup) -> Tuned:
     """The first candidate that is right, whatever it takes: the same one every time."""
     refused: dict[str, Refusal] = {}
     for name, make in candidates.items():
         verdict, kernel = autotuned({name: make}, trial, refused)
         if kernel is not None:
             return Tuned(kernel, verdict)
-    return Tuned(None, Verdict(None, refused))
+    return Tuned(None, TuningResult(None, refused))
 
 
 def size_class(*sizes: int) -> str:

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 _MAGIC: Final = b"yosegi1\n"
 _TELLING: Final = ("name", "flags", "Features", "stepping", "implementer", "part")
-"""What a line of the system's words about a processor begins with, at its end, if it says what it can do."""
+"""The ends of the keys of those lines of the system's processor information that state its features."""
 _PLACES: Final = ("YOSEGI_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA", "HOME")
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 
@@ -41,7 +41,7 @@ def cache_folder() -> Path:
 
 @cache
 def _folder(chosen: str, caches: str, local: str, home: str) -> Path:
-    """The same by what the environment says; `home` is read by the library."""
+    """The cache folder for these values of the environment; the library itself reads `home`."""
     if chosen:
         return Path(chosen)
     if sys.platform == "darwin":
@@ -154,7 +154,7 @@ def set_aside(path: Path) -> None:
 
 
 def checked(path: Path, read: Callable[[Any], R]) -> R | None:
-    """What `read` makes of a JSON file; `None` if there is none. One on which it raises `Malformed` is set aside."""
+    """The content of a JSON file, decoded by `read`; `None` if there is none. A malformed file is set aside."""
     try:
         return read(decode.loads(path.read_bytes()))
     except OSError:
@@ -170,10 +170,10 @@ class Programs:
     def __init__(self, folder: str, identity: str) -> None:
         self._folder = folder
         self._identity = identity
-        """What made them, and for what: another compiler or another machine finds none of them."""
+        """The compiler and the machine: another compiler or another machine finds none of the programs."""
 
     def name(self, source: str) -> str:
-        """What a source's program is called."""
+        """The name of a source's program."""
         return hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
 
     def path(self, name: str) -> Path:
@@ -194,8 +194,8 @@ class Programs:
 
 
 class ProgramCache(ABC):
-    """What a compiler makes of sources: in memory by source, in files by source and `identity`. Counts how many
-    programs were built from source and how many came from a file."""
+    """Compiled programs: in memory by source, in files by source and `identity`. Counts the programs that were built
+    from source and those that came from a file."""
 
     def __init__(self, identity: str, compilers: int = 1) -> None:
         """`compilers` is the number of sources that may be compiled at the same time."""

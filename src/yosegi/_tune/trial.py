@@ -119,7 +119,7 @@ def _compile(schedule: Schedule) -> None:
 
 
 def _copy(buffer: Buffer) -> Buffer:
-    """The same values without the replicas: a trial moves them as a run would, and leaves nothing behind."""
+    """The values without their replicas: a trial moves them as a run would, and leaves nothing behind."""
     return Buffer(buffer.data, buffer.space)
 
 

@@ -74,7 +74,7 @@ def _conv_vjp(g: Tensor, out: Tensor, x: Tensor, w: Tensor, *, groups: int, **at
 
 
 def to_input(g: Tensor, w: Tensor, lengths: Shape, windows: Windows, groups: int) -> Tensor:
-    """What came out, carried back through a kernel to an input of these lengths."""
+    """The gradient by the input: the output's cotangent, carried back through a kernel to an input of these lengths."""
     outputs, channels, *kernel = w.shape
     rest = tuple(range(3, 3 + len(kernel)))
     split = reshape(w, (groups, outputs // groups, channels, *kernel))
@@ -84,7 +84,7 @@ def to_input(g: Tensor, w: Tensor, lengths: Shape, windows: Windows, groups: int
 
 
 def _to_weight(g: Tensor, x: Tensor, windows: Windows, groups: int) -> Tensor:
-    """What came out, as the kernel over the input: batch and channels change places."""
+    """The gradient by the kernel: the output's cotangent as a kernel over the input, batch and channels swapped."""
     batch, channels, *lengths = x.shape
     rest = tuple(range(2, x.ndim))
     split = reshape(x, (batch, groups, channels // groups, *lengths))

@@ -83,7 +83,7 @@ def cholesky(x: Arr, /, *, upper: bool = False) -> Arr:
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives."""
+    """The result of `qr`."""
 
     Q: Tensor
     R: Tensor
@@ -128,7 +128,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives."""
+    """The result of `svd`."""
 
     U: Tensor
     S: Tensor
@@ -241,7 +241,7 @@ def as_rtol(x: Tensor, rtol: Operand | None) -> Operand:
 
 
 class EigResult(NamedTuple):
-    """What `eigh` and `eig` give."""
+    """The result of `eigh` and `eig`."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor

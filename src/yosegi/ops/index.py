@@ -175,8 +175,8 @@ def _scatter_batch(
 @_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing(Access.READ), batch=_gather_batch)
 def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
-    at `at`, between the dimensions of `x` that are not indexed. An index out of range is told as the mistake `of` that
-    function."""
+    at `at`, between the dimensions of `x` that are not indexed. An index out of range is reported as a mistake of the
+    function `of`."""
     places = tuple([as_places(i) for i in indices])
     try:
         if axes == (at,):
@@ -328,7 +328,7 @@ _LEVEL: Final = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real fl
 
 
 def _as_value(value: Any, dtype: DType) -> Tensor:
-    """What is written, in the tensor's dtype. It must be of the same kind or a lower one."""
+    """The written values, in the tensor's dtype. It must be of the same kind or a lower one."""
     python = number_type(value)
     given = value if python is not None else asarray(value)
     own = as_dtype(python) if python is not None else given.dtype

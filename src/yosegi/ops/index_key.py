@@ -1,4 +1,4 @@
-"""What stands between the brackets of `x[key]`, brought into a normal form.
+"""The key of `x[key]`, brought into a normal form.
 
 NumPy's rules in two steps. First the window: ints, slices, `None` and `...` cut a strided view out of the tensor.
 Then the selectors: index tensors and boolean masks pick elements along dimensions of that view. Ints take part in
@@ -262,7 +262,7 @@ def as_places(index: Array) -> Array:
 
 
 def out_of_range(indices: Iterable[Array], lengths: Iterable[int], op_name: str) -> UserError:
-    """The error for indices of which one is known to be out of range, told as an op's."""
+    """The error for indices of which one is known to be out of range, with the name of an op."""
     for index, length in zip(indices, lengths, strict=True):
         found = first_outside(index, length)
         if found is not None:

@@ -72,7 +72,7 @@ def windowed(x: Arr, /, *, windows: Windows, lowest: bool) -> Arr:
 @op(OpKind.REDUCTION, infer=_overlapped_rule, batch=merged,
     vjp=lambda g, out, x, *, lengths, windows: (windowed(g, windows=windows, lowest=False),))  # fmt: skip
 def overlapped(x: Arr, /, *, lengths: Shape, windows: Windows) -> Arr:
-    """Windows laid back to where they were taken from, added up where they overlap: the transpose of `windowed`."""
+    """Windows scattered back to their places, added up where they overlap: the transpose of `windowed`."""
     around = [n + a + b for n, (a, b) in zip(lengths, windows.padding, strict=True)]
     wide = np.zeros((*x.shape[:2], *around), x.dtype)
     for place, at in places(windows, x.shape[2 : 2 + len(lengths)]):

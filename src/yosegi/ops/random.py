@@ -590,7 +590,7 @@ def _real(value: Any, what: str) -> Real:
 
 
 def _pool(a: Any) -> int | Tensor:
-    """What to choose from: the slices of a tensor, or the integers below a number."""
+    """The population to choose from: the slices of a tensor, or the integers below a number."""
     return rules.as_tensor(a) if isinstance(a, (Tensor, np.ndarray)) else rules.as_index(a, "a tensor or a count")
 
 

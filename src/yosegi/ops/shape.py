@@ -33,7 +33,7 @@ def _reshape_rule(x: Spec, *, shape: Any, copy: bool | None) -> Normal:
 
 @_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),), role=View(Placing.RESHAPED))
 def reshape(x: Arr, /, shape: Any, *, copy: bool | None = None) -> Arr:
-    """The same elements, in row-major order, in another shape; one length may be -1. `copy` changes nothing here:
+    """The elements, in row-major order, in another shape; one length may be -1. `copy` changes nothing here:
     tensors are values."""
     return np.reshape(x, shape)
 

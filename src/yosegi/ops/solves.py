@@ -49,7 +49,7 @@ def per_matrix(x: Spec, *lengths: int) -> Spec:
 
 
 def real_spec(x: Spec) -> Spec:
-    """The same shape of real numbers."""
+    """The output rule: the input's shape, with real numbers."""
     return spec(x.shape, real_of(x.dtype))
 
 
@@ -68,7 +68,7 @@ def nan_where_it_fails(function: Callable[..., Any], x: Arr, *rest: Arr) -> Any:
 
 
 def nan_unless_finite(function: Callable[..., Any], x: Arr) -> Any:
-    """The same, for iterations, which on infinities and NaN may end anywhere or never."""
+    """NaN for matrices with infinities or NaN: iterations might not end on them."""
 
     def checked(a: Arr) -> Any:
         if not np.isfinite(a).all():
@@ -159,7 +159,7 @@ def cofactors(x: Arr, /) -> Arr:
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives."""
+    """The result of `slogdet`."""
 
     sign: Tensor
     logabsdet: Tensor

@@ -19,7 +19,7 @@ _PYTHON = (bool, int, float, complex)
 
 @rules.on_tensor
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """The same values in another dtype. `copy` changes nothing here: tensors are values."""
+    """The values converted to another dtype. `copy` changes nothing here: tensors are values."""
     wanted = as_dtype(dtype)
     moved = x if device is None else x.to_device(device)
     if x.dtype.is_complex and wanted is bool_:

@@ -1,4 +1,4 @@
-"""What holds a tensor's values."""
+"""The memory of tensors: buffers, pools and transfers."""
 
 from .buffer import HOST, Buffer
 from .transfer import Method, Transfers

@@ -1,7 +1,7 @@
 """Pools: memory that is kept for reuse, keyed by its bytes and alignment.
 
 A pool never looks at what a block is for: an element's dtype plays no part, only bytes do. What a block held before is
-still in it; whoever takes one writes all of what they show. A block goes back when the last reference to it goes.
+still in it; the user of a block writes all that is read from it. A block goes back when the last reference to it goes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BlockKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """What a pool holds, in bytes."""
+    """The bytes of a pool."""
 
     in_use: int
     cached: int
@@ -33,7 +33,7 @@ class PoolStatistics:
     limit: int | None
 
     def room(self, memory: int) -> tuple[int, int]:
-        """What the limit, or a memory of so many bytes, leaves beside what is in use; and all of it.
+        """The bytes that the limit, or a memory of this size, leaves free, and the total.
 
         >>> PoolStatistics(in_use=300, cached=0, peak=500, limit=1000).room(8000)
         (700, 1000)
@@ -98,7 +98,7 @@ class Pool:
         return self.take_of(block_key(nbytes, alignment))
 
     def take_of(self, key: BlockKey) -> Block:
-        """The same for someone who knows the key: who asks again and again computes it once."""
+        """A block by its key: a caller that asks repeatedly computes the key once."""
         returned = self._returned
         try:  # the last that came back: a loop gets the same again, which replays are made for
             back = returned.pop() if returned[-1][0] == key else None
@@ -143,7 +143,7 @@ class Pool:
         self._lock = Lock()
 
     def statistics(self) -> PoolStatistics:
-        """What the pool holds now, and the most that was in use since it was last trimmed."""
+        """The bytes in the pool now, and the largest use since it was last trimmed."""
         with self._lock:
             self._collect()
             return PoolStatistics(self._in_use, self._kept, self._peak, self.limit)

@@ -1,4 +1,4 @@
-"""Moving values between memories, by the cheapest way there is.
+"""Moving values between memories, by the cheapest route.
 
 Between the host and a device that shares its memory nothing is moved at all. A device may take the data of another
 directly. Any other pair goes through the host: a copy out, a copy in. The way is found once per pair of memories and
@@ -28,7 +28,7 @@ class Method(Enum):
 
 
 class Endpoint(Protocol):
-    """What a transfer needs of a device."""
+    """The methods of a device that transfers use."""
 
     space: str
     is_volatile: bool
@@ -40,7 +40,7 @@ class Endpoint(Protocol):
 
 @dataclass(slots=True)
 class Traffic:
-    """What has been moved since the start: transfers and bytes, by method."""
+    """The transfers and bytes since the start, by method."""
 
     count: Counter[Method] = field(default_factory=Counter)
     nbytes: Counter[Method] = field(default_factory=Counter)
@@ -49,8 +49,8 @@ class Traffic:
 class Transfers:
     """The transfer manager.
 
-    `endpoint` gives the device that works in a memory. `lost` is told when a memory does not give its values any more,
-    and gives the exception that says so: that is the source's failure, never the target's.
+    `endpoint` returns the device that works in a memory. `lost` is called when a memory no longer gives its values, and
+    returns the exception to raise: this is the source's failure, never the target's.
     """
 
     def __init__(self, endpoint: Callable[[str], Endpoint], lost: Callable[[str, DeviceFailure], ValuesLost]) -> None:

@@ -46,7 +46,7 @@ class Leaves:
         ]
 
     def with_dtypes(self, results: Sequence[Node]) -> Leaves:
-        """The same with tensors in the place of numbers, in the dtypes of what a body has made of them."""
+        """The arguments with tensors in place of numbers, in the dtypes that the body has given them."""
         tensors = [
             t.astype(r.spec.dtype) if n else t for t, r, n in zip(self.tensors, results, self.is_number, strict=False)
         ]
@@ -80,10 +80,10 @@ class Body:
     placeholders: list[Node]
     results: list[Node]
     tree: Any
-    """What the function has returned."""
+    """The results of the function."""
     structure: Structure
     closure: list[Node]
-    """What it reads beside the placeholders."""
+    """The nodes that it reads beside the placeholders."""
     feeds: list[tuple[Node, Feed]]
     """Those of the closure that are made anew when a trace is replayed."""
 

@@ -12,10 +12,10 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value
-from .attending import Attending, attention_refusal
+from .attention_call import Attending, attention_refusal
 from .dialect import Dialect, Target
 from .frames import multiplied
-from .kernels import Kernel
+from .kernel_source import Kernel
 
 _BLOCK: Final = 32
 _ACROSS: Final = 8

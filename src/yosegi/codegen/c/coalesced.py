@@ -16,7 +16,7 @@ from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import Inputs, Kernel, Sizes, assembled, decomposed, evaluated, offsets
+from .kernel_source import Inputs, Kernel, SizeParameters, assembled, decomposed, evaluated, offsets
 from .packets import drain, each_lane, element_at, fill, lane_of, lanes, packet_type, set_lane
 
 _TURNS: Final = 2
@@ -40,7 +40,7 @@ def coalesced_loop(region: Region, inputs: Inputs, dialect: Dialect, target: Tar
     items = -(-total // count)
     plenty = items >= 4 * target.units * target.group and len(region.nodes) <= _MANY_OPS
     writer = _CoalescedLoop(
-        inputs, dims, CBuilder(dialect), Sizes(total + count, dialect), count, _TURNS if plenty else 1
+        inputs, dims, CBuilder(dialect), SizeParameters(total + count, dialect), count, _TURNS if plenty else 1
     )
     writer.write(region, items, total, target.group)
     source = assembled(writer.k, inputs.dtypes, outputs, writer.sizes, packed=True)
@@ -53,7 +53,7 @@ class _CoalescedLoop:
     """Writes one loop."""
 
     def __init__(
-        self, inputs: Inputs, dims: list[Dimension], k: CBuilder, sizes: Sizes, count: int, turns: int
+        self, inputs: Inputs, dims: list[Dimension], k: CBuilder, sizes: SizeParameters, count: int, turns: int
     ) -> None:
         self.inputs, self.dims, self.k, self.sizes, self.count, self.turns = inputs, dims, k, sizes, count, turns
         self.inner = dims[-1]

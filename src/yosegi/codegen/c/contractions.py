@@ -29,7 +29,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MergedAxes:
     """Axes that are walked as one; strides along it are those of the innermost."""
 
     size: int
@@ -42,13 +42,13 @@ class Run:
 class OperandRuns:
     """An operand's own way: as few runs as there can be for it alone, over the same places in the same order."""
 
-    lines: tuple[Run, ...]
+    lines: tuple[MergedAxes, ...]
     """The rows of the left operand, the columns of the right one."""
-    depth: tuple[Run, ...]
+    depth: tuple[MergedAxes, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class FusedContraction:
     """One product. `left` and `right` are what is multiplied, at each place of the space."""
 
     left: Expression
@@ -60,13 +60,13 @@ class Contraction:
     """The dtype that the product is rounded to."""
     summed: DType
     """The dtype it is summed up in."""
-    batch: tuple[Run, ...]
-    rows: tuple[Run, ...]
-    columns: tuple[Run, ...]
-    depth: tuple[Run, ...]
+    batch: tuple[MergedAxes, ...]
+    rows: tuple[MergedAxes, ...]
+    columns: tuple[MergedAxes, ...]
+    depth: tuple[MergedAxes, ...]
     left_runs: OperandRuns
     right_runs: OperandRuns
-    result_columns: tuple[Run, ...]
+    result_columns: tuple[MergedAxes, ...]
     """The columns, in as few runs as there can be for the outputs alone."""
 
     @property
@@ -103,16 +103,18 @@ class Contraction:
 
     @property
     def prepares(self) -> bool:
-        """Whether its operands are computed on their way: for each tile of the result anew."""
+        """True if a prologue computes its operands, once for each tile of the result."""
         return not all(isinstance(operand, (Read, Windowed)) for operand in (self.left, self.right))
 
     @property
     def row_values(self) -> tuple[Folded, ...]:
-        """What has to be known of the left operand's rows before the product, in an order in which it can be made."""
+        """The reductions over the left operand's rows that the product needs, in an order in which they can run."""
         return tuple(p for p in parts_of(self.left) if isinstance(p, Folded))
 
 
-def contraction(graph: Graph, entry: int, outputs: Sequence[int], known: frozenset[int] = frozenset()) -> Contraction:
+def contraction(
+    graph: Graph, entry: int, outputs: Sequence[int], known: frozenset[int] = frozenset()
+) -> FusedContraction:
     """The product that is an entry of the graph, up to entries of its shape that are wanted.
 
     `known` entries are read from memory. Raises `Unsupported` if there is more to it than one kernel does.
@@ -136,11 +138,11 @@ def contraction(graph: Graph, entry: int, outputs: Sequence[int], known: frozens
     forms = {"left": forms_in(left), "right": forms_in(right)}
     forms["results"] = [f for o in made for f in (o.strides, *forms_in(o.expression))]
 
-    def runs(role: str, *parts: str) -> tuple[Run, ...]:
+    def runs(role: str, *parts: str) -> tuple[MergedAxes, ...]:
         return merged(axes[role], sizes, [f for part in parts for f in forms[part]], space.fixed)
 
     dtype = call.spec.dtype
-    return Contraction(
+    return FusedContraction(
         left, right, tuple(made), walker.at(entry, space.result), dtype, float32 if dtype.is_half else dtype,
         **{role: runs(role, *forms) for role in axes},
         left_runs=OperandRuns(runs("rows", "left"), runs("depth", "left")),
@@ -151,22 +153,22 @@ def contraction(graph: Graph, entry: int, outputs: Sequence[int], known: frozens
 
 def merged(
     axes: Sequence[int], sizes: Shape, strides: Sequence[Strides], fixed: frozenset[int] = frozenset()
-) -> tuple[Run, ...]:
+) -> tuple[MergedAxes, ...]:
     """Axes as few runs as possible, outermost first."""
-    made: list[Run] = []
+    made: list[MergedAxes] = []
     for axis in axes:
         if sizes[axis] == 1:
             continue
         is_fixed = axis in fixed
         if made and all(s[made[-1].axis] == s[axis] * sizes[axis] for s in strides):
-            made[-1] = Run(made[-1].size * sizes[axis], axis, made[-1].is_fixed and is_fixed)
+            made[-1] = MergedAxes(made[-1].size * sizes[axis], axis, made[-1].is_fixed and is_fixed)
         else:
-            made.append(Run(sizes[axis], axis, is_fixed))
+            made.append(MergedAxes(sizes[axis], axis, is_fixed))
     return tuple(made)
 
 
 def _roles(call: Call, space: Space) -> dict[str, list[int]]:
-    """What each axis of the space is to the product."""
+    """The role of each axis of the space in the product."""
     changing = [{a for axis, n in zip(view, call.inputs[operand].shape, strict=True) for a in _axes(axis, n)}
                 for view, operand in zip((space.left, space.right), space.operands, strict=True)]  # fmt: skip
     left, right = changing

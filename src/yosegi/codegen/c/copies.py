@@ -1,4 +1,4 @@
-"""Movements as strided copies: one kernel for every way of cutting, turning and joining arrays.
+"""Movements as strided copies: one kernel for slices, transposes, reversals and joins of arrays.
 
 Elements are moved as unsigned integers of their size; what they mean plays no part.
 """
@@ -14,7 +14,7 @@ from ..._tensor.node import Shape
 from ..scalar.access import Dimension, load, store
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import SMALL, Kernel, Sizes, assembled, decomposed, offsets, widest
+from .kernel_source import SMALL, Kernel, SizeParameters, assembled, decomposed, offsets, widest
 from .transposes import tiled_axis, tiled_copy
 
 _BY_SIZE: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
@@ -50,7 +50,7 @@ def _merged(copy: Copy) -> list[Dimension]:
 
 
 def _in_packets(copy: Copy, itemsize: int) -> tuple[Copy, DType]:
-    """The same copy in wider elements, up to 8 bytes, that both sides are made of; and a dtype of their size."""
+    """The copy in wider elements, up to 8 bytes, if both sides allow it, and a dtype of their size."""
     *outer, inner = _merged(copy)
     if (inner.strides[0], inner.whole) != (1, 1):
         return copy, _BY_SIZE[itemsize]
@@ -76,7 +76,7 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     width = widest(dialect, target, (bits,), inner.size) if side_by_side and total > SMALL else 1
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
-    sizes = Sizes(max(total, reach, far), dialect)
+    sizes = SizeParameters(max(total, reach, far), dialect)
     axis = tiled_axis(dims, target) if bits.itemsize <= uint64.itemsize else None
     if axis is not None:
         starts = copy.source_start, copy.target_start

@@ -28,7 +28,7 @@ class Dialect:
     """One language. Texts in braces are filled in by `str.format`."""
 
     header: str
-    """What every source begins with."""
+    """The first lines of every source."""
     kernel: str
     """The words before a kernel's name."""
     global_pointer: str
@@ -42,9 +42,9 @@ class Dialect:
     """Waits for the work group, and makes what it wrote to shared memory seen."""
 
     types: Mapping[DType, str]
-    """What an element is while it is computed with. Of complex dtypes: each part."""
+    """The type of an element in a computation; for complex dtypes, of each part."""
     stored: Mapping[DType, str]
-    """What an element is in memory. Of complex dtypes: each part."""
+    """The type of an element in memory; for complex dtypes, of each part."""
     masks: Mapping[int, str]
     """Signed integers by bits: what comparing two vectors gives, all ones for true."""
     unsigned: Mapping[str, str]
@@ -68,33 +68,33 @@ class Dialect:
     load: str = ""
     """A vector from memory that is aligned to its elements: {n}, {pointer}, {at}."""
     store: str = ""
-    """The same, to memory: {n}, {pointer}, {at}, {value}."""
+    """A vector store: {n}, {pointer}, {at}, {value}."""
     load_half: str
     """A float16 element as a float: {pointer}, {at}."""
     load_halves: str = ""
     store_half: str
     """A float as a float16 element: {pointer}, {at}, {value}."""
     store_halves: str = ""
-    """The same for vectors, with {n}."""
+    """A vector of floats as float16 elements, with {n}."""
 
     convert: str
     """A value converted by C's rules: {type}, {x}."""
     reinterpret: str
-    """The same bits as another type: {type}, {x}."""
+    """The bits of a value as another type: {type}, {x}."""
     select: str = ""
     """Of two vectors, {a} where the vector {mask} is all ones, {b} where it is zero."""
     all_lanes: str = ""
     """Whether a mask holds in every lane: {mask}."""
 
     packed: Mapping[DType, str]
-    """What an element is in a packet (see `packets`). Of complex dtypes: each part."""
+    """The type of an element in a packet (see `packets`); for complex dtypes, of each part."""
     packet: str
     """Declares the type of a packet of neighbours, aligned so that it is read and written at once: {name}, {type}, {n},
     {align}."""
     load_packet: str
     """A packet from memory that is aligned to it: {name}, {pointer}, {at}."""
     store_packet: str
-    """The same, to memory, with {value}."""
+    """The store of a packet, with {value}."""
     half_bits: Mapping[DType, str]
     """The 16-bit floats that the language has words for, float16 always: a float, rounded, as an unsigned integer of
     16 bits: {x}."""
@@ -109,9 +109,9 @@ class Dialect:
     atomic_sums: Mapping[DType, str] = field(default_factory=dict)
     """The floats that the language adds to memory as one step, in whatever order: {pointer}, {at}, {value}."""
     unrolled: str
-    """What stands before a loop that is to be written out: {n} turns at a time."""
+    """The pragma of a loop that is unrolled: {n} iterations at a time."""
     unrolled_whole: str
-    """The same for all its turns."""
+    """The pragma of a loop that is unrolled completely."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Functions whose name is not the usual one: {suffix} is what the language puts behind names for this type."""
     written_out: frozenset[str] = frozenset({"tanh"})
@@ -119,13 +119,13 @@ class Dialect:
     size_table: str = ""
     """The one parameter with all sizes, called `sizes`, where a language allows few parameters: {type}."""
     parameter_place: str = ""
-    """What stands behind a kernel's parameter to tell its place: {n}."""
+    """The suffix of a kernel's parameter that states its position: {n}."""
     built_in: tuple[str, ...] = ()
     """Parameters that every kernel has behind its own, where a language tells items their numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
-    """What the language puts behind a function's name for a type: `f` for `float`, where it does so."""
+    """The suffix of a function's name for a type, such as `f` for `float`."""
     matrix_unit: MatrixUnit | None = None
-    """What the language says to a matrix unit, if it has words for one."""
+    """The functions of a matrix unit, if the language has them."""
     bounded: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Functions of a type that on vectors are only right below some magnitude; beyond, they are called per lane."""
 
@@ -141,7 +141,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What of a device's build decides the shape of its kernels."""
+    """The properties of a device that decide the shape of its kernels."""
 
     width: int
     """How many 4-byte elements one work item computes with at once, where vectors have arithmetic."""

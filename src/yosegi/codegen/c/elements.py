@@ -11,7 +11,7 @@ from ..._tensor.node import Call
 from ..._tensor.role import Triangle
 from ..scalar.value import Value
 from .packets import element_at, put_element
-from .stages import Program, Setting, Stage, Writer
+from .stages import KernelProgram, KernelWriter, Setting, Stage
 from .words import random_block
 
 _BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
@@ -26,16 +26,16 @@ def isin_refusal(call: Call) -> str | None:
     return None
 
 
-def _single(w: Writer, call: Call, items: int) -> Program:
+def _single(w: KernelWriter, call: Call, items: int) -> KernelProgram:
     """A kernel that reads all inputs and writes the result."""
     inputs = len(call.inputs)
-    return Program((Stage(w.kernel(items), tuple(range(inputs)), (inputs,)),))
+    return KernelProgram((Stage(w.kernel(items), tuple(range(inputs)), (inputs,)),))
 
 
 # Matrices
 
 
-def _matrix(w: Writer, item: str, call: Call) -> tuple[str, str, str]:
+def _matrix(w: KernelWriter, item: str, call: Call) -> tuple[str, str, str]:
     """The matrix of an element of the result, its row and its column."""
     rows, columns = (w.sizes(n) for n in call.spec.shape[-2:])
     line = w.let(f"{item} / {columns}")
@@ -49,10 +49,10 @@ def _within(offset: int, call: Call) -> int:
     return max(-rows - 1, min(offset, columns + 1))
 
 
-def triangle(call: Call, setting: Setting) -> Program:
+def triangle(call: Call, setting: Setting) -> KernelProgram:
     """Matrices with zeros on one side of a diagonal."""
     size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
-    w = Writer(setting, size, (bits,), (bits,))
+    w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
     sign = "<=" if call.op.role == Triangle(is_lower=True) else ">="
@@ -63,11 +63,11 @@ def triangle(call: Call, setting: Setting) -> Program:
     return _single(w, call, size)
 
 
-def on_diagonal(call: Call, setting: Setting) -> Program:
+def on_diagonal(call: Call, setting: Setting) -> KernelProgram:
     """Matrices of zeros with elements on a diagonal."""
     size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
     offset, length = _within(call.attrs["offset"], call), call.inputs[0].shape[-1]
-    w = Writer(setting, size, (bits,), (bits,))
+    w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)
     matrix, row, column = _matrix(w, item, call)
     along = w.let(f"{row} - {w.sizes(max(-offset, 0))}")
@@ -81,10 +81,10 @@ def on_diagonal(call: Call, setting: Setting) -> Program:
 # Sources
 
 
-def diagonal_ones(call: Call, setting: Setting) -> Program:
+def diagonal_ones(call: Call, setting: Setting) -> KernelProgram:
     """A matrix with ones on a diagonal."""
     dtype, size = call.spec.dtype, call.spec.size
-    w = Writer(setting, size, (), (dtype,))
+    w = KernelWriter(setting, size, (), (dtype,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
     on = w.k.truth(f"({column} - {row} == {w.sizes(_within(call.attrs['k'], call))})", 32)
@@ -92,10 +92,10 @@ def diagonal_ones(call: Call, setting: Setting) -> Program:
     return _single(w, call, size)
 
 
-def count(call: Call, setting: Setting) -> Program:
+def count(call: Call, setting: Setting) -> KernelProgram:
     """Whole numbers, evenly spaced: modulo 2**64, which holds every integer dtype."""
     dtype, size = call.spec.dtype, call.spec.size
-    w = Writer(setting, size, (), (dtype,))
+    w = KernelWriter(setting, size, (), (dtype,))
     item = w.item(size)
     k = w.k
     number = Value(uint64, k.let(k.ctype(uint64), f"({k.ctype(uint64)}){item}"))
@@ -107,21 +107,21 @@ def count(call: Call, setting: Setting) -> Program:
 # Random words
 
 
-def _state(w: Writer) -> tuple[Value, Value, Value, Value]:
+def _state(w: KernelWriter) -> tuple[Value, Value, Value, Value]:
     a, b, c, d = (element_at(w.k, uint32, "a0", str(n)) for n in range(4))
     return a, b, c, d
 
 
-def _number(w: Writer, item: str) -> Value:
+def _number(w: KernelWriter, item: str) -> Value:
     word = w.k.ctype(uint64)
     return Value(uint64, w.k.let(word, f"({word}){item}"))
 
 
-def random_words(call: Call, setting: Setting) -> Program:
+def random_words(call: Call, setting: Setting) -> KernelProgram:
     """A random word for each element: an item makes a block of four."""
     size = call.spec.size
     items = -(-size // 4)
-    w = Writer(setting, size + 4, (uint32,), (uint32,))
+    w = KernelWriter(setting, size + 4, (uint32,), (uint32,))
     item = w.item(items)
     first, end = w.let(f"{item} * 4"), w.sizes(size)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))):
@@ -129,10 +129,10 @@ def random_words(call: Call, setting: Setting) -> Program:
     return _single(w, call, items)
 
 
-def philox(call: Call, setting: Setting) -> Program:
+def philox(call: Call, setting: Setting) -> KernelProgram:
     """Random words in planes: an item makes those of an element."""
     words, items = call.attrs["words"], prod(call.attrs["shape"])
-    w = Writer(setting, words * items, (uint32,), (uint32,))
+    w = KernelWriter(setting, words * items, (uint32,), (uint32,))
     item = w.item(items)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))[:words]):
         w.say(f"b0[{item} + {n} * {w.sizes(items)}] = {word.text}")
@@ -142,11 +142,11 @@ def philox(call: Call, setting: Setting) -> Program:
 # Searches
 
 
-def searchsorted(call: Call, setting: Setting) -> Program:
+def searchsorted(call: Call, setting: Setting) -> KernelProgram:
     """The place of each element in an ascending array, by halves. NaN comes last."""
     (given, _), size = call.inputs, call.spec.size
     dtype = given.dtype
-    w = Writer(setting, max(size, given.size), (dtype, dtype), (int64,))
+    w = KernelWriter(setting, max(size, given.size), (dtype, dtype), (int64,))
     k, item = w.k, w.item(size)
     value = element_at(k, dtype, "a1", item)
     w.say(f"{w.ctype} low = 0, high = {w.sizes(given.size)}")
@@ -160,15 +160,15 @@ def searchsorted(call: Call, setting: Setting) -> Program:
     return _single(w, call, size)
 
 
-def _below(w: Writer, a: Value, b: Value) -> str:
+def _below(w: KernelWriter, a: Value, b: Value) -> str:
     less = f"{a.text} < {b.text}"
     return f"({less} || ({b.text} != {b.text} && {a.text} == {a.text}))" if a.dtype.is_float else f"({less})"
 
 
-def isin(call: Call, setting: Setting) -> Program:
+def isin(call: Call, setting: Setting) -> KernelProgram:
     """Whether each element is in a short list."""
     (given, listed), size = call.inputs, call.spec.size
-    w = Writer(setting, max(size, listed.size), (given.dtype, given.dtype), (uint8,))
+    w = KernelWriter(setting, max(size, listed.size), (given.dtype, given.dtype), (uint8,))
     k, item = w.k, w.item(size)
     value = element_at(k, given.dtype, "a0", item)
     w.say("int found = 0")

@@ -1,4 +1,4 @@
-"""What a kernel computes at one place: elementwise work on elements of arrays, wherever these lie.
+"""Expressions: the elementwise work of a kernel at one index, on elements of arrays with any strides.
 
 A kernel goes through a space of indices, its axes. An entry of a graph is looked at through a view: for each of its
 dimensions the axis that runs along it, or none where it has a single element. Transposes and repetitions change the
@@ -26,7 +26,7 @@ from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value
-from .programs import counts
+from .op_programs import counts
 from .words import random_word
 
 _NEAR: Final = 1 << 31
@@ -55,7 +55,7 @@ class Window:
 
 
 Axis = int | tuple[int, ...] | Window | None
-"""What runs along a dimension: an axis, several of which the last runs fastest, a window, or nothing."""
+"""The index along a dimension: an axis, several axes of which the last runs fastest, a window, or nothing."""
 View = tuple[Axis, ...]
 
 
@@ -80,12 +80,12 @@ class Windowed:
     windows: tuple[tuple[Window, int], ...]
     """Each with the elements from one index of its dimension to the next."""
     beyond: Any = 0
-    """What an element is where there is none."""
+    """The value of an element outside of the array."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Number:
-    """The same number everywhere."""
+class ConstantNumber:
+    """A number that is the same at every index."""
 
     value: Any
     dtype: DType
@@ -140,12 +140,12 @@ class Folded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """What a product of matrices is at this place."""
+    """The result of a matrix product at this index."""
 
     dtype: DType
 
 
-Expression = Read | Windowed | Number | Apply | Word | Counted | Folded | Sum
+Expression = Read | Windowed | ConstantNumber | Apply | Word | Counted | Folded | Sum
 
 
 def parts_of(expression: Expression) -> Iterator[Expression]:
@@ -185,7 +185,7 @@ class Walker:
     """The entry that is the product."""
     total_view: View = ()
     beyond: Any = 0
-    """What elements are where windows reach beyond an array."""
+    """The value of elements where windows reach beyond an array."""
     _made: dict[tuple[int, View], Expression] = field(default_factory=dict)
 
     def at(self, entry: int, view: View) -> Expression:
@@ -197,7 +197,7 @@ class Walker:
         return made
 
     def _normal(self, view: View, shape: Shape) -> View:
-        """The same view with no axis where there is nothing to choose from."""
+        """The view without axes of length one."""
         return tuple(None if n == 1 and not self._is_beyond(a) else a for a, n in zip(view, shape, strict=True))
 
     def _is_beyond(self, axis: Axis) -> bool:
@@ -214,7 +214,7 @@ class Walker:
                 raise Unsupported("the product in another order")
             return Sum(spec.dtype)
         if is_constant(graph, entry) and spec.size == 1:
-            return Number(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
+            return ConstantNumber(np.asarray(bind(call)()).reshape(()).item(), spec.dtype)
         counted = self._counted(call, view) if is_constant(graph, entry) and spec.dtype.is_integer else None
         if counted is not None:
             return counted
@@ -324,7 +324,7 @@ class Walker:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ElementReader:
     """How a kernel reads what an expression is made of."""
 
     read: Callable[[Read | Windowed], Value]
@@ -335,7 +335,7 @@ class Places:
     """Values of parts that are there already, by identity: row values, the product."""
 
 
-def emitted(k: Primitives, expression: Expression, places: Places) -> Value:
+def emitted(k: Primitives, expression: Expression, places: ElementReader) -> Value:
     """The code of an expression at one place."""
     values = dict(places.known)
     for part in _missing(expression, values):
@@ -357,10 +357,10 @@ def _missing(expression: Expression, values: Mapping[int, Value]) -> Iterator[Ex
             waiting += [(o, False) for o in reversed(_operands(here))]
 
 
-def _emitted(k: Primitives, part: Expression, places: Places, values: Mapping[int, Value]) -> Value:
+def _emitted(k: Primitives, part: Expression, places: ElementReader, values: Mapping[int, Value]) -> Value:
     if isinstance(part, (Read, Windowed)):
         return places.read(part)
-    if isinstance(part, Number):
+    if isinstance(part, ConstantNumber):
         return k.literal(part.value, part.dtype)
     if isinstance(part, Word):
         return random_word(k, places.number(part.strides), places.state(part.state))

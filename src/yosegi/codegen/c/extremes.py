@@ -16,9 +16,9 @@ from ..._tensor.dtype import DType, int64
 from ..._tensor.node import Call
 from ..._tensor.role import Extremum
 from ..scalar.value import Value
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .packets import element_at
-from .stages import Program, Setting, Stage, Writer
+from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _LEAST: Final = 4
 """Elements for each item of a group, and for a slice as many groups: with fewer, fewer items search."""
@@ -26,7 +26,7 @@ _MOST_SLICES: Final = 1024
 _UNROLLED: Final = 4
 
 
-def extreme(call: Call, setting: Setting) -> Program:
+def extreme(call: Call, setting: Setting) -> KernelProgram:
     """The index of the first largest, or smallest, element."""
     x, axis = call.inputs[0], call.attrs["axis"]
     shape = x.shape if axis is not None else (x.size,)
@@ -35,9 +35,9 @@ def extreme(call: Call, setting: Setting) -> Program:
     search = _Search(setting, _is_largest(call), x.dtype, prod(shape[:axis]) * inner, n, inner)
     slices = search.slices()
     if slices == 1:
-        return Program((Stage(search.first(1), (0,), (1,)),))
+        return KernelProgram((Stage(search.first(1), (0,), (1,)),))
     first = Stage(search.first(slices), (0,), (2,))
-    return Program((first, Stage(search.second(slices), (0, 2), (1,))), (((slices, search.results), int64),))
+    return KernelProgram((first, Stage(search.second(slices), (0, 2), (1,))), (((slices, search.results), int64),))
 
 
 def _is_largest(call: Call) -> bool:
@@ -68,7 +68,7 @@ class _Search:
     def first(self, slices: int) -> Kernel:
         """The best of each slice, as an index along the axis."""
         per = -(-self.n // slices)
-        w = Writer(self.setting, self.results * max(self.n, slices), (self.dtype,), (int64,))
+        w = KernelWriter(self.setting, self.results * max(self.n, slices), (self.dtype,), (int64,))
         own, subgroup = self._own(w, self._team(per), slices)
         part, result = "0", own
         if slices > 1:
@@ -81,7 +81,7 @@ class _Search:
 
     def second(self, slices: int) -> Kernel:
         """The best of the best of each slice."""
-        w = Writer(self.setting, self.results * max(self.n, slices), (self.dtype, int64), (int64,))
+        w = KernelWriter(self.setting, self.results * max(self.n, slices), (self.dtype, int64), (int64,))
         own, subgroup = self._own(w, self._team(slices), 1)
         base = self._base(w, own)
         best = f"a1[{{}} * {w.sizes(self.results)} + {own}]"
@@ -89,17 +89,17 @@ class _Search:
                      f"b0[{own}]")  # fmt: skip
         return w.kernel(self.results * subgroup, subgroup if subgroup > 1 else None)
 
-    def _own(self, w: Writer, subgroup: int, slices: int) -> tuple[str, int]:
+    def _own(self, w: KernelWriter, subgroup: int, slices: int) -> tuple[str, int]:
         """The number of what an item, or its group, searches, and how many items do."""
         return (w.let(w.dialect.group_id) if subgroup > 1 else w.item(self.results * slices)), subgroup
 
-    def _base(self, w: Writer, result: str) -> str:
+    def _base(self, w: KernelWriter, result: str) -> str:
         """Where the elements of a result begin."""
         outer = w.let(f"{result} / {w.sizes(self.inner)}")
         return w.let(f"{outer} * {w.sizes(self.n * self.inner)} + {result} - {outer} * {w.sizes(self.inner)}")
 
     def _search(
-        self, w: Writer, subgroup: int, start: str, stop: str, base: str, index: Callable[[str], str], result: str
+        self, w: KernelWriter, subgroup: int, start: str, stop: str, base: str, index: Callable[[str], str], result: str
     ) -> None:
         k, ctype = w.k, w.k.ctype(self.dtype)
         mine = k.let("int", w.dialect.local_id) if subgroup > 1 else "0"

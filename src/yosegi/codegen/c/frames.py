@@ -15,10 +15,10 @@ from ..._tensor.dtype import DType, uint32, uint64
 from ..scalar.access import gather, load, store
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Output, Run
+from .contractions import MergedAxes, Output
 from .dialect import Dialect, Target
-from .expressions import Expression, Places, Read, Strides, Windowed, Word, emitted, parts_of
-from .kernels import Inputs, Kernel, Sizes, assembled
+from .expressions import ElementReader, Expression, Read, Strides, Windowed, Word, emitted, parts_of
+from .kernel_source import Inputs, Kernel, SizeParameters, assembled
 from .packets import element_at, put_element
 
 Indices = Mapping[int, str]
@@ -41,14 +41,14 @@ def inputs_of(graph: Graph, expressions: Sequence[Expression]) -> Inputs:
 
 
 class Frame:
-    """What the writers of such kernels share. Sizes and strides are parameters, each named once."""
+    """The common part of kernels over a space of indices. Sizes and strides are parameters, each named once."""
 
     def __init__(
         self, dialect: Dialect, target: Target, inputs: Inputs, outputs: Sequence[Output], elements: int
     ) -> None:
         self.dialect, self.target, self.inputs, self.outputs = dialect, target, inputs, tuple(outputs)
         self.k = CBuilder(dialect)
-        self.sizes = Sizes(elements, dialect)
+        self.sizes = SizeParameters(elements, dialect)
         self.ctype = self.sizes.ctype
         self.prelude: list[str] = []
         self._named: dict[Hashable, str] = {}
@@ -76,12 +76,12 @@ class Frame:
 
     # Places
 
-    def total(self, role: str, runs: Sequence[Run]) -> str:
+    def total(self, role: str, runs: Sequence[MergedAxes]) -> str:
         """How many indices the runs of a role have together."""
         count = prod(run.size for run in runs)
         return str(count) if all(run.is_fixed for run in runs) else self.size(role, count)
 
-    def indices(self, role: str, runs: Sequence[Run], index: str) -> dict[int, str]:
+    def indices(self, role: str, runs: Sequence[MergedAxes], index: str) -> dict[int, str]:
         """The index along each axis, from the number of a place of these runs."""
         made: dict[int, str] = {}
         for place, run in reversed(list(enumerate(runs))):
@@ -104,7 +104,7 @@ class Frame:
         return " + ".join(terms) or "0"
 
     def window(self, k: CBuilder, part: Read | Windowed, indices: Indices) -> tuple[list[str], str]:
-        """What has to hold for there to be an element under an array's windows, and where it lies then."""
+        """The condition for an element under an array's windows to exist, and its address."""
         inside, places = [], [self.place(id(part), part.strides, indices)]
         for number, (window, step) in enumerate(part.windows if isinstance(part, Windowed) else ()):
             terms = [f"({index}) * {window.strides[axis]}" for axis, index in indices.items() if window.strides[axis]]
@@ -157,7 +157,7 @@ class Frame:
     def reader(
         self, k: CBuilder, indices: Indices, lanes_along: int | None = None, known: Mapping[int, Value] | None = None,
         packets: Mapping[int, Value] | None = None,
-    ) -> Places:  # fmt: skip
+    ) -> ElementReader:  # fmt: skip
         """How expressions are read at a place. In vectors, `lanes_along` is the axis that the lanes run along.
 
         `packets` has the values of reads that were loaded before, by identity.
@@ -191,9 +191,9 @@ class Frame:
             words = [self.element(k, uint32, self.pointer(entry), str(n)) for n in range(4)]
             return words[0], words[1], words[2], words[3]
 
-        return Places(read, number, state, known or {})
+        return ElementReader(read, number, state, known or {})
 
-    def value(self, k: CBuilder, expression: Expression, places: Places) -> Value:
+    def value(self, k: CBuilder, expression: Expression, places: ElementReader) -> Value:
         """The code of an expression."""
         return emitted(k, expression, places)
 

@@ -35,13 +35,13 @@ from ...ops.rules import broadcast_shapes
 from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
 from .copies import Copy, copy_kernel, strides_of
-from .kernels import INT_LIMIT, Kernel, decomposed, offsets
+from .kernel_source import INT_LIMIT, Kernel, decomposed, offsets
 from .packets import LANE, drain, each_lane, element_at, fill, lane_of, packet_type, put_element, set_lane
-from .stages import FAULTS, Bound, Program, Setting, Stage, Writer, filled, noted
+from .stages import FAULTS, IndexBound, KernelProgram, KernelWriter, Setting, Stage, filled, noted
 
 _PACKET: Final = 16
 _BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
-"""What elements are moved as, by their bytes."""
+"""The dtype in which elements are moved, by their bytes."""
 _RUN: Final = 16
 """Neighbours that an item takes one by one, in a loop that compilers make vectors of."""
 _UNROLLED: Final = 8
@@ -102,9 +102,9 @@ class _Indexed:
         """Strides along the dimensions of what is selected, from those along the rest and along the indices."""
         return (*strides[: self.at], *of_indices, *strides[self.at :])
 
-    def bounds(self) -> list[Bound]:
+    def bounds(self) -> list[IndexBound]:
         """Of each index tensor."""
-        return [Bound(n, i.dtype.kind == "unsigned integer", self.function)
+        return [IndexBound(n, i.dtype.kind == "unsigned integer", self.function)
                 for i, n in zip(self.indices, self.lengths, strict=True)]  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def _in_packets(
     return count, [*outer, Dimension(inner.size // count, strides, count)]
 
 
-def _place(w: Writer, index: Spec, pointer: str, at: str, bound: Bound, faults: str) -> tuple[str, str]:
+def _place(w: KernelWriter, index: Spec, pointer: str, at: str, bound: IndexBound, faults: str) -> tuple[str, str]:
     """The place that an index leads to, and whether it is in range. If not, it is noted, and the place is 0."""
     k, n = w.k, w.sizes(bound.length)
     wide = w.dialect.types[uint64 if bound.is_unsigned else int64]
@@ -159,7 +159,7 @@ def _place(w: Writer, index: Spec, pointer: str, at: str, bound: Bound, faults: 
 class _Neighbours:
     """The neighbours that an item reads and writes: a packet, or one by one, which needs no alignment."""
 
-    w: Writer
+    w: KernelWriter
     dtype: DType
     count: int
 
@@ -168,7 +168,7 @@ class _Neighbours:
         return self.count > 1 and not self.w.setting.target.blocked
 
     def each(self) -> AbstractContextManager[None]:
-        """What is written inside is done for every neighbour."""
+        """A loop over neighbouring elements: the body runs for each."""
         return each_lane(self.w.k, self.count)
 
     def fill(self, pointer: str, at: str) -> Callable[[], Value]:
@@ -195,7 +195,7 @@ class _Neighbours:
         drain(k, dtype, self.count, name, pointer, at, None)
 
 
-def gather(call: Call, setting: Setting) -> Program:
+def gather(call: Call, setting: Setting) -> KernelProgram:
     """The elements at indices along axes."""
     g, spec = _Indexed.of(call), call.spec
     own = strides_of(g.array.shape)
@@ -206,7 +206,7 @@ def gather(call: Call, setting: Setting) -> Program:
     dims = _walked(spec.shape, columns)
     count, dims = _in_packets(setting, dims, (0,), spec.dtype.itemsize, steps)
     indices = [i.dtype for i in g.indices]
-    w = Writer(setting, max(g.array.size, spec.size), (bits, *indices), (bits, int64))
+    w = KernelWriter(setting, max(g.array.size, spec.size), (bits, *indices), (bits, int64))
     items = spec.size // count
     at = decomposed(w.k, w.ctype, w.item(items), dims, w.sizes)
     start, *found, target = offsets(at, dims, len(columns), w.sizes)
@@ -216,7 +216,7 @@ def gather(call: Call, setting: Setting) -> Program:
     neighbours = _Neighbours(w, bits, count)
     neighbours.store(neighbours.fill("a0", w.let(start)), "b0", w.let(target))
     inputs = tuple(range(len(call.inputs)))
-    return Program((Stage(w.kernel(items), inputs, (len(inputs), FAULTS)),))
+    return KernelProgram((Stage(w.kernel(items), inputs, (len(inputs), FAULTS)),))
 
 
 # Scatters
@@ -253,7 +253,7 @@ class _Scattered:
         columns = [tuple(in_rows.get(a, 0) for a in axes), tuple(in_value.get(a, 0) for a in axes)]
         return _walked(g.array.shape, columns), _walked(g.shape, [along_indices])
 
-    def row(self, w: Writer, item: str, first: int, faults: str) -> tuple[str, str]:
+    def row(self, w: KernelWriter, item: str, first: int, faults: str) -> tuple[str, str]:
         """The row that the indices of an item lead to, and whether all are in range. The index tensors are the pointers
         from `first` on."""
         g = self.indexed
@@ -275,25 +275,25 @@ def _unchanged(call: Call, setting: Setting) -> Stage:
                  (0,), (len(call.inputs),))  # fmt: skip
 
 
-def _value_at(w: Writer, number: str, dims: list[Dimension], inside: str) -> str:
+def _value_at(w: KernelWriter, number: str, dims: list[Dimension], inside: str) -> str:
     """The place of an element of the value that has this number, for a place inside of values."""
     found = offsets(decomposed(w.k, w.ctype, number, dims, w.sizes), dims, 1, w.sizes)[0]
     return w.let(f"{inside} + {found}")
 
 
-def scatter(call: Call, setting: Setting) -> Program:
+def scatter(call: Call, setting: Setting) -> KernelProgram:
     """The array with rows replaced; of several values for a row, the last stays."""
     s, spec, inputs = _Scattered.of(call), call.spec, len(call.inputs)
     g = s.indexed
     if not g.count:
-        return Program((_unchanged(call, setting),))
+        return KernelProgram((_unchanged(call, setting),))
     result, winners = inputs, inputs + 1
     given = tuple(range(2, inputs))
-    w = Writer(setting, max(g.count, g.rows), [i.dtype for i in g.indices], (int32, int64))
+    w = KernelWriter(setting, max(g.count, g.rows), [i.dtype for i in g.indices], (int32, int64))
     item = w.item(g.count)
     row, inside = s.row(w, item, 0, "b1")
     w.say(f"if ({inside}) {w.dialect.atomic_max.format(pointer='b0', at=row, value=f'(int){item}')}")
-    return Program((
+    return KernelProgram((
         Stage(filled(setting, -1, g.rows), (), (winners,)),
         Stage(w.kernel(g.count), given, (winners, FAULTS)),
         Stage(_replaced(s, spec, setting), (0, 1, winners), (result,)),
@@ -305,7 +305,7 @@ def _replaced(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     bits = _BITS[spec.dtype.itemsize]
     dims, numbers = s.results()
     count, dims = _in_packets(setting, dims, (1,), spec.dtype.itemsize, [d.strides[0] for d in numbers])
-    w = Writer(setting, max(spec.size, s.value.size), (bits, bits, int32), (bits,))
+    w = KernelWriter(setting, max(spec.size, s.value.size), (bits, bits, int32), (bits,))
     items = spec.size // count
     indices = decomposed(w.k, w.ctype, w.item(items), dims, w.sizes)
     row, inside, target = offsets(indices, dims, 2, w.sizes)
@@ -318,13 +318,13 @@ def _replaced(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     return w.kernel(items)
 
 
-def scatter_add(call: Call, setting: Setting) -> Program:
+def scatter_add(call: Call, setting: Setting) -> KernelProgram:
     """The array with values added to rows, all of them; in ascending order if that has to be."""
     s = _Scattered.of(call)
     if not s.indexed.count or not s.value.size:
-        return Program((_unchanged(call, setting),))
+        return KernelProgram((_unchanged(call, setting),))
     if call.spec.dtype in setting.dialect.atomic_sums and not setting.ordered:
-        return Program((_unchanged(call, setting), _added_at_once(call, s, setting)))
+        return KernelProgram((_unchanged(call, setting), _added_at_once(call, s, setting)))
     return _added_in_order(call, s, setting)
 
 
@@ -338,7 +338,7 @@ def _added_at_once(call: Call, s: _Scattered, setting: Setting) -> Stage:
     columns += [g.selected((0,) * len(g.rest), _broadcast(i.shape, g.shape)) for i in g.indices]
     dims = _walked(shape, columns)
     items = prod(shape)
-    w = Writer(setting, max(items, g.array.size), (dtype, *[i.dtype for i in g.indices]), (dtype, int64))
+    w = KernelWriter(setting, max(items, g.array.size), (dtype, *[i.dtype for i in g.indices]), (dtype, int64))
     at = decomposed(w.k, w.ctype, w.item(items), dims, w.sizes)
     start, value, *found, _ = offsets(at, dims, len(columns), w.sizes)
     insides = []
@@ -352,33 +352,33 @@ def _added_at_once(call: Call, s: _Scattered, setting: Setting) -> Stage:
     return Stage(w.kernel(items), tuple(range(1, inputs)), (inputs, FAULTS))
 
 
-def _added_in_order(call: Call, s: _Scattered, setting: Setting) -> Program:
+def _added_in_order(call: Call, s: _Scattered, setting: Setting) -> KernelProgram:
     """Values listed by rows, in ascending order, then added."""
     g, inputs = s.indexed, len(call.inputs)
     n, m = g.count, g.rows
     result, counts, rows, slots, starts, listed, ordered = range(inputs, inputs + 7)
     given = tuple(range(2, inputs))
 
-    w = Writer(setting, max(n, m), [i.dtype for i in g.indices], (int32, int32, int32, int64))
+    w = KernelWriter(setting, max(n, m), [i.dtype for i in g.indices], (int32, int32, int32, int64))
     item = w.item(n)
     row, inside = s.row(w, item, 0, "b3")
     w.say(f"b1[{item}] = {inside} ? {row} : -1")
     w.say(f"if ({inside}) b2[{item}] = {w.dialect.atomic_add.format(pointer='b0', at=row, value='1')}")
     counting = Stage(w.kernel(n), given, (counts, rows, slots, FAULTS))
 
-    w = Writer(setting, m, (), (int32, int32))  # the count behind those of the rows is that of places given out
+    w = KernelWriter(setting, m, (), (int32, int32))  # the count behind those of the rows is that of places given out
     row = w.item(m)
     count = w.let(f"b0[{row}]")
     w.say(f"if ({count}) b1[{row}] = {w.dialect.atomic_add.format(pointer='b0', at=w.sizes(m), value=count)}")
     starting = Stage(w.kernel(m), (), (counts, starts))
 
-    w = Writer(setting, max(n, m), (int32, int32, int32), (int32,))
+    w = KernelWriter(setting, max(n, m), (int32, int32, int32), (int32,))
     item = w.item(n)
     row = w.let(f"a0[{item}]")
     w.say(f"if ({row} >= 0) b0[a2[{row}] + a1[{item}]] = {item}")
     listing = Stage(w.kernel(n), (rows, slots, starts), (listed,))
 
-    w = Writer(setting, max(n, m), (int32, int32, int32, int32), (int32,))
+    w = KernelWriter(setting, max(n, m), (int32, int32, int32, int32), (int32,))
     item = w.item(n)
     row = w.let(f"a0[{item}]")
     with w.k.block(f"if ({row} >= 0)"):
@@ -393,7 +393,7 @@ def _added_in_order(call: Call, s: _Scattered, setting: Setting) -> Program:
     zeroing = Stage(filled(setting, 0, m + 1), (), (counts,))
     scratch = [(m + 1,), (n,), (n,), (m,), (n,), (n,)]
     stages = (zeroing, counting, starting, listing, ranking, adding)
-    return Program(stages, tuple([(shape, int32) for shape in scratch]))
+    return KernelProgram(stages, tuple([(shape, int32) for shape in scratch]))
 
 
 def _summed(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
@@ -402,7 +402,7 @@ def _summed(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     dims, numbers = s.results()
     steps = [d.strides[0] for d in numbers]
     lanes, dims = _in_packets(setting, dims, (1,), dtype.itemsize, steps)
-    w = Writer(setting, max(spec.size, s.value.size), (dtype, dtype, int32, int32, int32), (dtype,))
+    w = KernelWriter(setting, max(spec.size, s.value.size), (dtype, dtype, int32, int32, int32), (dtype,))
     k, items = w.k, spec.size // lanes
     indices = decomposed(k, w.ctype, w.item(items), dims, w.sizes)
     row, inside, target = (w.let(o) for o in offsets(indices, dims, 2, w.sizes))

@@ -1,4 +1,4 @@
-"""What a language says to a matrix unit: functions by which a team of items multiplies small matrices together.
+"""The functions of a matrix unit in a language: the threads of a warp multiply small matrices together.
 
 A team is 32 neighbouring items of a group. Each holds its part of a matrix, a fragment, in registers. Item i has, with
 row = i / 4 and pair = i % 4 * 2:

@@ -6,13 +6,13 @@ from math import prod
 
 from ..._graph.graph import Graph
 from ..scalar.value import Value
-from .contractions import Contraction
+from .contractions import FusedContraction
 from .dialect import Dialect, Target
 from .frames import Frame, inputs_of, multiplied, splat
-from .kernels import Kernel
+from .kernel_source import Kernel
 
 
-def naive_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target) -> Kernel:
+def naive_product(graph: Graph, product: FusedContraction, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a product whose result has elements."""
     inputs = inputs_of(graph, product.expressions)
     stacks, rows, columns = (prod(r.size for r in runs) for runs in (product.batch, product.rows, product.columns))

@@ -47,7 +47,7 @@ def packet_type(k: CBuilder, dtype: DType, count: int) -> str:
 
 @contextmanager
 def each_lane(k: CBuilder, count: int) -> Iterator[None]:
-    """What is written inside is done for every element of a packet."""
+    """A loop over the elements of a packet: the body runs for each."""
     with k.block(f"{k.dialect.unrolled_whole}\nfor (int {LANE} = 0; {LANE} < {count}; {LANE}++)"):
         yield
 

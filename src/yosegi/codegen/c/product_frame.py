@@ -1,4 +1,4 @@
-"""What the kernels share that multiply in tiles: a group makes a tile of the result, elementwise work done on the way.
+"""The common part of kernels that multiply in tiles: a block computes a tile of the result and fuses elementwise work.
 
 The left operand may need values of its rows, folded by the group before it multiplies; operands and results are read
 and written in packets where rows are made of whole ones.
@@ -13,9 +13,9 @@ from typing import Final
 from ..._graph.graph import Graph
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Contraction, OperandRuns, Run
+from .contractions import FusedContraction, MergedAxes, OperandRuns
 from .dialect import Dialect, Target
-from .expressions import Expression, Places, Read, parts_of
+from .expressions import ElementReader, Expression, Read, parts_of
 from .frames import Frame, inputs_of
 from .packets import fill, packet_type
 
@@ -29,7 +29,13 @@ class ProductFrame:
     """A product while its kernel is written."""
 
     def __init__(
-        self, graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: tuple[int, int], items: int
+        self,
+        graph: Graph,
+        product: FusedContraction,
+        dialect: Dialect,
+        target: Target,
+        tile: tuple[int, int],
+        items: int,
     ) -> None:
         """`tile` has so many rows and columns of the result, and belongs to so many items."""
         self.product, self.items = product, items
@@ -121,12 +127,12 @@ class ProductFrame:
         return self._lanes(value, own.depth if deep else own.lines, (*own.lines, *own.depth), extent)
 
     def result_lanes(self, value: Expression, extent: int) -> int:
-        """The same for what is read for results of neighbouring columns."""
+        """How many neighbours a thread reads at once for results of neighbouring columns."""
         columns = self.product.result_columns
         return self._lanes(value, columns, (*self.product.rows, *columns), extent)
 
-    def _lanes(self, value: Expression, runs: Sequence[Run], walked: Sequence[Run], extent: int) -> int:
-        """The same along runs, which are among those that are walked."""
+    def _lanes(self, value: Expression, runs: Sequence[MergedAxes], walked: Sequence[MergedAxes], extent: int) -> int:
+        """How many neighbours a thread reads at once along runs, which are among those that are walked."""
         if not runs:
             return 1
         reads = [p for p in parts_of(value) if isinstance(p, Read)]
@@ -186,7 +192,7 @@ class ProductFrame:
 
     def at_result(
         self, k: CBuilder, own: str, at: dict[int, str], column: str, packets: Mapping[int, Value] | None = None
-    ) -> tuple[dict[int, str], Places]:
+    ) -> tuple[dict[int, str], ElementReader]:
         """The indices of a result, and how expressions are read there. `own` is the sum; `packets` as in a reader."""
         product = self.product
         along = product.result_columns[-1].axis if product.result_columns else None

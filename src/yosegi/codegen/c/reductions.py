@@ -21,7 +21,18 @@ from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import SMALL, Inputs, Kernel, Sizes, assembled, decomposed, dtypes_of, evaluated, offsets, widest
+from .kernel_source import (
+    SMALL,
+    Inputs,
+    Kernel,
+    SizeParameters,
+    assembled,
+    decomposed,
+    dtypes_of,
+    evaluated,
+    offsets,
+    widest,
+)
 from .subgroups import fold_in_subgroup
 from .trees import Body, TreeWriter
 
@@ -30,7 +41,7 @@ _MOST_SLICES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReductionStages:
     """The stages of a reduction. With one slice there is no second stage."""
 
     first: Kernel
@@ -39,7 +50,7 @@ class Reduction:
     results: int
 
 
-def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Reduction:
+def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> ReductionStages:
     """The first stage of a reduction of at least one element. It writes partial results if there are several slices."""
     graph, last = region.graph, region.nodes[-1]
     call = graph.calls[last]
@@ -63,10 +74,10 @@ def reduction(region: Region, inputs: Inputs, dialect: Dialect, target: Target) 
     if writer.slices > 1:
         outputs[place] = fold.accumulated
     kernel = writer.write(fold, body, outputs, f"b{place}", ends=writer.slices == 1)
-    return Reduction(kernel, fold, writer.slices, writer.results)
+    return ReductionStages(kernel, fold, writer.slices, writer.results)
 
 
-def second_stage(of: Reduction, dialect: Dialect, target: Target) -> Kernel:
+def second_stage(of: ReductionStages, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that folds partial results, a row per slice, into the results."""
     dtype = of.fold.accumulated
     shape = (of.slices, of.results)
@@ -104,7 +115,7 @@ class _ReductionKernel:
         self.results = prod(n for a, n in enumerate(shape) if a not in axes)
         self.units = prod(d.size for d in self.kept) * (self.chunks if self.across else 1)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
-        self.sizes = Sizes(total, dialect)
+        self.sizes = SizeParameters(total, dialect)
         subgroup = target.cooperating
         self.subgroup = subgroup if self.along and self.units < 64 * target.units and self.steps >= 4 * subgroup else 1
         wanted = 4 * target.units * (1 if self.subgroup > 1 else target.group)

@@ -20,9 +20,9 @@ from ..._tensor.node import Call, Shape
 from ..._tensor.op import leaf
 from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
-from .kernels import decomposed, evaluated, offsets
+from .kernel_source import decomposed, evaluated, offsets
 from .packets import element_at, put_element
-from .stages import Program, Setting, Stage, Writer
+from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _LEAST: Final = 1024
 """Elements from which it pays: fewer items leave most of a device idle while the iterations go by."""
@@ -77,13 +77,13 @@ def _broadcast(shape: Shape, space: Shape) -> Shape | None:
         return None
 
 
-def repeat(call: Call, setting: Setting) -> Program:
+def repeat(call: Call, setting: Setting) -> KernelProgram:
     """A scan of independent elements."""
-    writer = _Writer(call, setting)
+    writer = _RepeatKernel(call, setting)
     return writer.program()
 
 
-class _Writer:
+class _RepeatKernel:
     """The kernel of one scan."""
 
     def __init__(self, call: Call, setting: Setting) -> None:
@@ -94,9 +94,9 @@ class _Writer:
         self.space = _space(call)
         self.size = prod(self.space)
         largest = max(s.size for s in (*call.inputs, *call.outputs))
-        self.w = Writer(setting, largest, [s.dtype for s in call.inputs], [s.dtype for s in call.outputs])
+        self.w = KernelWriter(setting, largest, [s.dtype for s in call.inputs], [s.dtype for s in call.outputs])
 
-    def program(self) -> Program:
+    def program(self) -> KernelProgram:
         """The one launch."""
         w, k, call, body = self.w, self.w.k, self.call, self.body
         item = w.item(self.size)
@@ -121,7 +121,7 @@ class _Writer:
         for n, value in enumerate(carry):
             self._put(value, n, item, None)
         inputs = len(call.inputs)
-        return Program(
+        return KernelProgram(
             (Stage(w.kernel(self.size), tuple(range(inputs)), tuple(range(inputs, inputs + len(call.outputs)))),)
         )
 

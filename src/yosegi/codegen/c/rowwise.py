@@ -20,11 +20,11 @@ from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Output, Run, merged
+from .contractions import MergedAxes, Output, merged
 from .dialect import Dialect, Target
 from .expressions import Expression, Folded, Read, View, Walker, Word, forms_in, parts_of
 from .frames import Frame, inputs_of, splat
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .words import random_block
 
@@ -41,8 +41,8 @@ class Rows:
 
     outputs: tuple[Output, ...]
     values: tuple[Folded, ...]
-    """What is folded, in an order in which it can be."""
-    rows: tuple[Run, ...]
+    """The reductions, in an order in which they can run."""
+    rows: tuple[MergedAxes, ...]
     length: int
     axis: int
 
@@ -106,7 +106,7 @@ def _view(shape: Shape, whole: Shape) -> View | None:
 
 
 def _inside(graph: Graph, needed: Sequence[int], known: frozenset[int], shape: Shape) -> set[int]:
-    """What can be an output of the kernel: along rows or of rows, and made of nothing else."""
+    """The possible outputs of the kernel: values along rows or of rows, and made of nothing else."""
     inside: set[int] = set()
     walker = Walker(graph, shape, len(shape) - 1, known)
     for entry in needed:
@@ -313,7 +313,7 @@ class _InSubgroups:
         return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
 
     def _sum(self, fold: Fold, name: str, first: str, step: int, end: int) -> Value:
-        """What lies in shared memory at every `step` from the first, folded."""
+        """The values in shared memory at every `step` from the first, reduced."""
         k, scalar = self.frame.k, self.dialect.types[fold.accumulated]
         total = k.variable(Value(fold.accumulated, f"{name}[{first}]"))
         with k.block(f"{self.dialect.unrolled_whole}\nfor (int n = {step}; n < {end}; n += {step})"):

@@ -21,11 +21,11 @@ from typing import Final
 from ..._graph.graph import Graph
 from ..scalar.value import Value
 from .builder import CBuilder
-from .contractions import Contraction, OperandRuns
+from .contractions import FusedContraction, OperandRuns
 from .dialect import Dialect, Target
 from .expressions import Expression, Read, Windowed, parts_of
 from .frames import multiplied, splat
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
 from .tilings import Tile
@@ -36,14 +36,14 @@ _PADDING: Final = 4
 """Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
 
 
-def tiled_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
+def tiled_product(graph: Graph, product: FusedContraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
     """The kernel of a product whose result has elements."""
     own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
     return _TiledProduct(own, target, tile).written()
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class _SharedOperand:
     """One operand: what it is, and how its tiles are brought."""
 
     value: Expression
@@ -61,7 +61,7 @@ class _Operand:
 
     @property
     def role(self) -> str:
-        """What its lines are to the product."""
+        """The role of its lines in the product."""
         return "rows" if self.side == "left" else "columns"
 
 
@@ -167,20 +167,20 @@ class _TiledProduct:
 
     # Tiles
 
-    def _operand(self, value: Expression, side: str, first: str, extent: int, end: str) -> _Operand:
+    def _operand(self, value: Expression, side: str, first: str, extent: int, end: str) -> _SharedOperand:
         """An operand, and how its tiles are brought; what does not change from tile to tile is written here."""
         own = self.own.runs("rows" if side == "left" else "columns")
         deep = self.own.runs_fast(value, own)
         lanes = self._lanes(value, own, self.tile.depth if deep else extent, deep=deep)
         if self.target.blocked and side == "left" and self.product.row_values and not deep:
             lanes = 1  # neighbours are of different rows, each with values of its own
-        operand = _Operand(value, side, first, extent, end, deep, lanes)
+        operand = _SharedOperand(value, side, first, extent, end, deep, lanes)
         if deep or lanes > 1 or len(own.lines) == 1 or self.tile.items % extent:
             return operand
         line = self.frame.k.let(self.ctype, f"{first} + {self.item} % {extent}")
         return replace(operand, line_indices=self.own.line_indices(operand.role, line))
 
-    def _write_tile(self, operand: _Operand) -> None:
+    def _write_tile(self, operand: _SharedOperand) -> None:
         """An operand's tile, from where the stretch of the sum begins, or from what was brought before."""
         with self._each_packet(operand) as here:
             if self.is_ahead:
@@ -192,20 +192,20 @@ class _TiledProduct:
                 here.make_packet(f"made[{LANE}]", "begin")
                 here.put_packet(f"made[{LANE}]")
 
-    def _bring_tile(self, operand: _Operand, begin: str) -> None:
-        """What an item brings of a tile waits in registers while the tile before is multiplied."""
+    def _bring_tile(self, operand: _SharedOperand, begin: str) -> None:
+        """Load a thread's part of a tile into registers, where it waits while the tile before is multiplied."""
         with self._each_packet(operand) as here:
             here.make_packet(self._next(operand), begin)
 
-    def _next(self, operand: _Operand) -> str:
+    def _next(self, operand: _SharedOperand) -> str:
         return f"{operand.side}_next[turn * {operand.lanes} + {LANE}]"
 
-    def _turns(self, operand: _Operand) -> int:
+    def _turns(self, operand: _SharedOperand) -> int:
         return -(-self.tile.depth * operand.extent // (operand.lanes * self.tile.items))
 
     @contextmanager
-    def _each_packet(self, operand: _Operand) -> Iterator[_TileElements]:
-        """What is written inside is done for all that an item brings of a tile."""
+    def _each_packet(self, operand: _SharedOperand) -> Iterator[_TileElements]:
+        """A loop over a thread's part of a tile: the body runs for each element."""
         deep, lanes, extent = operand.deep, operand.lanes, operand.extent
         k, items = self.frame.k, self.tile.items
         chunks = (self.tile.depth if deep else extent) // lanes
@@ -288,7 +288,7 @@ class _TileElements:
     """Neighbouring elements of one operand on their way into its tile."""
 
     writer: _TiledProduct
-    operand: _Operand
+    operand: _SharedOperand
     step: str
     line: str
 

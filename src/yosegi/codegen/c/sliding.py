@@ -1,4 +1,4 @@
-"""Windows without a product, in one kernel: folded, written out side by side, or laid back to where they came from.
+"""Windows without a product, in one kernel: folded, written out side by side, or scattered back to their places.
 
     max_pool      the largest element of each window
     windowed      the windows as dimensions of their own
@@ -20,11 +20,11 @@ from ..._tensor.node import Call, Shape
 from ...errors import Unsupported
 from ...ops.windows import Windows
 from ..scalar.folds import Fold
-from .contractions import Output, Run, merged
+from .contractions import MergedAxes, Output, merged
 from .dialect import Dialect, Target
 from .expressions import Expression, View, Walker, forms_in
 from .frames import Frame, inputs_of
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .spaces import SMALL, sliding
 
 
@@ -35,8 +35,8 @@ class Slide:
     element: Expression
     outputs: tuple[Output, ...]
     """One."""
-    results: tuple[Run, ...]
-    folded: tuple[Run, ...]
+    results: tuple[MergedAxes, ...]
+    folded: tuple[MergedAxes, ...]
     fold: Fold | None
 
 
@@ -49,7 +49,7 @@ class _Form:
     given: View
     fold: Fold | None = None
     beyond: Any = 0
-    """What elements are where there are none."""
+    """The value of elements outside of the array."""
 
 
 def slides(call: Call) -> bool:

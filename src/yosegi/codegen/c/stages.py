@@ -1,8 +1,8 @@
 """An op as a program of several kernels, and how such kernels are written.
 
-A `Program` is device-neutral: kernels in the order of their launches, and for each the arrays that it reads and
+A `KernelProgram` is device-neutral: kernels in the order of their launches, and for each the arrays that it reads and
 writes. Arrays have numbers: the inputs of the call, its result, then scratch. `FAULTS` is the device's table of indices
-that were out of range (see `Bound`).
+that were out of range (see `IndexBound`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..._tensor.dtype import DType, int32, int64
 from ..._tensor.node import Shape
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import Kernel, Sizes, assembled
+from .kernel_source import Kernel, SizeParameters, assembled
 
 FAULTS: Final = -1
 """The number of the table of faults: for each site whether an index was out of range, and that index (int64)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class IndexBound:
     """The places of a dimension, for an index. An index outside is a mistake in a call of the function `of`."""
 
     length: int
@@ -36,7 +36,7 @@ class Setting:
 
     dialect: Dialect
     target: Target
-    site: Callable[[Bound], int]
+    site: Callable[[IndexBound], int]
     """The row of the table of faults in which an index outside of a bound is noted."""
     ordered: bool
     """Whether the same bits must come out of every run."""
@@ -52,7 +52,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class KernelProgram:
     """The launches of one call, in order."""
 
     stages: tuple[Stage, ...]
@@ -60,7 +60,7 @@ class Program:
     """Arrays on the way. Kernels write all that they read of them."""
 
 
-class Writer:
+class KernelWriter:
     """One kernel under construction. Its pointers are `a0`, `a1`, … for arrays that are read, `b0`, … for others."""
 
     def __init__(self, setting: Setting, elements: int, reads: Sequence[DType], writes: Sequence[DType]) -> None:
@@ -68,7 +68,7 @@ class Writer:
         self.setting = setting
         self.dialect = setting.dialect
         self.k = CBuilder(setting.dialect)
-        self.sizes = Sizes(elements, setting.dialect)
+        self.sizes = SizeParameters(elements, setting.dialect)
         self.ctype = self.sizes.ctype
         self.prelude: list[str] = []
         self._reads, self._writes = reads, writes
@@ -106,13 +106,13 @@ class Writer:
 
 def filled(setting: Setting, value: int, length: int) -> Kernel:
     """A kernel that writes one number (int32) to every element of an array."""
-    w = Writer(setting, length, (), (int32,))
+    w = KernelWriter(setting, length, (), (int32,))
     at = w.item(length)
     w.say(f"b0[{at}] = {value}")
     return w.kernel(length)
 
 
-def noted(w: Writer, outside: str, index: str, bound: Bound, faults: str) -> None:
+def noted(w: KernelWriter, outside: str, index: str, bound: IndexBound, faults: str) -> None:
     """Note an index in the table of faults, where it is `outside`. Of several, any one stays."""
     site, wide = w.sizes(w.setting.site(bound)), w.dialect.types[int64]
     with w.k.block(f"if ({outside})"):

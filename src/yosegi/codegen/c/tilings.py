@@ -41,8 +41,8 @@ IN_VECTORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class UnitTile:
-    """The same for a matrix unit: results of a group and of a team, in multiples of 16, the stretch of the sum at a
-    time, and how many stretches are in shared memory, all but one of them on their way."""
+    """A tiling for a matrix unit: the results of a block and of a warp, in multiples of 16, the length of one stage of
+    the sum, and the number of stages in shared memory, of which all but one are being loaded."""
 
     rows: int
     columns: int

@@ -14,7 +14,7 @@ from ..._tensor.dtype import DType
 from ..scalar.access import Dimension
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import Kernel, Sizes, assembled, decomposed, offsets
+from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
 
 _TILE: Final = 32
 _LEAST: Final = 16
@@ -34,7 +34,7 @@ def tiled_axis(dims: Sequence[Dimension], target: Target) -> int | None:
 
 
 def tiled_copy(
-    dims: Sequence[Dimension], axis: int, starts: tuple[int, int], bits: DType, sizes: Sizes, dialect: Dialect,
+    dims: Sequence[Dimension], axis: int, starts: tuple[int, int], bits: DType, sizes: SizeParameters, dialect: Dialect,
     target: Target,
 ) -> Kernel:  # fmt: skip
     """The kernel of a copy whose source is contiguous along `axis`, and whose target is along the last dimension."""

@@ -1,4 +1,4 @@
-"""Reductions for GPUs: teams of items read packets side by side, and fold what each has in a tree.
+"""Reductions for GPUs: the threads of a team read neighbouring packets and reduce their values in a tree.
 
 Each result is folded in slices, so that there is work for the whole device. The items of a team take the packets of a
 slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end, and a group is a team.
@@ -21,7 +21,7 @@ from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernels import Kernel, Sizes, assembled, decomposed, offsets
+from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
 from .packets import (
     LANE,
     drain,
@@ -42,7 +42,7 @@ _UNROLLED: Final = 4
 _LEAST: Final = 4
 """Steps of each item of a team, or more, that make another slice worth it."""
 _LEAST_IN_ROWS: Final = 8
-"""The same for one of a row of teams."""
+"""Steps of each item, in one of a row of teams, that make another slice worth it."""
 _WARP: Final = 32
 """A small team: the items of a group this size run in step on most GPUs; and how many side by side read best."""
 _NARROW: Final = 8
@@ -86,7 +86,7 @@ class TreeWriter:
         self.results = prod(n for a, n in enumerate(shape) if a not in axes)
         self.units = prod(d.size for d in self.kept) * (1 if self.along else self.chunks)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
-        self.sizes = Sizes(prod(shape) + self.count, dialect)
+        self.sizes = SizeParameters(prod(shape) + self.count, dialect)
         self.across = 1
         """Teams of a group."""
         if self.along:
@@ -103,8 +103,8 @@ class TreeWriter:
         return subgroup, 1 if whole else max(1, min(wanted, self.steps // (_LEAST * subgroup)))
 
     def _in_rows(self, whole: bool) -> tuple[int, int]:
-        """The same where it is kept: half of all items keep memory busy, and what a group folds itself is no partial
-        result. A second stage is avoided if narrow groups do without."""
+        """How many threads share a slice, and how many slices there are, where the innermost dimension is kept: half of
+        all threads keep memory busy. A second stage is avoided if narrow blocks do without."""
         most, resident = self.target.cooperating, self.target.units * self.target.group
         if whole:
             subgroup = min(2 * most // _NARROW, _power_of_two(self.steps // 2)) if self.units < resident else 1

@@ -20,10 +20,10 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value, spelled
-from .attending import Attending, attention_refusal
+from .attention_call import Attending, attention_refusal
 from .dialect import Dialect, Target
 from .fragments import PacketTiles
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
 from .packets import packet_type
 
@@ -121,7 +121,7 @@ class _UnitAttention:
         self.fma = own.dialect.function("fma", "float")
         scale = float(own.call.attrs["scale"])
         self.to_powers = log2(e) if own.adds else scale * log2(e)
-        """What makes a score a power of two; numbers that a mask adds are behind the scale."""
+        """The factor that makes a score a power of two; numbers that a mask adds come after the scale."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
@@ -204,8 +204,8 @@ class _UnitAttention:
     # Sums
 
     def _write_start(self) -> None:
-        """What an item keeps: for each of its rows the sum of weights, what scores make a new base, and what is added
-        to scores to be relative to the base."""
+        """The registers of a thread: for each of its rows the sum of weights, the scores that make a new base, and the
+        number that is added to scores to be relative to the base."""
         k, fragments = self.k, self.shape.fragments
         k.lines.append(f"float out[{fragments}][{self.across}][4];")
         k.lines.append(f"float total[{fragments}][2], limit[{fragments}][2], shift[{fragments}][2];")

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..._graph.graph import Graph
-from .contractions import Contraction, OperandRuns
+from .contractions import FusedContraction, OperandRuns
 from .dialect import Dialect, Target
 from .expressions import Expression, Read, Windowed
 from .fragments import Fragments, PacketTiles
-from .kernels import Kernel
+from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
@@ -33,7 +33,7 @@ _PAIR: Final = 2
 """Neighbouring results that an item has."""
 
 
-def unit_refusal(product: Contraction, dialect: Dialect) -> str | None:
+def unit_refusal(product: FusedContraction, dialect: Dialect) -> str | None:
     """Why a product is not computed by this kernel, or `None`."""
     unit, left, right = dialect.matrix_unit, product.left.dtype, product.right.dtype
     if unit is None or left is not right or left not in unit.names:
@@ -41,7 +41,7 @@ def unit_refusal(product: Contraction, dialect: Dialect) -> str | None:
     return None
 
 
-def unit_product(graph: Graph, product: Contraction, dialect: Dialect, target: Target, tile: UnitTile) -> Kernel:
+def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, target: Target, tile: UnitTile) -> Kernel:
     """The kernel of a product that is not refused, whose result has elements."""
     unit = dialect.matrix_unit
     assert unit is not None
@@ -52,7 +52,7 @@ def unit_product(graph: Graph, product: Contraction, dialect: Dialect, target: T
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class _UnitOperand:
     """One operand: what it is, and its tiles."""
 
     value: Expression
@@ -121,19 +121,19 @@ class _UnitProduct:
 
     # Tiles
 
-    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> _Operand:
+    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> _UnitOperand:
         depth, own = self.tile.depth, self.own.runs(role)
         deep = self.own.runs_fast(value, own)
         lanes = self.own.operand_lanes(value, own, PACKET, deep=deep)
         shape = (extent, depth) if deep else (depth, extent)
         tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
         tiles.declare(self.frame, self.packet)
-        operand = _Operand(value, role, own, first, end, deep, lanes, tiles)
+        operand = _UnitOperand(value, role, own, first, end, deep, lanes, tiles)
         if deep or lanes == PACKET or len(own.lines) == 1 or self.tile.items % tiles.packets:
             return operand
         return replace(operand, line_indices=self._line_indices(operand))
 
-    def _line_indices(self, operand: _Operand) -> dict[int, str]:
+    def _line_indices(self, operand: _UnitOperand) -> dict[int, str]:
         """The indices of the neighbouring lines that an item brings, as texts of the lane."""
         k, role = self.k, operand.role
         first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {PACKET}")
@@ -173,8 +173,8 @@ class _UnitProduct:
                 self._write_packet(operand, stage, begin, row, packet)
 
     @contextmanager
-    def _each_packet(self, operand: _Operand) -> Iterator[tuple[str, str]]:
-        """What is written inside is done for every packet of a tile: the packet's row, and its number there."""
+    def _each_packet(self, operand: _UnitOperand) -> Iterator[tuple[str, str]]:
+        """A loop over the packets of a tile, with each packet's row and its number there."""
         tiles, items = operand.tiles, self.tile.items
         with self.k.block(self._each("turn", self._turns(operand))):
             number = self.k.let("int", f"turn * {items} + {self.own.item}")
@@ -182,10 +182,10 @@ class _UnitProduct:
                 row = self.k.let("int", f"{number} / {tiles.packets}")
                 yield row, self.k.let("int", f"{number} % {tiles.packets}")
 
-    def _turns(self, operand: _Operand) -> int:
+    def _turns(self, operand: _UnitOperand) -> int:
         return -(-operand.tiles.total // self.tile.items)
 
-    def _write_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
+    def _write_packet(self, operand: _UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
         if operand.is_copied:
             self._copy_packet(operand, stage, begin, row, packet)
             return
@@ -193,17 +193,17 @@ class _UnitProduct:
         self._make_packet(operand, "made", begin, row, packet)
         self._put_packet(operand, "made", stage, row, packet)
 
-    def _put_packet(self, operand: _Operand, made: str, stage: str, row: str, packet: str) -> None:
+    def _put_packet(self, operand: _UnitOperand, made: str, stage: str, row: str, packet: str) -> None:
         self.k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made};")
 
-    def _place(self, operand: _Operand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
+    def _place(self, operand: _UnitOperand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
         """A packet's first line, in the tile and among all, and its first step of the sum."""
         k = self.k
         along = k.let("int", f"{packet} * {PACKET}")
         line, step = (row, along) if operand.deep else (along, row)
         return line, k.let(self.ctype, f"{operand.first} + {line}"), k.let(self.ctype, f"{begin} + {step}")
 
-    def _copy_packet(self, operand: _Operand, stage: str, begin: str, row: str, packet: str) -> None:
+    def _copy_packet(self, operand: _UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
         k, own = self.k, self.own
         _, at_line, at_step = self._place(operand, begin, row, packet)
         assert isinstance(operand.value, Read)
@@ -213,7 +213,7 @@ class _UnitProduct:
         source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
         k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
 
-    def _make_packet(self, operand: _Operand, made: str, begin: str, row: str, packet: str) -> None:
+    def _make_packet(self, operand: _UnitOperand, made: str, begin: str, row: str, packet: str) -> None:
         k, own = self.k, self.own
         line, at_line, at_step = self._place(operand, begin, row, packet)
         if operand.lanes == PACKET:
@@ -224,7 +224,7 @@ class _UnitProduct:
         else:
             self._make_elements(operand, made, line, at_line, at_step)
 
-    def _make_elements(self, operand: _Operand, made: str, line: str, at_line: str, at_step: str) -> None:
+    def _make_elements(self, operand: _UnitOperand, made: str, line: str, at_line: str, at_step: str) -> None:
         """A packet of values that are computed, each from packets, or from elements where these are inside."""
         k, own, frame = self.k, self.own, self.frame
         packets: dict[int, tuple[Read, str]] = {}
@@ -250,7 +250,7 @@ class _UnitProduct:
                 value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
                 set_lane(k, made, k.rounded(value))
 
-    def _take_element(self, operand: _Operand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
+    def _take_element(self, operand: _UnitOperand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
         """An element with the bits that it has in memory, or zero."""
         k, frame, value = self.k, self.frame, operand.value
         assert isinstance(value, (Read, Windowed))
@@ -303,12 +303,12 @@ class _UnitProduct:
         k.lines.append("end_copies();")
 
     def _end_ahead(self, later: str) -> None:
-        """What waited goes to shared memory, of which nobody reads this stage now."""
+        """Store the waiting registers to shared memory, whose stage no thread reads now."""
         for operand in self._waiting():
             with self.k.block(f"if ({later} < {self.own.deep})"), self._each_packet(operand) as (row, packet):
                 self._put_packet(operand, f"{operand.role}_ahead[turn]", "ahead", row, packet)
 
-    def _waiting(self) -> list[_Operand]:
+    def _waiting(self) -> list[_UnitOperand]:
         return [operand for operand in (self.left, self.right) if operand.is_plain]
 
     def _write_products(self) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..._tensor.dtype import float32, float64
 from .number import Number, fma, muladd, select
-from .seldom import library, where_seldom
+from .slow_paths import library, where_seldom
 
 _INFINITY: Final = float("inf")
 
@@ -29,7 +29,7 @@ def hypot(a: Number, b: Number) -> Number:
 
 
 def fmod(a: Number, b: Number) -> Number:
-    """What a division leaves, with the sign of a. Quotients of more digits than a float has are the C library's."""
+    """The remainder of a division, with the sign of a. Quotients with more digits than a float are the C library's."""
     size, by = abs(a), abs(b)
     ratio = size / by
     rest = fma(-ratio.trunc(), by, size)  # exact, and by less than 0 where the ratio was rounded up

@@ -41,7 +41,7 @@ class Caches:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ProductSizes:
     """A stack of products: c[m, n] = a[m, k] @ b[k, n], with the bytes from one index to the next."""
 
     batches: int
@@ -60,7 +60,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class WorkSplit:
     """How the work is cut."""
 
     threads: int
@@ -89,7 +89,9 @@ class Cut:
         return LINE + self.slot * (self.threads * _SHARES if self.by_batch else 1)
 
 
-def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, threads: int, *, kept: bool = False) -> Cut:
+def cut(
+    product: Product, shape: TileShape, sizes: ProductSizes, caches: Caches, threads: int, *, kept: bool = False
+) -> WorkSplit:
     """The cut for a product. `kept` says that the right operand is copied already."""
     item = product.dtype.itemsize
     threads = 1 if sizes.work * sizes.batches <= _SINGLE else threads
@@ -117,7 +119,7 @@ def cut(product: Product, shape: TileShape, sizes: Sizes, caches: Caches, thread
     slot = slots * (LINE + room)
     if copies_a:
         slot += _lines(panels * shape.rows * (sizes.k * item + PADDING))
-    return Cut(threads, by_batch, depth, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot)
+    return WorkSplit(threads, by_batch, depth, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot)
 
 
 def _units(panels: int, right: int, widest: int, shape: TileShape, threads: int, *, copies: bool) -> tuple[int, int]:

@@ -39,7 +39,7 @@ class Place:
 
     @classmethod
     def always(cls, base: int, offset: int = 0, stride: int = 0) -> Place:
-        """The same in both."""
+        """A place that is the same in even and odd iterations."""
         slot = Slot(base, offset, stride)
         return cls(slot, slot)
 

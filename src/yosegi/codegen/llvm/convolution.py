@@ -22,8 +22,8 @@ from .builder import LlvmBuilder
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import Multiples, add, div, least, mul, shifted, sub, word
 from .ir import Function, Module
-from .memory import lanes_below, load, repeated, store
-from .nest import Target
+from .load_store import lanes_below, load, repeated, store
+from .nest import VectorTarget
 
 DIMENSIONS: Final = 3
 PREPARE_SIZES: Final = (
@@ -54,7 +54,7 @@ class ConvolutionShape:
         return self.vectors * self.lanes
 
 
-def convolution_shape(target: Target, dtype: DType, outputs: int, windows: int) -> ConvolutionShape:
+def convolution_shape(target: VectorTarget, dtype: DType, outputs: int, windows: int) -> ConvolutionShape:
     """The tiles for so many outputs of a group and so many windows: as many rows as there are outputs for, and vectors
     to fill the registers, but few that are not full."""
     lanes = target.vector_bytes // dtype.itemsize
@@ -64,7 +64,7 @@ def convolution_shape(target: Target, dtype: DType, outputs: int, windows: int) 
     return ConvolutionShape(rows, vectors, lanes)
 
 
-def convolution_source(dtype: DType, shape: ConvolutionShape, target: Target) -> str:
+def convolution_source(dtype: DType, shape: ConvolutionShape, target: VectorTarget) -> str:
     """The module of a convolution: `prepare` and `convolve`."""
     module = Module(converts_halves=target.converts_halves)
     _write_prepare(module, dtype)

@@ -1,11 +1,10 @@
-"""The way from Python into a kernel, as LLVM IR: a function that the interpreter calls with no layer between.
+"""The call from Python into a kernel, as LLVM IR: a C function that the interpreter calls directly.
 
-It is the C function of a Python callable that takes arrays. A callable's `self` is a bytes object with a `Launch` in
-it: what to run, and the sizes it needs. The arrays' addresses are read out of the array objects. If one of
-the arguments is not an array, or not one whose elements lie as the kernel wants them, they all go to a function in
-Python, which knows more.
+It is the C function of a Python callable that takes arrays. A callable's `self` is a bytes object that holds a
+`NativeLaunch`: the kernel and its sizes. The arrays' addresses are read out of the array objects. If an argument is not
+an array, or its memory layout is not the kernel's, all arguments go to a Python function that handles the general case.
 
-A second callable, `skip`, tells how many bytes an array has before its first whole cache line.
+A second callable, `skip`, returns the number of bytes of an array before its first whole cache line.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PARAMETERS: Final = (("ptr", "arguments"), ("i64", "low"), ("i64", "high"))
 BEFORE_ARRAYS: Final = 1
 
 
-class Launch(ctypes.Structure):
+class NativeLaunch(ctypes.Structure):
     """One kernel with its sizes, which follow behind."""
 
     _fields_ = [
@@ -34,7 +33,7 @@ class Launch(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ObjectLayout:
     """Where things lie in objects, in bytes. Interpreters and versions of NumPy may differ."""
 
     bytes_data: int
@@ -43,11 +42,13 @@ class Layout:
     flags: int
 
 
-def entry_text(layout: Layout) -> str:
+def entry_text(layout: ObjectLayout) -> str:
     """The function `enter`, `launch` for callers that have the addresses already, and `skip`."""
     text = re.sub(r"LAYOUT\.(\w+)", lambda m: str(getattr(layout, m[1])), _ENTRY)
-    text = re.sub(r"field (\w+)", lambda m: f"getelementptr i8, ptr %launch, i64 {getattr(Launch, m[1]).offset}", text)
-    return text.replace("SIZES", str(ctypes.sizeof(Launch))).replace("BEFORE", str(BEFORE_ARRAYS))
+    text = re.sub(
+        r"field (\w+)", lambda m: f"getelementptr i8, ptr %launch, i64 {getattr(NativeLaunch, m[1]).offset}", text
+    )
+    return text.replace("SIZES", str(ctypes.sizeof(NativeLaunch))).replace("BEFORE", str(BEFORE_ARRAYS))
 
 
 _ENTRY: Final = """

@@ -1,18 +1,18 @@
-"""The end of a product: what is done to a block of its sums on the way to the result."""
+"""The epilogue of a product: elementwise work on a block of its sums."""
 
 from __future__ import annotations
 
 from ..._tensor.dtype import DType, float32
 from ..scalar.value import Value
+from .bfloat16_units import BLOCK_ROW, LINES, PANEL
 from .builder import LlvmBuilder
 from .integers import mul, shifted, sub
 from .ir import Function, Module
-from .memory import lanes_below, load, repeated, store
-from .product import Side, Stage
-from .units import BLOCK_ROW, LINES, PANEL
+from .load_store import lanes_below, load, repeated, store
+from .product import FusedStage, Side
 
 
-def write_finish(module: Module, after: Stage | None, out: DType) -> None:
+def write_finish(module: Module, after: FusedStage | None, out: DType) -> None:
     """`finish(sums, height, width, out, out_row, side0, side0_row, …)`: so much of a block's sums to the result.
 
     Rows are so many bytes apart.
@@ -28,7 +28,7 @@ def write_finish(module: Module, after: Stage | None, out: DType) -> None:
     code.ret()
 
 
-def _write_rows(code: Function, after: Stage | None, out: DType, *, masked: bool) -> None:
+def _write_rows(code: Function, after: FusedStage | None, out: DType, *, masked: bool) -> None:
     k = LlvmBuilder(code, LINES)
     with code.loop(0, "%height") as row, code.loop(0, "%width", LINES) as column:
 

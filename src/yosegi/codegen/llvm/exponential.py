@@ -15,8 +15,8 @@ _LOG2_E: Final = 1.4426950408889634
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+class _ExponentialConstants:
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""
@@ -38,7 +38,7 @@ class _Format:
     exp: tuple[float, ...]
     """q in e**r = 1 + r + r² q(r)."""
     expm1: tuple[float, ...]
-    """The same, exact relative to e**r - 1."""
+    """q in e**r = 1 + r + r² q(r), exact relative to e**r - 1."""
     sinh: tuple[float, ...]
     """q in sinh r = r + r³ q(r²)."""
     cosh: tuple[float, ...]
@@ -47,7 +47,7 @@ class _Format:
     """q in tanh x = x + x³ q(x²)."""
 
 
-_SINGLE: Final = _Format(
+_SINGLE: Final = _ExponentialConstants(
     fraction=23,
     bias=127,
     ln2=(0.693145751953125, 1.428606765330187e-06),
@@ -65,7 +65,7 @@ _SINGLE: Final = _Format(
     tanh=(-0.33333298563957214, 0.13331936299800873, -0.05378471687436104, 0.02079862542450428,
           -0.005897966679185629),  # 2**-28.4
 )  # fmt: skip
-_DOUBLE: Final = _Format(
+_DOUBLE: Final = _ExponentialConstants(
     fraction=52,
     bias=1023,
     ln2=(0.6931471805598903, 5.497923018708371e-14),
@@ -91,7 +91,7 @@ _DOUBLE: Final = _Format(
 )  # fmt: skip
 
 
-def _format(x: Number) -> _Format:
+def _format(x: Number) -> _ExponentialConstants:
     return _SINGLE if x.is_single else _DOUBLE
 
 

@@ -21,7 +21,7 @@ Place = Callable[[DType], Value]
 
 
 class Folding(Protocol):
-    """What a reduction does."""
+    """The state of a reduction and its operations."""
 
     @property
     def adds(self) -> bool:
@@ -47,7 +47,7 @@ class Folding(Protocol):
 def folding_of(call: Call, elements: int) -> Folding:
     """The folding of a reduction's call, of so many elements a row."""
     role = call.op.role
-    return _Place(role, call, elements) if isinstance(role, Extremum) else _Total(Fold.of(call))
+    return _ExtremeIndex(role, call, elements) if isinstance(role, Extremum) else _Total(Fold.of(call))
 
 
 class _Total:
@@ -74,7 +74,7 @@ class _Total:
         return self._fold.end(k, state[0])
 
 
-class _Place:
+class _ExtremeIndex:
     """The number of the first extreme element, of the first NaN if there is one. The state: the element, its number."""
 
     adds = False

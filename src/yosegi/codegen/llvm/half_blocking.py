@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from .bfloat16_units import BLOCK, LINES, PAIRS, PANEL, STEP, step_bytes
 from .half_words import LINE, HalfProduct
-from .units import BLOCK, LINES, PAIRS, PANEL, STEP, step_bytes
 
 _SINGLE: Final = 1 << 24
 """Products of elements up to which one thread is faster than two."""
 _PACKED_APART: Final = 2
 """Tiles whose lines are packed by one unit, where lines lie apart from each other: a panel."""
 _PACKED_BESIDE: Final = 16
-"""The same, where they lie side by side: a kilobyte of each row is read at once, before the next row."""
+"""Tiles whose lines are packed by one unit, where lines are adjacent: it reads a kilobyte of each row at once."""
 _CHUNK_APART: Final = 8
 _CHUNK_BESIDE: Final = 2
 """Steps that are packed of a tile's lines before the next tile's."""
@@ -40,7 +40,7 @@ USUAL: Final = Blocking()
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class HalfSizes:
     """A stack of products: c[m, n] = a[m, k] @ b[k, n]."""
 
     batches: int
@@ -58,7 +58,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class HalfWorkSplit:
     """How the work is cut: most of the words of a plan, and the workspace."""
 
     words: dict[str, int]
@@ -67,7 +67,9 @@ class Cut:
     """Bytes that the kernel needs, wherever they begin."""
 
 
-def cut(product: HalfProduct, sizes: Sizes, blocking: Blocking, threads: int, *, kept: bool = False) -> Cut:
+def cut(
+    product: HalfProduct, sizes: HalfSizes, blocking: Blocking, threads: int, *, kept: bool = False
+) -> HalfWorkSplit:
     """The cut for a product. `kept` says that the right operand is packed already."""
     steps = _over(sizes.k, STEP)
     stretches = max(1, _over(steps, max(1, blocking.depth // product.parts)))
@@ -97,16 +99,16 @@ def cut(product: HalfProduct, sizes: Sizes, blocking: Blocking, threads: int, *,
         segment = max(1, min(_SEGMENT, _over(steps, wanted)))
         chunk = _CHUNK_BESIDE if beside else _CHUNK_APART
         words |= {f"{name}_group": group, f"{name}_segment": segment, f"{name}_chunk": chunk}
-    return Cut(words, threads, LINE + room_b + room_a + threads * slot)
+    return HalfWorkSplit(words, threads, LINE + room_b + room_a + threads * slot)
 
 
-def gains_by_threads(product: HalfProduct, sizes: Sizes) -> bool:
+def gains_by_threads(product: HalfProduct, sizes: HalfSizes) -> bool:
     """Whether there is so much to do that several threads are faster than one."""
     return sizes.batches * sizes.m * sizes.n * sizes.k * len(PAIRS[product.parts]) > _SINGLE
 
 
 def _bands(
-    sizes: Sizes, panels: tuple[int, int], panel: int, blocking: Blocking, *, kept: bool
+    sizes: HalfSizes, panels: tuple[int, int], panel: int, blocking: Blocking, *, kept: bool
 ) -> tuple[int, tuple[int, int]]:
     """How many matrices of a stack are packed at once, and how many panels of rows and columns of each."""
     own = panel * ((0 if sizes.a_shared else panels[0]) + (0 if sizes.b_shared or kept else panels[1]))

@@ -7,10 +7,10 @@ comes late takes fewer; two threads begin at opposite ends.
 from __future__ import annotations
 
 from ..._tensor.dtype import DType, float32
-from .half_words import LINE, HalfProduct, Job, split
+from .bfloat16_units import BLOCK, BLOCK_ROW, LINES, PANEL, STEP, TILE, BFloat16Unit, configure, release, step_bytes
+from .half_words import LINE, HalfJob, HalfProduct, split
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub, word
 from .ir import Module
-from .units import BLOCK, BLOCK_ROW, LINES, PANEL, STEP, TILE, Unit, configure, release, step_bytes
 
 # Packing
 
@@ -18,10 +18,10 @@ from .units import BLOCK, BLOCK_ROW, LINES, PANEL, STEP, TILE, Unit, configure, 
 def write_packing(module: Module, product: HalfProduct) -> None:
     """`packing`: a unit is a stretch of some lines. Those of the right operand lie in the middle, between the first and
     the last of the left one: a thread packs what it will read."""
-    job = Job(module, "packing")
+    job = HalfJob(module, "packing")
     code = job.code
     units, units_b = job.told("units", "units_b")
-    operands = [_Operand(job, name, product) for name in ("a", "b")]
+    operands = [_PackedOperand(job, name, product) for name in ("a", "b")]
     before = div(code, sub(code, units, units_b), "2")
     with code.loop(0, units, carried=[("i64", job.next(units))]) as turn:
         unit = turn.values[0]
@@ -38,10 +38,10 @@ def write_packing(module: Module, product: HalfProduct) -> None:
     code.ret()
 
 
-class _Operand:
+class _PackedOperand:
     """One operand, as the threads pack it."""
 
-    def __init__(self, job: Job, name: str, product: HalfProduct) -> None:
+    def __init__(self, job: HalfJob, name: str, product: HalfProduct) -> None:
         self.code = job.code
         self.name = name
         self.column = 0 if name == "a" else 1
@@ -94,11 +94,11 @@ class _Operand:
 # Products
 
 
-def write_products(module: Module, product: HalfProduct, unit: Unit) -> None:
+def write_products(module: Module, product: HalfProduct, unit: BFloat16Unit) -> None:
     """`products`: a unit is some panels of rows and some of columns, of one matrix. The slot is the first argument."""
-    job = Job(module, "products")
+    job = HalfJob(module, "products")
     code = job.code
-    if unit is Unit.TILES:
+    if unit is BFloat16Unit.TILES:
         configure(code)
     units, rows, columns = job.told("units", "rows", "columns")
     tall, wide = job.planned("tall", "wide")
@@ -112,7 +112,7 @@ def write_products(module: Module, product: HalfProduct, unit: Unit) -> None:
             writer.write(matrix, mul(code, i, tall), mul(code, j, wide))
             branch.give(job.next(units))
         turn.carry(branch.values[0])
-    if unit is Unit.TILES:
+    if unit is BFloat16Unit.TILES:
         release(code)
     code.ret()
 
@@ -120,7 +120,7 @@ def write_products(module: Module, product: HalfProduct, unit: Unit) -> None:
 class _Unit:
     """Writes the work of a unit."""
 
-    def __init__(self, job: Job, product: HalfProduct) -> None:
+    def __init__(self, job: HalfJob, product: HalfProduct) -> None:
         self.code = code = job.code
         self.job = job
         self.product = product

@@ -1,4 +1,4 @@
-"""Operands of a product, rounded to bfloat16 and laid out in tiles.
+"""Operands of a product, rounded to bfloat16 and stored in tiles.
 
 A tile has 16 lines: rows of the left operand, columns of the right. The left one's tiles have the numbers of a line
 side by side, the right one's have the lines side by side, in pairs of numbers that are neighbours along the sum. An
@@ -15,12 +15,12 @@ from typing import Final
 
 from ..._tensor.dtype import DType, bool_, float32, int64
 from ..scalar.value import Value
+from .bfloat16_units import LINES, STEP, step_bytes
 from .builder import LlvmBuilder
 from .integers import add, most, mul, shifted, sub
 from .ir import Module
-from .memory import gather, lanes_below, load
-from .product import Stage
-from .units import LINES, STEP, step_bytes
+from .load_store import gather, lanes_below, load
+from .product import FusedStage
 
 _Read = Callable[[str, str, "str | None"], Value]
 """The numbers of half a step, from a line's beginning and how far along they are, under a mask."""
@@ -29,7 +29,7 @@ _BITS: Final = f"<{STEP} x i16>"
 _WORDS: Final = f"<{LINES} x i32>"
 
 
-class Layout(Enum):
+class TileOrder(Enum):
     """How the numbers of a tile lie."""
 
     LINES = "lines"
@@ -38,15 +38,15 @@ class Layout(Enum):
     """Pair by pair, of all lines: the right operand."""
 
 
-def write_packs(module: Module, dtypes: tuple[DType, DType], parts: int, before: Stage | None = None) -> None:
+def write_packs(module: Module, dtypes: tuple[DType, DType], parts: int, before: FusedStage | None = None) -> None:
     """`pack_a(from, line, along, lines, length, to)`, with what comes before the product, and `pack_b`.
 
     Lines and the numbers along them are so many elements apart; up to 16 lines, and any length. Behind it, zeros fill
     the last tile. Lines that are not there may come out as anything: so do their sums, which nobody wants.
     """
     _write_turn(module)
-    _Packer(module, "pack_a", Layout.LINES, dtypes[0], parts, before).write()
-    _Packer(module, "pack_b", Layout.PAIRS, dtypes[1], parts, None).write()
+    _Packer(module, "pack_a", TileOrder.LINES, dtypes[0], parts, before).write()
+    _Packer(module, "pack_b", TileOrder.PAIRS, dtypes[1], parts, None).write()
 
 
 def _write_turn(module: Module) -> None:
@@ -75,7 +75,7 @@ class _Packer:
     """Writes one such function."""
 
     def __init__(
-        self, module: Module, name: str, layout: Layout, dtype: DType, parts: int, before: Stage | None
+        self, module: Module, name: str, layout: TileOrder, dtype: DType, parts: int, before: FusedStage | None
     ) -> None:
         self.code = module.function(name, [
             ("ptr", "from"), ("i64", "line"), ("i64", "along"), ("i64", "lines"), ("i64", "length"), ("ptr", "to"),
@@ -123,7 +123,7 @@ class _Packer:
                 ]
                 self._store(step.values[0], self._parts(both))
             line.carry(shifted(code, here, apart), shifted(code, there, str(2 * STEP)))
-        if self.layout is Layout.PAIRS:
+        if self.layout is TileOrder.PAIRS:
             self._turn()
 
     def _beside(self, line: str, index: str, mask: str | None) -> Value:
@@ -148,7 +148,7 @@ class _Packer:
             step.carry(following, shifted(code, to, str(step_bytes(self.parts))))
         with code.when(self.is_rest):
             self._pairs(step.values[0], step.values[1], mask, masked=True)
-        if self.layout is Layout.LINES:
+        if self.layout is TileOrder.LINES:
             self._turn()
 
     def _pairs(self, here: str, to: str, mask: str, *, masked: bool) -> str:
@@ -223,14 +223,14 @@ class _Packer:
         return code.pure(f"bitcast <{STEP} x bfloat> {made} to {_BITS}")
 
     def _finite(self, rounded: str) -> str:
-        """The same with zeros for what is not finite."""
+        """The values with zeros in place of infinities and NaN."""
         code = self.code
         exponent = code.pure(f"and {_BITS} {rounded}, splat (i16 {0x7F80})")
         finite = code.pure(f"icmp ne {_BITS} {exponent}, splat (i16 {0x7F80})")
         return code.pure(f"select <{STEP} x i1> {finite}, {_BITS} {rounded}, {_BITS} zeroinitializer")
 
     def _left(self, x: str, rounded: str, half: int) -> str:
-        """What a rounded number, in one of the halves of a vector, leaves over. No bit of it is lost."""
+        """The remainder of a number after rounding, in one of the halves of a vector. It is exact."""
         code, kind = self.code, self.k.type(float32)
         lanes = ", ".join(f"i32 {LINES * half + n}" for n in range(LINES))
         own = code.pure(f"shufflevector {_BITS} {rounded}, {_BITS} poison, <{LINES} x i32> <{lanes}>")

@@ -12,6 +12,7 @@ functions of a product. A right operand that stays the same is packed once and k
 
 from __future__ import annotations
 
+from .bfloat16_units import LINES, PANEL, BFloat16Unit, step_bytes, write_block
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .epilogues import write_finish
 from .half_jobs import write_packing, write_products
@@ -19,11 +20,10 @@ from .half_packing import write_packs
 from .half_words import BEFORE_JOB, COUNTERS, JOB, LINE, PLAN, HalfProduct
 from .integers import add, ceil_div, choice, div, least, lined_up, mul, shifted, sub, word
 from .ir import Module
-from .nest import Target
-from .units import LINES, PANEL, Unit, step_bytes, write_block
+from .nest import VectorTarget
 
 
-def half_product_source(product: HalfProduct, unit: Unit, target: Target) -> str:
+def half_product_source(product: HalfProduct, unit: BFloat16Unit, target: VectorTarget) -> str:
     """The module of a product: `kernel` and, to keep a right operand, `keep`.
 
     The arrays of `kernel` are a, b, the sides, the result, and the workspace; of `keep`: a right operand, and where it
@@ -44,7 +44,7 @@ def half_product_source(product: HalfProduct, unit: Unit, target: Target) -> str
 
 
 class _Driver:
-    """A function that tells the threads what to do."""
+    """The function that starts the threads with their jobs."""
 
     def __init__(self, module: Module, name: str, product: HalfProduct) -> None:
         self.code = code = module.function(name, PARAMETERS)

@@ -1,4 +1,4 @@
-"""What a product with bfloat16 numbers inside is, and the words in which its functions are told of their work."""
+"""The description of a product with bfloat16 numbers inside, and the arguments of its functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..._tensor.dtype import DType, float32
 from .entry import PARAMETERS
 from .integers import choice, div, mul, shifted, sub, word
 from .ir import Function, Module
-from .product import Product, Side, Stage
+from .product import FusedStage, Product, Side
 
 PLAN: Final = (
     "pool", "spread", "threads", "batches", "wave", "m", "n", "k", "steps", "depth", "stretches", "tall", "wide",
@@ -22,7 +22,7 @@ JOB: Final = (
     "first", "units", "units_b", "sums", "row", "rows", "column", "columns",
     "a_from", "a_packed", "a_next", "b_from", "b_packed", "b_next",
 )  # fmt: skip
-"""What the threads are told, after the addresses of the plan and of the matrices' places in it."""
+"""The arguments of the threads, after the addresses of the plan and of the matrices in it."""
 BEFORE_JOB: Final = 2
 LINE: Final = 64
 """Bytes of a cache line: the counters of units have one of their own, before all else."""
@@ -32,14 +32,14 @@ COUNTERS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class HalfProduct:
-    """What a kernel computes: after(before(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
+    """The computation of a kernel: after(before(a) @ b, *sides), each operand as a sum of bfloat16 parts."""
 
     a: DType = float32
     b: DType = float32
     parts: int = 1
-    before: Stage | None = None
+    before: FusedStage | None = None
     """It has no sides."""
-    after: Stage | None = None
+    after: FusedStage | None = None
     """It gives one value."""
     out: DType = float32
     """The dtype of the results."""
@@ -53,12 +53,12 @@ class HalfProduct:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """What comes after reads them."""
+        """The epilogue reads them."""
         return () if self.after is None else self.after.sides
 
     @property
     def words(self) -> str | None:
-        """What tells it from any other, if anything does."""
+        """Its identity among all functions, if it has one."""
         stages = ["nothing" if stage is None else stage.identity for stage in (self.before, self.after)]
         if None in stages:
             return None
@@ -70,8 +70,8 @@ class HalfProduct:
         return 3 + len(self.sides)
 
 
-class Job:
-    """A function of the threads, and what it is told."""
+class HalfJob:
+    """A function that threads run, and its arguments."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.code = module.function(name, PARAMETERS)

@@ -13,8 +13,8 @@ _THREE_EIGHTHS: Final = 2.414213562373095
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+class _InverseConstants:
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     half_pi: tuple[float, float]
     """In two parts, their sum exact to twice the format's digits."""
@@ -23,10 +23,10 @@ class _Format:
     asin: tuple[float, ...]
     """q in asin x = x + x³ q(x²) for x up to 1/2."""
     atan: tuple[float, ...]
-    """The same for atan, for x up to the tangent of π/8."""
+    """q in atan x = x + x³ q(x²) for x up to the tangent of π/8."""
 
 
-_SINGLE: Final = _Format(
+_SINGLE: Final = _InverseConstants(
     half_pi=(1.5707963705062866, -4.371138828673793e-08),
     reach=2.0**60,
     asin=(0.16666752099990845, 0.07495306432247162, 0.045469772070646286, 0.02418077364563942,
@@ -34,7 +34,7 @@ _SINGLE: Final = _Format(
     atan=(-0.33333316445350647, 0.19998526573181152, -0.14244344830513, 0.10598728060722351,
           -0.060887355357408524),  # 2**-30.4
 )  # fmt: skip
-_DOUBLE: Final = _Format(
+_DOUBLE: Final = _InverseConstants(
     half_pi=(1.5707963267948966, 6.123233995736766e-17),
     reach=2.0**500,
     asin=(0.1666666666666676, 0.0749999999997081, 0.04464285717464569, 0.030381942704721516, 0.022372215104408052,
@@ -46,7 +46,7 @@ _DOUBLE: Final = _Format(
 )  # fmt: skip
 
 
-def _format(x: Number) -> _Format:
+def _format(x: Number) -> _InverseConstants:
     return _SINGLE if x.is_single else _DOUBLE
 
 

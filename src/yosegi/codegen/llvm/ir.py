@@ -1,8 +1,8 @@
 """LLVM IR as text: functions of single assignments, with structured loops.
 
-Texts of values carry no type: whoever uses one knows it. Loop-carried values are phis from the start, because what is
-written here is compiled without LLVM's optimisation passes: the code is vector code already, and passes cost more
-time than they give.
+Texts of values carry no type: the code that uses one knows it. Loop-carried values are phis from the start, because
+this IR is compiled without LLVM's optimisation passes: the code is vector code already, and passes cost more time
+than they save.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Loop:
     following: tuple[str, ...] = ()
 
     def carry(self, *values: str) -> None:
-        """What the next turn gets: one value for each of `values`."""
+        """The values of the next iteration: one for each of `values`."""
         assert len(values) == len(self.values)
         self.following = values
 
@@ -73,7 +73,7 @@ class Branch:
     given: tuple[str, ...] = ()
 
     def give(self, *values: str) -> None:
-        """What comes out if the condition holds: one value for each of `values`."""
+        """The results if the condition holds: one for each of `values`."""
         assert len(values) == len(self.values)
         self.given = values
 
@@ -91,7 +91,7 @@ class Function:
         self.block = "entry"
         """The label of the block that is being written."""
         self.known: dict[Any, Any] = {}
-        """What has been computed where it can be used again: `pure` instructions, and whatever a writer remembers."""
+        """The values that can be reused: `pure` instructions, and others that a writer remembers."""
         self._count = 0
 
     def fresh(self, stem: str = "v") -> str:
@@ -131,7 +131,7 @@ class Function:
         return self.let(text)
 
     def pure_call(self, returns: str, name: str, types: Sequence[str], values: Sequence[str]) -> str:
-        """The same, of a function whose result depends on its arguments alone."""
+        """A call of a function whose result depends on its arguments alone."""
         return self.pure(self._called(returns, name, types, values, ""))
 
     def _called(self, returns: str, name: str, types: Sequence[str], values: Sequence[str], flags: str) -> str:
@@ -150,7 +150,7 @@ class Function:
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        """What is computed here is not known outside."""
+        """A scope: values that are computed inside are not reused outside."""
         outside = self.known
         self.known = dict(outside)
         yield

@@ -1,4 +1,4 @@
-"""What the threads of a product do: copy parts of the operands, and multiply.
+"""The jobs of the threads of a product: pack parts of the operands, and multiply.
 
 Rows are dealt out to panels as high as a tile or almost, and vectors of columns to panels as wide or almost. A unit of
 the multiplication is a group of row panels and a group of column panels, which stays in the core's own cache while all
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from ..._tensor.dtype import DType
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
-from .fused import FINISH, LINES
+from .fused_stages import FINISH, LINES
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub
 from .ir import Function, Module
-from .memory import lanes_below, load, store
+from .load_store import lanes_below, load, store
 from .packing import PARAMETERS as PANEL
-from .product import Job
+from .product import ProductJob
 from .register_tiles import LINE, TileShape
 from .register_tiles import PARAMETERS as TILE
 
@@ -66,10 +66,10 @@ class Columns:
         return column, vectors, least(code, sub(code, self._n, column), mul(code, vectors, self._lanes))
 
 
-class _Rows:
+class _RowPanels:
     """The panels of rows, in groups."""
 
-    def __init__(self, job: Job, shape: TileShape) -> None:
+    def __init__(self, job: ProductJob, shape: TileShape) -> None:
         panels = ceil_div(job.code, job.planned("m"), shape.rows)
         shares = _Shares(job.code, job.planned("m"), panels)
         self.first, self.count = shares.first, shares.count
@@ -88,11 +88,11 @@ def write_pack_lines(module: Module, shape: TileShape) -> None:
 
     It is copied as it lies: row by row, or column by column, as many elements of each as the panel has rows.
     """
-    job = Job(module.function("pack_lines", PARAMETERS))
+    job = ProductJob(module.function("pack_lines", PARAMETERS))
     code = job.code
     a_m, a_k, k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("k"), job.planned("lines", "ptr")
     source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
-    rows = _Rows(job, shape)
+    rows = _RowPanels(job, shape)
     in_panels = job.is_planned("in_panels")
     with code.loop("%low", "%high") as loop:
         first, height = rows.first(loop.index), rows.count(loop.index)
@@ -111,7 +111,7 @@ def write_keeping(module: Module, dtype: DType, lanes: int) -> None:
     """`keep` and `resume`: unfinished sums of a block whose last vector is not full, to the output that holds them and
     from there."""
     for name in ("keep", "resume"):
-        job = Job(module.function(name, FINISH))
+        job = ProductJob(module.function(name, FINISH))
         code, k = job.code, LlvmBuilder(job.code, lanes)
         out_row = job.planned("out_row")
         place = add(code, mul(code, "%row", out_row), mul(code, "%column", dtype.itemsize))
@@ -160,7 +160,7 @@ def write_units(module: Module, dtype: DType, shape: TileShape) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _SumBlock:
     """A block of the sum, in a unit."""
 
     number: str
@@ -195,14 +195,14 @@ class _Units:
     def __init__(self, module: Module, dtype: DType, shape: TileShape) -> None:
         self.shape, self.item = shape, dtype.itemsize
         self.line = shape.columns * self.item
-        self.job = job = Job(module.function("units", PARAMETERS))
+        self.job = job = ProductJob(module.function("units", PARAMETERS))
         self.code = code = job.code
         self.a, self.a_row, self.a_step, self.a_panel = job.pointer("a"), job["a_row"], job["a_step"], job["a_panel"]
         self.b, self.b_k, self.b_n = job.array(job.planned("right")), job.planned("b_k"), job.planned("b_n")
         self.k, self.depth, self.blocks = job.planned("k"), job.planned("depth"), job.planned("blocks")
         self.in_panels, self.kept_b = job.is_planned("in_panels"), job.is_planned("kept_b")
         self.copies_b, self.finishes = job.is_planned("copies_b"), job.is_planned("finishes")
-        self.rows, self.columns = _Rows(job, shape), Columns(code, job.planned("n"), shape)
+        self.rows, self.columns = _RowPanels(job, shape), Columns(code, job.planned("n"), shape)
         self.across = job.planned("across")
         self.group = _Shares(code, self.columns.panels, self.across).bounds
         self.tiles = code.pure(f"getelementptr i64, ptr {job.plan}, i64 {job.planned('tiles')}")
@@ -231,14 +231,14 @@ class _Units:
             steps = least(code, sub(code, self.k, done), self.depth)
             in_all = add(code, mul(code, done, self.columns.width), mul(code, first, steps))
             packed = choice(code, self.kept_b, shifted(code, self.b, mul(code, in_all, self.item)), slot, "ptr")
-            there = _Block(block.index, done, steps, first, packed)
+            there = _SumBlock(block.index, done, steps, first, packed)
             self._copy(panels, there)
             self._multiply(self.rows.group(down), panels, there)
             block.carry()
         flag = shifted(code, self.work, mul(code, number, LINE))
         code.do(f"store atomic i64 0, ptr {flag} release, align 8")
 
-    def _panel(self, panel: str, block: _Block) -> _Panel:
+    def _panel(self, panel: str, block: _SumBlock) -> _Panel:
         """A panel of the right operand, in a block of the sum."""
         code = self.code
         column, vectors, count = self.columns.of(panel)
@@ -252,7 +252,7 @@ class _Units:
             shifted(code, self.b, here), shifted(code, block.packed, offset),
         )  # fmt: skip
 
-    def _copy(self, panels: tuple[str, str], block: _Block) -> None:
+    def _copy(self, panels: tuple[str, str], block: _SumBlock) -> None:
         code = self.code
         with code.loop(*panels) as loop:
             panel = self._panel(loop.index, block)
@@ -261,7 +261,7 @@ class _Units:
                        panel.width)  # fmt: skip
             loop.carry()
 
-    def _multiply(self, rows: tuple[str, str], panels: tuple[str, str], block: _Block) -> None:
+    def _multiply(self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock) -> None:
         code = self.code
         with code.loop(*rows) as row:
             top, height = self.rows.first(row.index), self.rows.count(row.index)
@@ -272,7 +272,7 @@ class _Units:
                 loop.carry()
             row.carry()
 
-    def _tile(self, start: str, rows: tuple[str, str], panel: _Panel, block: _Block) -> None:
+    def _tile(self, start: str, rows: tuple[str, str], panel: _Panel, block: _SumBlock) -> None:
         """One tile: its sums go straight to the output, if there is nothing more to do to them and all are wanted."""
         code, (row, height) = self.code, rows
         is_first = code.pure(f"icmp eq i64 {block.number}, 0")

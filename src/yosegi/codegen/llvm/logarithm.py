@@ -16,8 +16,8 @@ _NAN: Final = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+class _LogarithmConstants:
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""
@@ -29,7 +29,7 @@ class _Format:
     asinh: tuple[float, ...]
     """q in asinh x = x + x³ q(x²) for x up to 1/2."""
     atanh: tuple[float, ...]
-    """The same for atanh."""
+    """q in atanh x = x + x³ q(x²) for x up to 1/2."""
     bases: dict[str, _Base]
 
 
@@ -43,7 +43,7 @@ class _Base:
     """The logarithm of Euler's number."""
 
 
-_SINGLE: Final = _Format(
+_SINGLE: Final = _LogarithmConstants(
     fraction=23,
     bias=127,
     two_thirds=0x3F2AAAAB,
@@ -59,7 +59,7 @@ _SINGLE: Final = _Format(
         "10": _Base((0.301025390625, 4.605039066518657e-06), (0.4342944920063019, -1.0103049952192578e-08)),
     },
 )  # fmt: skip
-_DOUBLE: Final = _Format(
+_DOUBLE: Final = _LogarithmConstants(
     fraction=52,
     bias=1023,
     two_thirds=0x3FE5555555555555,
@@ -82,7 +82,7 @@ _DOUBLE: Final = _Format(
 )  # fmt: skip
 
 
-def _format(x: Number) -> _Format:
+def _format(x: Number) -> _LogarithmConstants:
     return _SINGLE if x.is_single else _DOUBLE
 
 

@@ -26,8 +26,8 @@ Strides = Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What code is made for."""
+class VectorTarget:
+    """The vector unit for which code is made."""
 
     vector_bytes: int
     attributes: str
@@ -56,7 +56,7 @@ def operand_of(group: Group, user: int, entry: int, strides: Strides) -> Operand
 
 
 def operands_of(group: Group, strides: Strides) -> tuple[list[Operand], list[Operand]]:
-    """What a group reads, each array once for every way in which it is read; and what it writes."""
+    """The arrays that a group reads, once for each access pattern, and those that it writes."""
     read: dict[Operand, None] = {}
     for user in group.nodes:
         for entry in group.graph.args[user]:
@@ -117,7 +117,7 @@ class Steps:
     strides: list[list[str]]
 
 
-class Frame:
+class LoopFrame:
     """A function of a kernel under way: its numbers, its operands' addresses."""
 
     def __init__(self, module: Module, name: str, nest: Nest, sizes: list[int]) -> None:
@@ -198,7 +198,7 @@ class Frame:
         return base if offset == "0" else self.code.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
-def lanes(target: Target, dtypes: Iterable[DType]) -> int:
+def lanes(target: VectorTarget, dtypes: Iterable[DType]) -> int:
     """The lanes of which the widest elements fill one vector."""
     sizes = [4 if d.is_half else d.itemsize // (2 if d.is_complex else 1) for d in dtypes]
     return max(1, target.vector_bytes // max(sizes))

@@ -29,7 +29,7 @@ class Number:
 
     @property
     def dtype(self) -> DType:
-        """What it is."""
+        """The dtype of the value."""
         return self.value.dtype
 
     @property
@@ -129,7 +129,7 @@ class Number:
         return Number(self.k, self.k.reinterpreted(self.value, _FLOAT[self.dtype]))
 
     def to(self, dtype: DType) -> Number:
-        """The same number in another dtype."""
+        """The number converted to another dtype."""
         return self if self.dtype is dtype else Number(self.k, self.k.converted(self.value, dtype))
 
     def signed_as(self, other: Number) -> Number:

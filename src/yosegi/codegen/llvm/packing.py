@@ -12,8 +12,8 @@ from .builder import LlvmBuilder
 from .integers import add, least, mul, shifted, sub
 from .ir import Function, Module
 from .lanes import shuffled
-from .memory import lanes_below, load, store
-from .nest import Target
+from .load_store import lanes_below, load, store
+from .nest import VectorTarget
 from .register_tiles import tile_shape
 
 PARAMETERS: Final = (
@@ -40,7 +40,7 @@ def lie_of(across: int, along: int, rows: int, lanes: int, item: int) -> Lie:
     return Lie.COLUMNS if across == item and rows >= lanes else Lie.APART
 
 
-def panel_source(target: Target, dtype: DType, lie: Lie) -> str:
+def panel_source(target: VectorTarget, dtype: DType, lie: Lie) -> str:
     """The module of `panel(from, across, along, rows, columns, to, width)`: a panel, to rows of `width` elements, which
     are whole vectors. Columns that are not there get any numbers: what comes of them is not stored."""
     module = Module()
@@ -55,7 +55,7 @@ def panel_source(target: Target, dtype: DType, lie: Lie) -> str:
     return module.text(target.attributes)
 
 
-def _copied_rows(code: Function, dtype: DType, target: Target) -> None:
+def _copied_rows(code: Function, dtype: DType, target: VectorTarget) -> None:
     shape = tile_shape(target, dtype)
     k = LlvmBuilder(code, shape.lanes)
     full = code.let(f"icmp eq i64 %columns, {shape.columns}")
@@ -76,7 +76,7 @@ def _copied_rows(code: Function, dtype: DType, target: Target) -> None:
         row.carry(shifted(code, here, "%across"), shifted(code, there, mul(code, "%width", dtype.itemsize)))
 
 
-def _turned_columns(code: Function, dtype: DType, target: Target) -> None:
+def _turned_columns(code: Function, dtype: DType, target: VectorTarget) -> None:
     """Square blocks, turned in registers; the last begins early."""
     lanes, item = target.vector_bytes // dtype.itemsize, dtype.itemsize
     k = LlvmBuilder(code, lanes)

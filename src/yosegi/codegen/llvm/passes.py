@@ -1,4 +1,4 @@
-"""What a group computes in each pass over its rows.
+"""The passes of a group over its rows, and the entries that each computes.
 
 A value that a later pass needs is computed again where that is cheap; else it is kept, in memory of the size of a row
 that stays in the core's cache.

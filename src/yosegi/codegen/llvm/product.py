@@ -1,4 +1,4 @@
-"""What a product is to its kernel: its dtypes, what is fused with it, and the words in which its work is told.
+"""The description of a product for its kernel: dtypes, prologue, epilogue, and the arguments of its functions.
 
 A kernel is put together from objects that are made one by one, when a product first needs them: the order of the work,
 one for a dtype (`products`); tiles of several sizes (`tiles`); the copying of right operands that lie in several ways
@@ -35,7 +35,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FusedStage:
     """Elementwise work before or behind a product."""
 
     function: Elementwise
@@ -43,22 +43,22 @@ class Stage:
     """Of the value that it is given."""
     sides: tuple[Side, ...] = ()
     words: str | None = None
-    """What tells the function from any other, if anything does."""
+    """The identity of the function, if it has one."""
 
     @property
     def identity(self) -> str | None:
-        """What tells the whole of it from any other, if anything does."""
+        """The identity of all of it, if it has one."""
         return None if self.words is None else f"{self.words}\n{[side.along for side in self.sides]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a kernel computes: after(before(left, …) @ right, …)."""
+    """The computation of a kernel: after(before(left, …) @ right, …)."""
 
     dtype: DType
-    before: Stage | None = None
-    after: Stage | None = None
-    """What it gives are the outputs."""
+    before: FusedStage | None = None
+    after: FusedStage | None = None
+    """The epilogue, whose results are the outputs."""
     outs: tuple[DType, ...] = ()
     """The dtypes of the outputs; a product without anything behind it has one, of its own dtype."""
 
@@ -126,10 +126,10 @@ class Words:
 
 
 JOB: Final = ("work", "packed_a", "a", "a_row", "a_step", "apart", "a_panel")
-"""What the threads are told about one matrix of a stack; the plan comes before it, and the arrays after it."""
+"""The arguments of the threads for one matrix of a stack, between those of the plan and of the arrays."""
 
 
-class Job:
+class ProductJob:
     """A function that is given a job as `%arguments`, and the job's words."""
 
     def __init__(self, code: Function) -> None:

@@ -19,7 +19,7 @@ from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import Columns, called, write_claim, write_keeping, write_pack_lines, write_units
-from .nest import Target
+from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL
 from .product import PLAN, Told
 from .register_tiles import LINE, TileShape, tile_shape
@@ -30,7 +30,7 @@ _LINE_CHUNKS: Final = 16
 """Chunks into which the copying of a left operand is cut."""
 
 
-def product_source(target: Target, dtype: DType) -> str:
+def product_source(target: VectorTarget, dtype: DType) -> str:
     """The module of all products of a dtype: `kernel`, and `pack` to keep a right operand.
 
     `kernel` takes the arrays of a `Product`, then the workspace; `pack`, a right operand, and where it is kept.
@@ -112,7 +112,7 @@ def write_stack(module: Module, name: str) -> None:
     code = module.function("some", PARAMETERS)
     plan = code.let("load ptr, ptr %arguments")
     chunk, slot = (word(code, plan, PLAN.index(name)) for name in ("by_batch", "slot"))
-    # Chunks are told apart by where they begin: each has a part of the workspace.
+    # Chunks are distinguished by their first index: each has a part of the workspace.
     own = shifted(code, workspace(code, plan), mul(code, div(code, "%low", chunk), slot))
     with code.loop("%low", "%high") as loop:
         code.do(f"call void @one(ptr %arguments, i64 {loop.index}, ptr null, ptr {own})")

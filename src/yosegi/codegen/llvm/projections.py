@@ -15,8 +15,8 @@ from .builder import LlvmBuilder
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import add, least, mul, shifted, sub, word
 from .ir import Module
-from .memory import lanes_below, load, store
-from .nest import Target
+from .load_store import lanes_below, load, store
+from .nest import VectorTarget
 
 VECTORS: Final = 8
 ROWS: Final = 2
@@ -28,7 +28,7 @@ _SIZES: Final = ("x_row", "x_length", "y_row", "y_length", "rows")
 """Bytes from one row (column) to the next, numbers in a row (column), and how many rows there are in all."""
 
 
-def projection_source(target: Target) -> str:
+def projection_source(target: VectorTarget) -> str:
     """The module, with `rows` of x, V, y, W and a result of shape (VECTORS + 1, rows), and `columns` of x, V and such a
     result."""
     module = Module(converts_halves=target.converts_halves)
@@ -37,7 +37,9 @@ def projection_source(target: Target) -> str:
     return module.text(target.attributes)
 
 
-def _begun(module: Module, name: str, target: Target, arrays: int) -> tuple[LlvmBuilder, dict[str, str], list[str]]:
+def _begun(
+    module: Module, name: str, target: VectorTarget, arrays: int
+) -> tuple[LlvmBuilder, dict[str, str], list[str]]:
     """A function's builder, its sizes, and its arrays."""
     code = module.function(name, PARAMETERS)
     table = code.let("load ptr, ptr %arguments")
@@ -46,7 +48,7 @@ def _begun(module: Module, name: str, target: Target, arrays: int) -> tuple[Llvm
     return LlvmBuilder(code, target.vector_bytes // 4), size, found
 
 
-def _write_rows(module: Module, target: Target) -> None:
+def _write_rows(module: Module, target: VectorTarget) -> None:
     k, size, (x, v, y, w, out) = _begun(module, "rows", target, 5)
     code = k.code
     last = sub(code, size["rows"], "1")
@@ -66,7 +68,7 @@ def _write_rows(module: Module, target: Target) -> None:
     code.ret()
 
 
-def _write_columns(module: Module, target: Target) -> None:
+def _write_columns(module: Module, target: VectorTarget) -> None:
     k, size, (x, v, out) = _begun(module, "columns", target, 3)
     code = k.code
     length = size["x_length"]

@@ -16,8 +16,8 @@ from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import Multiples, mul, shifted
 from .ir import Function, Module
-from .memory import load, repeated, store
-from .nest import Target
+from .load_store import load, repeated, store
+from .nest import VectorTarget
 
 LINE: Final = 64
 """Bytes of a cache line."""
@@ -50,7 +50,7 @@ class TileShape:
         return (vectors - 1) * self.rows + rows - 1
 
 
-def tile_shape(target: Target, dtype: DType) -> TileShape:
+def tile_shape(target: VectorTarget, dtype: DType) -> TileShape:
     """The largest tile that leaves registers for the operands.
 
     The wider it is, the more is done with an element of a row once it is loaded: of 32 registers, nine rows of three
@@ -61,11 +61,11 @@ def tile_shape(target: Target, dtype: DType) -> TileShape:
 
 
 def tile_name(rows: int, vectors: int) -> str:
-    """What the function of one size of tile is called."""
+    """The name of the function for one size of tile."""
     return f"tile_{rows}_{vectors}"
 
 
-def tile_source(target: Target, dtype: DType, rows: int, vectors: int) -> str:
+def tile_source(target: VectorTarget, dtype: DType, rows: int, vectors: int) -> str:
     """The module of one size of tile: `tile_…(a, a_row, a_step, b, b_step, steps, before, before_row, out, out_row)`.
 
     The sums of a tile, added to what is at `before`, go to `out`; that may be the same. The strides are in bytes.

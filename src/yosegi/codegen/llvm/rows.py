@@ -16,15 +16,15 @@ from ..scalar.value import Value
 from .folding import Folding, State
 from .ir import Module
 from .lanes import like, texts, types
-from .memory import load, store
-from .nest import Frame, Nest, Operand, Strides, Target, lanes, operands_of, power_below
+from .load_store import load, store
+from .nest import LoopFrame, Nest, Operand, Strides, VectorTarget, lanes, operands_of, power_below
 from .passes import Passes, is_dear
 from .walk import LONG, Course, Ground, Walk
 
 _UNIT: Final = 4096
 """Elements of a row of a plain loop that are one unit of work, about, if the row is much longer."""
 _GRAIN: Final = 512
-"""The same if there is but one row: units that are done together are then one loop, so that they may be small."""
+"""The unit of work if there is only one row: units that run together are one loop, so that they may be small."""
 _TILE: Final = (16, 128)
 """A unit where an array is read across: so many indices of the dimension along which its elements are side by side, and
 so many along the vectors. A line of a cache is used up before it is gone."""
@@ -37,7 +37,7 @@ _MOST_UNITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GroupKernel:
     """How a group's code is called: the functions `kernel` and, if it `finishes`, `finish`."""
 
     sizes: tuple[int, ...]
@@ -52,8 +52,8 @@ class Kernel:
 
 
 def kernel(
-    group: Group, target: Target, strides: Strides | None = None, *, streams: bool = False
-) -> tuple[str, Kernel]:
+    group: Group, target: VectorTarget, strides: Strides | None = None, *, streams: bool = False
+) -> tuple[str, GroupKernel]:
     """The code of a group of at least one element, and how it is called.
 
     `strides` are those of the arrays that are not contiguous. `streams`: results do not go through the caches.
@@ -62,7 +62,7 @@ def kernel(
 
 
 class _RowKernel:
-    def __init__(self, group: Group, target: Target, strides: Strides, streams: bool) -> None:
+    def __init__(self, group: Group, target: VectorTarget, strides: Strides, streams: bool) -> None:
         self.target = target
         self.reads, self.writes = operands_of(group, strides)
         calls = [group.graph.calls[n] for n in group.nodes]
@@ -133,7 +133,7 @@ class _RowKernel:
 
     # The functions
 
-    def write(self) -> tuple[str, Kernel]:
+    def write(self) -> tuple[str, GroupKernel]:
         """The code, and how it is called."""
         self._kernel()
         if self.slices > 1:
@@ -141,11 +141,11 @@ class _RowKernel:
         inputs = self.course.group.inputs
         reads = tuple(inputs.index(o.entry) for o in self.reads)
         workspace = self._partial_bytes if self.slices > 1 else 0
-        made = Kernel(tuple(self.sizes), reads, self.units, self.unit, workspace, self.slices > 1)
+        made = GroupKernel(tuple(self.sizes), reads, self.units, self.unit, workspace, self.slices > 1)
         return self.module.text(self.target.attributes), made
 
     def _kernel(self) -> None:
-        frame = Frame(self.module, "kernel", self.nest, self.sizes)
+        frame = LoopFrame(self.module, "kernel", self.nest, self.sizes)
         rows, ground = self._rows(frame), Ground(self.course, frame)
         slices, slice_, tiles, block = map(frame.number, (self.slices, self.slice, self.tiles, self.block))
         partials = self._partials(frame) if self.slices > 1 else None
@@ -182,13 +182,13 @@ class _RowKernel:
             unit.carry()
         self._end(frame)
 
-    def _end(self, frame: Frame) -> None:
+    def _end(self, frame: LoopFrame) -> None:
         if self.course.streams:
             frame.code.do("fence seq_cst")
         frame.code.ret()
 
-    def _rows(self, frame: Frame) -> _Rows:
-        return _Rows(self, frame)
+    def _rows(self, frame: LoopFrame) -> _RowStarts:
+        return _RowStarts(self, frame)
 
     # What slices leave for the end
 
@@ -201,12 +201,12 @@ class _RowKernel:
         states = [d for f in self.passes.foldings[0].values() for d in f.state]
         return sum(self.units * self._row_lanes * d.itemsize for d in states)
 
-    def _partials(self, frame: Frame) -> _Partials:
+    def _partials(self, frame: LoopFrame) -> _Partials:
         return _Partials(frame, self.passes.foldings[0], self.units, self._row_lanes)
 
     def _finish(self) -> None:
         """Fold what the slices of each row have come to, in their order."""
-        frame = Frame(self.module, "finish", self.nest, self.sizes)
+        frame = LoopFrame(self.module, "finish", self.nest, self.sizes)
         rows, ground = self._rows(frame), Ground(self.course, frame)
         slices, count = frame.number(self.slices), frame.number(self.units // self.slices)
         partials = self._partials(frame)
@@ -234,10 +234,10 @@ def _states(start: dict[int, State], flat: list[Value], parts: tuple[str, ...]) 
     return {e: [next(left) for _ in state] for e, state in start.items()}
 
 
-class _Rows:
+class _RowStarts:
     """Where rows begin."""
 
-    def __init__(self, writer: _RowKernel, frame: Frame) -> None:
+    def __init__(self, writer: _RowKernel, frame: LoopFrame) -> None:
         self._frame = frame
         self._across = writer.course.across
         self._wide = str(writer.course.wide)
@@ -260,7 +260,7 @@ class _Rows:
 class _Partials:
     """The workspace: for each part of each state, an element (or a vector of them) for each unit."""
 
-    def __init__(self, frame: Frame, foldings: dict[int, Folding], units: int, row_lanes: int) -> None:
+    def __init__(self, frame: LoopFrame, foldings: dict[int, Folding], units: int, row_lanes: int) -> None:
         self._frame = frame
         self._lanes = row_lanes
         self._array = frame.array(len(frame.nest.operands))

@@ -1,4 +1,4 @@
-"""What tells one kernel from another, in few words: by these a kernel is found again without writing its text.
+"""Signatures of kernels: a short key by which a kernel is found again without writing its text.
 
 The text follows from the group and from this package. A group is identified by its calls and their wiring, the package
 by its content.
@@ -34,7 +34,7 @@ def signature(group: Group, strides: Strides, streams: bool) -> str | None:
 
 
 def elementwise_signature(group: Group, reads: Sequence[int], outputs: Sequence[int]) -> str | None:
-    """The same for what a group does to single elements, whatever the shapes: from what it `reads` to its `outputs`."""
+    """The signature of a group's work on single elements, for all shapes: from what it `reads` to its `outputs`."""
     calls = group.graph.calls
     wiring = _wiring(group, reads, outputs, lambda call: f"{call!r}: {call.spec.dtype.name}")
     if wiring is None:

@@ -11,7 +11,7 @@ from typing import Final
 from ..._tensor.dtype import DType
 from .entry import PARAMETERS
 from .ir import Function, Module
-from .nest import Target
+from .nest import VectorTarget
 
 MOST_PRODUCTS: Final = 1 << 18
 """Products of elements up to which this is as fast as a library."""
@@ -19,7 +19,7 @@ _VECTORS: Final = 4
 """Vectors of sums that are worked on together."""
 
 
-def product_source(dtype: DType, target: Target) -> str:
+def product_source(dtype: DType, target: VectorTarget) -> str:
     """The module of a kernel of two operands and a result, stack after stack.
 
     Its sizes are those of the stack, the rows, the columns and the terms of a sum; then, of the left and of the right
@@ -38,7 +38,7 @@ def product_source(dtype: DType, target: Target) -> str:
     )
     beside = code.let(f"icmp eq i64 {b_column}, {size}")
     along = code.let(f"and i1 {code.let(f'icmp eq i64 {b_term}, {size}')}, {code.let(f'icmp eq i64 {a_term}, {size}')}")
-    writer = _Writer(code, kind, size, lanes)
+    writer = _RowProduct(code, kind, size, lanes)
     writer.sizes(columns, terms, a_term, b_term, b_column)
     with code.loop(0, stacks) as stack, code.loop(0, rows) as row:
         left = _moved(code, _moved(code, a, stack.index, a_stack), row.index, a_row)
@@ -59,7 +59,7 @@ def _moved(code: Function, base: str, index: str, stride: str) -> str:
     return code.let(f"getelementptr i8, ptr {base}, i64 {code.let(f'mul i64 {index}, {stride}')}")
 
 
-class _Writer:
+class _RowProduct:
     """One row of a result."""
 
     def __init__(self, code: Function, kind: str, size: int, lanes: int) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..._tensor.dtype import float32, float64, uint32
 from .number import Number, fma, muladd, polynomial, select
-from .seldom import library, where_seldom
+from .slow_paths import library, where_seldom
 
 _TWO_OVER_PI: Final = 0.6366197723675814
 _HALF_PI: Final = 1.5707963267948966
@@ -20,8 +20,8 @@ _LARGE: Final = 1.5 * 2.0**52
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
-    """What a float's format decides. Polynomials are in order of rising powers."""
+class _TrigonometricConstants:
+    """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     fraction: int
     """The bits of a fraction."""
@@ -36,7 +36,7 @@ class _Format:
     """q in tan r = r + r³ q(r²)."""
 
 
-_SINGLE: Final = _Format(
+_SINGLE: Final = _TrigonometricConstants(
     fraction=23,
     half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     near=2.0**16,
@@ -45,7 +45,7 @@ _SINGLE: Final = _Format(
     tan=(0.33333349227905273, 0.13332673907279968, 0.05405917763710022, 0.02128450758755207, 0.010832507163286209,
          9.115448483498767e-05, 0.004376476164907217),  # 2**-29.5
 )  # fmt: skip
-_DOUBLE: Final = _Format(
+_DOUBLE: Final = _TrigonometricConstants(
     fraction=52,
     half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
     near=2.0**29,
@@ -82,7 +82,7 @@ def _table() -> tuple[tuple[float, ...], tuple[float, ...]]:
 _TABLE: Final = _table()
 
 
-def _format(x: Number) -> _Format:
+def _format(x: Number) -> _TrigonometricConstants:
     return _SINGLE if x.is_single else _DOUBLE
 
 
@@ -114,7 +114,7 @@ def _reduced(size: Number) -> tuple[Number, Number, Number]:
 
 
 def _looked_up(size: Number) -> tuple[Number, Number, Number]:
-    """The same for floats far out: x 2/π to 80 bits, of which the first product is exact and loses its whole turns."""
+    """The reduction of large floats: x 2/π to 80 bits; the first product is exact and loses its whole turns."""
     k, bits = size.k, size.bits()
     index = (bits >> 23) - _FIRST
     index = select(index < 255 - _FIRST, index, 0)

@@ -22,8 +22,8 @@ from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .folding import State, folded_to
 from .lanes import counted, lanes_under, like, reversed_lanes, spread, texts, types
-from .memory import load, prefetch, repeated, spaced, store, strided
-from .nest import Frame, Nest, Operand, Steps, Strides, operand_of
+from .load_store import load, prefetch, repeated, spaced, store, strided
+from .nest import LoopFrame, Nest, Operand, Steps, Strides, operand_of
 from .passes import Passes
 
 _AHEAD: Final = 4096
@@ -59,9 +59,9 @@ class Course:
 
 
 class Ground:
-    """What a function knows of the space, as data. To be made where all of the function can see it."""
+    """The space of the function, as data. It is made where all of the function can see it."""
 
-    def __init__(self, course: Course, frame: Frame) -> None:
+    def __init__(self, course: Course, frame: LoopFrame) -> None:
         nest = course.nest
         dims = [nest.dims[n] for n in course.loops]
         self.loops = frame.steps(dims)
@@ -72,7 +72,7 @@ class Ground:
                       if nest.along(n) not in (0, 1, -1)}  # fmt: skip
         """Of operands that are neither neighbours nor the same along the vectors: how many elements apart they are."""
         self.weights = ["0"] * len(dims)
-        """What an index of each loop counts for in the number of an element of its row."""
+        """The weight of each loop's index in the number of an element of its row."""
         if course.counts:
             inside = [nest.reduced[nest.reduced.index(dim) + 1 :] for dim in dims]
             self.weights = [frame.number(prod(d.size for d in later)) for later in inside]
@@ -87,7 +87,7 @@ class Ground:
 class Walk:
     """A unit of work being written."""
 
-    def __init__(self, course: Course, frame: Frame, ground: Ground, bases: Sequence[str]) -> None:
+    def __init__(self, course: Course, frame: LoopFrame, ground: Ground, bases: Sequence[str]) -> None:
         self.course = course
         self.frame = frame
         self.ground = ground
@@ -96,7 +96,7 @@ class Walk:
         self.bounds: tuple[str, str] | None = None
         """Of the outermost loop, where the unit is only a part of it."""
         self.span: tuple[str, str] | None = None
-        """The same for the dimension of the vectors."""
+        """The bounds of the dimension of the vectors, where the unit is only a part of it."""
         self.row_builder = LlvmBuilder(frame.code, course.wide if course.across else 1)
         self.row_values: dict[int, Value] = {}
 
@@ -301,7 +301,7 @@ class Pass:
     # Elements
 
     def _fixed(self, k: LlvmBuilder, bases: Sequence[str]) -> dict[int, Value]:
-        """What is the same in all vectors: operands by their place, row values by -1 - entry."""
+        """The values that are the same in all vectors: operands by their place, row values by -1 - entry."""
         walk, made = self.walk, {}
         for user, entry in self.uses:
             if entry in walk.row_values:
@@ -364,7 +364,7 @@ class Pass:
 
 @dataclass(slots=True)
 class _Carried:
-    """What goes from one turn of a loop to the next."""
+    """The values that a loop carries from one iteration to the next."""
 
     folds: list[dict[int, State]]
     """For each width of vectors, the states of the reductions."""
@@ -379,7 +379,7 @@ class _Carried:
         return texts(other._values())
 
     def with_texts(self, parts: Sequence[str]) -> _Carried:
-        """The same with other texts."""
+        """The carried values with other texts."""
         left = iter(like(self._values(), parts))
         folds = [{e: [next(left) for _ in state] for e, state in states.items()} for states in self.folds]
         return _Carried(folds, {e: next(left) for e in self.totals})

@@ -34,8 +34,8 @@ from .integers import add, div, least, most, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import write_claim
 from .lanes import counted, shuffled
-from .memory import lanes_below, load, repeated, store, strided
-from .nest import Target
+from .load_store import lanes_below, load, repeated, store, strided
+from .nest import VectorTarget
 from .register_tiles import LINE, TileShape, tile_shape
 
 KERNEL: Final = 3
@@ -65,7 +65,7 @@ are there."""
 _RUN_BYTES: Final = LINE
 
 
-def winograd_shape(target: Target, dtype: DType, outputs: int) -> TileShape:
+def winograd_shape(target: VectorTarget, dtype: DType, outputs: int) -> TileShape:
     """The tiles of the products: outputs by squares. Outputs are dealt out evenly to rows of tiles."""
     largest = tile_shape(target, dtype)
     panels = -(-outputs // largest.rows)
@@ -82,7 +82,7 @@ def matrix_bytes(dtype: DType, shape: TileShape, lines: int) -> int:
     return lines * shape.columns * dtype.itemsize + PADDING
 
 
-def winograd_source(dtype: DType, shape: TileShape, target: Target) -> str:
+def winograd_source(dtype: DType, shape: TileShape, target: VectorTarget) -> str:
     """The module of `kernels` and `convolve`."""
     module = Module(converts_halves=target.converts_halves)
     _write_kernels(module, dtype, shape)
@@ -97,7 +97,7 @@ _Line = Sequence[Value]
 
 
 def _both_ways(square: Sequence[_Line], function: Callable[[_Line], list[Value]]) -> list[Value]:
-    """What becomes of a square, if a function is applied to its rows, and then to the columns of that; row by row."""
+    """A square after a function is applied to its rows, and then to the columns of the result; row by row."""
     columns = zip(*[function(row) for row in square], strict=True)
     return [value for row in zip(*map(function, columns), strict=True) for value in row]
 

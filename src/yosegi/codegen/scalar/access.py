@@ -24,7 +24,7 @@ class Dimension:
     strides: tuple[int, ...]
     """Per input: elements from one index to the next, 0 where the input is repeated."""
     whole: int
-    """The same for values of the loop's own shape."""
+    """Elements from one index to the next in values of the loop's own shape."""
     reduced: bool = False
 
 

@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class Builder(Protocol[V]):
-    """What a dialect provides. Integer arithmetic wraps; floating arithmetic is IEEE's, NaN and infinities included."""
+    """The primitives of a dialect. Integer arithmetic wraps; floating arithmetic is IEEE's, with NaN and infinities."""
 
     def const(self, value: complex, like: V, /) -> V: ...  # a number of the dtype of `like`
     def convert(self, x: V, dtype: DType, /) -> V: ...  # C's conversion; anything but zero is true

@@ -1,4 +1,4 @@
-"""What a reduction does with its elements: where it starts, how two become one, and what is made of the last."""
+"""Reductions: the initial value, the combination of two values, and the final step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .value import Value
 _COMBINE: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 _ON_HOST: Final[dict[str, Callable[..., Any]]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
-"""What adding and multiplying truth values comes to."""
+"""The sum and the product of truth values."""
 
 
 def folds(call: Call) -> bool:
@@ -35,7 +35,7 @@ class Fold:
     accumulated: DType
     result: DType
     count: int
-    """What the end is divided by; 0 for nothing."""
+    """The divisor of the final value; 0 for none."""
 
     @classmethod
     def of(cls, call: Call) -> Fold:

@@ -44,7 +44,7 @@ class Primitives(ABC):
 
     @abstractmethod
     def reinterpreted(self, x: Value, dtype: DType) -> Value:
-        """The same bits as another dtype of the same size."""
+        """The bits of a value as another dtype of the same size."""
 
     @abstractmethod
     def zero_or_one(self, truth: Value) -> Value:

@@ -1,6 +1,6 @@
 """NumPy's own BLAS, for products by the threads of our pool.
 
-OpenBLAS keeps threads of its own. After a product they look for more work for 20 to 120 ms, and whoever else wants the
+OpenBLAS keeps threads of its own. After a product they look for more work for 20 to 120 ms, and any other user of the
 cores meanwhile gets half of them. So our threads call it themselves, each for some rows, while it is held to one
 thread: a count, which is put back before anybody can see it, but for what other threads of the program multiply at the
 same moment. Which library NumPy brings is found out at run time; where it is another, or not found, there is none.
@@ -25,11 +25,11 @@ from ..._tensor.dtype import DType, float32, float64
 _FOLDERS: Final = ("../numpy.libs", ".dylibs", "../numpy/.dylibs", ".libs")
 """Where NumPy's wheels have their libraries, from its own folder."""
 _THREADS_OF_ITS_OWN: Final = 1
-"""What `get_parallel` tells of a build with plain threads. One that uses OpenMP counts them for each caller."""
+"""The result of `get_parallel` for a build with plain threads. A build with OpenMP counts threads for each caller."""
 
 
 class Guard(ctypes.Structure):
-    """The words that those share who hold the library to one thread: `codegen.llvm.library` has what they mean."""
+    """The words that those share who hold the library to one thread: `codegen.llvm.blas_kernels` has what they mean."""
 
     _fields_ = [("lock", ctypes.c_int64), ("inside", ctypes.c_int64), ("threads", ctypes.c_int64)]
 
@@ -96,7 +96,7 @@ def _new_guard(put: Any) -> int:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(guard))
 
     def forget() -> None:
-        """In a forked child nobody is inside, and nobody has the lock."""
+        """In a forked child no thread uses the library or holds the lock."""
         if guard.inside:
             put(ctypes.c_int(guard.threads))
         ctypes.memset(ctypes.addressof(guard), 0, ctypes.sizeof(guard))

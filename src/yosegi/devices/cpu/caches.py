@@ -1,4 +1,4 @@
-"""The sizes of the processor's caches, as the system tells them."""
+"""The sizes of the processor's caches, as the system reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @cache
 def caches() -> Caches:
-    """Those of this machine; usual sizes where nothing is told."""
+    """The cache sizes of this machine; usual sizes if the system does not report them."""
     usual = Caches()
     told = _told(_SYSTEM)
     first = told.get(1) or usual.first

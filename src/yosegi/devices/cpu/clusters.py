@@ -1,4 +1,4 @@
-"""Products with what is fused with them, as native calls.
+"""Products with their prologue and epilogue, as native calls.
 
 A call is made for arrays whose elements lie in order, and reads operands that are views of them by their strides.
 Arrays that lie otherwise get a call for theirs when they come, or are copied, if they come with ever new ones.
@@ -15,18 +15,18 @@ import numpy as np
 from ..._graph.reference import bind
 from ..._run.trace import trace
 from ..._schedule.fuse import is_constant
-from ...codegen.llvm.blocking import Sizes
-from ...codegen.llvm.fusion import Cluster, view_of
+from ...codegen.llvm.blocking import ProductSizes
+from ...codegen.llvm.fused_product import Cluster, view_of
 from ...errors import DeviceFailure
+from .callables import ALIGNED, IN_ORDER, Call
 from .kernel import Native
-from .matrices import Arrays, laid
-from .native import ALIGNED, IN_ORDER, Call
-from .product_calls import Bound
+from .operand_layout import Arrays, laid
+from .product_calls import ProductCall
 
 _MOST_LAYOUTS: Final = 8
 """Calls of one cluster for arrays that are not in order."""
 
-Binder = Callable[[Arrays, int, Callable[..., Any]], Bound | None]
+Binder = Callable[[Arrays, int, Callable[..., Any]], ProductCall | None]
 """Makes a call for arrays such as these, if it can: they must have certain flags, and others go to a function."""
 
 
@@ -36,7 +36,7 @@ def is_keepable(cluster: Cluster) -> bool:
     return is_matrix and is_constant(cluster.graph, view_of(cluster.graph, cluster.right).entry)
 
 
-def fused(operands: Operands, binder: Binder, keep: Callable[[Any], Any] | None = None) -> Native | None:
+def fused(operands: ClusterOperands, binder: Binder, keep: Callable[[Any], Any] | None = None) -> Native | None:
     """A cluster as one call, if there can be one. `keep` copies a right operand that is a constant, once for all."""
     cluster = operands.cluster
     reads: list[Any] = [view.entry for view in operands.views]
@@ -52,8 +52,8 @@ def fused(operands: Operands, binder: Binder, keep: Callable[[Any], Any] | None 
     return Native(bound.call, tuple(reads), cluster.outputs, bound.workspace)
 
 
-class Operands:
-    """What a cluster reads, in the order of its kernel's arrays."""
+class ClusterOperands:
+    """The inputs of a cluster, in the order of its kernel's arrays."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -65,7 +65,7 @@ class Operands:
         self._dtypes = [graph.calls[e].spec.dtype.numpy for e in entries]
 
     @cached_property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> ProductSizes:
         """The product's sizes and strides, where all that the operands are views of is in order."""
         return laid(self.in_order()).sizes
 
@@ -93,11 +93,11 @@ class Operands:
 class _OtherLayouts:
     """Arrays that do not all have their elements one behind the other."""
 
-    def __init__(self, operands: Operands, binder: Binder, *, is_kept: bool) -> None:
+    def __init__(self, operands: ClusterOperands, binder: Binder, *, is_kept: bool) -> None:
         self._operands = operands
         self._binder = binder
         self._is_kept = is_kept
-        self._known: dict[tuple[Any, ...], Bound | None] = {}
+        self._known: dict[tuple[Any, ...], ProductCall | None] = {}
         self.call: Call | None = None
 
     def __call__(self, *arrays: Any) -> None:
@@ -118,7 +118,7 @@ class _OtherLayouts:
     def _is_fixed(self, number: int) -> bool:
         return self._is_kept and number == self._operands.right
 
-    def _for_strides(self, operands: list[Any]) -> Bound | None:
+    def _for_strides(self, operands: list[Any]) -> ProductCall | None:
         key = tuple([x.strides for x in operands])
         if key not in self._known:
             if len(self._known) >= _MOST_LAYOUTS:

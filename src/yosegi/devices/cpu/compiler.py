@@ -21,7 +21,7 @@ from ..._run.background import check_ready
 from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
 from ..._tune.store import Programs
-from ...codegen.llvm.nest import Target
+from ...codegen.llvm.nest import VectorTarget
 from ...errors import CompileFailure
 
 _PART: Final = b"part of "
@@ -31,8 +31,8 @@ _WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """What code is made for."""
+class HostMachine:
+    """The processor for which code is made."""
 
     triple: str
     model: str
@@ -42,7 +42,7 @@ class Machine:
     """Of LLVM."""
 
     @classmethod
-    def host(cls) -> Machine:
+    def host(cls) -> HostMachine:
         """This machine; YOSEGI_CPU names another processor that it can stand for, such as x86-64-v3."""
         llvm = _llvm()
         version = ".".join(map(str, llvm.llvm_version_info))
@@ -54,16 +54,16 @@ class Machine:
 
     @property
     def fields(self) -> list[str]:
-        """What it is made of."""
+        """The properties that identify it."""
         return [self.triple, self.model, self.features, self.version]
 
     @property
     def identity(self) -> str:
-        """What tells it from others: code is kept by this."""
+        """A key for stored code."""
         return "\n".join(self.fields)
 
-    def having(self, features: Sequence[str]) -> Machine:
-        """The same with some features, by LLVM's names, whether it says that it has them or not."""
+    def having(self, features: Sequence[str]) -> HostMachine:
+        """The machine with further features, by LLVM's names, whether it reports them or not."""
         return replace(self, features=",".join(filter(None, [self.features, *[f"+{f}" for f in features]])))
 
     def has(self, feature: str) -> bool:
@@ -98,10 +98,10 @@ class Machine:
         return f'nounwind "prefer-vector-width"="{8 * self.vector_bytes}" "no-trapping-math"="true"'
 
     @property
-    def target(self) -> Target:
-        """What a writer of code has to know."""
+    def target(self) -> VectorTarget:
+        """The properties of the processor that code generation needs."""
         registers = 32 if self.vector_bytes == 64 or not self._is_x86 else 16
-        return Target(self.vector_bytes, self.attributes, self.converts_halves, registers)
+        return VectorTarget(self.vector_bytes, self.attributes, self.converts_halves, registers)
 
     def __str__(self) -> str:
         return f"{self.model}, LLVM {self.version}, {8 * self.vector_bytes}-bit vectors"
@@ -143,7 +143,7 @@ class Code:
         return self._addresses[name]
 
     def forever(self) -> Code:
-        """The same, never to be unloaded: for code that threads run until the process ends."""
+        """Load code that is never unloaded, because threads run it until the process ends."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         return self
 
@@ -153,7 +153,7 @@ class Part:
     """A module, of several that are wanted together."""
 
     words: str
-    """What tells it from any other."""
+    """A key that identifies it."""
     write: Callable[[], str]
     functions: tuple[str, ...]
     """Those that are wanted of it; all its functions have names of their own among the parts."""
@@ -162,7 +162,7 @@ class Part:
 class Compiler:
     """Makes code for one machine. Counts what it compiled and what it found on disk."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: HostMachine) -> None:
         self.machine = machine
         llvm = _llvm()
         target = llvm.Target.from_triple(machine.triple)
@@ -186,7 +186,7 @@ class Compiler:
         self._broken: str | None = None
 
     def name(self, source: str) -> str:
-        """What a module's object is called."""
+        """The name of a module's object file."""
         return self._stored.name(source)
 
     def load(self, source: str, functions: Sequence[str]) -> Code:
@@ -194,8 +194,8 @@ class Compiler:
         return self.load_all([Part(source, lambda: source, tuple(functions))])[0]
 
     def load_all(self, parts: Sequence[Part]) -> list[Code]:
-        """The same for modules that are told by words. Those that are not known are written, and compiled as one: that
-        is faster, and so is loading them later."""
+        """The code of modules by their keys. Unknown modules are written and compiled as one, which is faster to
+        compile and to load later."""
         names = [self.name(part.words) for part in parts]
         codes = [self.known(name, part.functions) for name, part in zip(names, parts, strict=True)]
         unknown = [n for n, code in enumerate(codes) if code is None]

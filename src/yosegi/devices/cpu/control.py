@@ -37,15 +37,15 @@ from ...codegen.llvm.control import (
     control_text,
     words_of,
 )
-from ...codegen.llvm.expand import expanded
+from ...codegen.llvm.einsum_products import expanded
 from ...codegen.llvm.indexed import index_sizes, index_source
 from ...codegen.llvm.moving import copy_source, move_source, runs_of
 from ...codegen.llvm.small_products import MOST_PRODUCTS, product_source
 from ...errors import Unsupported
+from .callables import Call as NativeCall
+from .callables import Runtime
 from .compiler import Code
-from .native import Call as NativeCall
-from .native import Runtime
-from .natives import Natives
+from .native_groups import Natives
 from .results import lined_up
 
 _ZERO: Final = np.zeros(2, np.complex128)
@@ -53,7 +53,7 @@ _ZERO: Final = np.zeros(2, np.complex128)
 
 
 class Loops:
-    """What makes native programs of loops and branches."""
+    """Compiles loops and branches into native programs."""
 
     def __init__(self, natives: Natives) -> None:
         self.natives = natives
@@ -119,7 +119,7 @@ class _Program:
         self.call = call
         self.launch: NativeCall | None = None
         self.arrays = len(call.inputs) + len(call.outputs) + 2
-        self._writer = _Writer(loops, self.arrays - 1)
+        self._writer = _LevelProgram(loops, self.arrays - 1)
         write = {Flow.REPEAT: _repeat, Flow.WHILE: _while, Flow.BRANCH: _branch}[role.flow]
         name, words = write(self._writer, call)
         self.words = words_of(words)
@@ -138,7 +138,7 @@ class _Program:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _LevelProgram:
     """The program of one level: its instructions' memory, and its workspace."""
 
     loops: Loops
@@ -160,7 +160,7 @@ class _Writer:
 
     @property
     def flag(self) -> Place:
-        """Where a kernel tells of an index out of range."""
+        """The address where a kernel records an index out of range."""
         return Place.always(self.base + 1)
 
     def constant(self, array: Any) -> Place:
@@ -179,10 +179,10 @@ class _Writer:
 
     def graph(self, graph: Graph, inputs: Sequence[Place], wanted: Sequence[Place]) -> list[Instruction]:
         """The instructions that compute a graph's outputs where they are wanted."""
-        return _Block(self, graph, inputs, wanted).instructions
+        return _GraphInstructions(self, graph, inputs, wanted).instructions
 
 
-def _repeat(writer: _Writer, call: Call) -> tuple[str, Repeat]:
+def _repeat(writer: _LevelProgram, call: Call) -> tuple[str, Repeat]:
     attrs = call.attrs
     body, carries, rows, length = attrs["body"], attrs["carries"], attrs["rows"], attrs["length"]
     fixed = len(call.inputs) - rows
@@ -196,7 +196,7 @@ def _repeat(writer: _Writer, call: Call) -> tuple[str, Repeat]:
     return "repeat", _looped(writer, carry, fixed - carries, first, now, run, [], length, None)
 
 
-def _while(writer: _Writer, call: Call) -> tuple[str, Repeat]:
+def _while(writer: _LevelProgram, call: Call) -> tuple[str, Repeat]:
     condition, body = call.attrs["condition"], call.attrs["body"]
     closed = len(call.inputs) - len(call.outputs)
     carry = call.inputs[closed:]
@@ -208,7 +208,7 @@ def _while(writer: _Writer, call: Call) -> tuple[str, Repeat]:
 
 
 def _looped(
-    writer: _Writer, carry: Sequence[Spec], closed: int, first: int, now: Sequence[Place],
+    writer: _LevelProgram, carry: Sequence[Spec], closed: int, first: int, now: Sequence[Place],
     run: Sequence[Instruction], test: Sequence[Instruction], length: int, flag: Place | None,
 ) -> Repeat:  # fmt: skip
     """A loop: the first carry is put where it is read, and the last one where the outputs are."""
@@ -220,14 +220,14 @@ def _looped(
     return Repeat(launcher, writer.lists.most, wrong, length, slot.base, slot.offset, *lists)
 
 
-def _branch(writer: _Writer, call: Call) -> tuple[str, Choose]:
+def _branch(writer: _LevelProgram, call: Call) -> tuple[str, Choose]:
     given = [Place.always(2 + n) for n in range(len(call.inputs) - 1)]
     wanted = [Place.always(1 + len(call.inputs) + n) for n in range(len(call.outputs))]
     lists = [writer.lists.put(writer.graph(call.attrs[name], given, wanted)) for name in ("true", "false")]
     return "choose", Choose(writer.loops.runtime.code["launch"], writer.lists.most, 1, 0, *lists)
 
 
-def _in_turn(writer: _Writer, carry: Sequence[Spec]) -> tuple[list[Place], list[Place]]:
+def _in_turn(writer: _LevelProgram, carry: Sequence[Spec]) -> tuple[list[Place], list[Place]]:
     """Where a carry is read, and where the next one is written."""
     pairs = [(writer.new(s).even, writer.new(s).even) for s in carry]
     return [Place(a, b) for a, b in pairs], [Place(b, a) for a, b in pairs]
@@ -239,10 +239,10 @@ def _row(base: int, spec: Spec, length: int, reverse: bool) -> Place:
     return Place.always(base, (length - 1) * size, -size) if reverse else Place.always(base, 0, size)
 
 
-class _Block:
+class _GraphInstructions:
     """The instructions of one graph."""
 
-    def __init__(self, writer: _Writer, graph: Graph, inputs: Sequence[Place], wanted: Sequence[Place]) -> None:
+    def __init__(self, writer: _LevelProgram, graph: Graph, inputs: Sequence[Place], wanted: Sequence[Place]) -> None:
         self.writer = writer
         region = _prepared(graph)
         self.calls, self.args = region.graph.calls, region.graph.args

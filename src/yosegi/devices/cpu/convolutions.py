@@ -18,7 +18,7 @@ from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import as_dtype, float32, float64
 from ..._tensor.node import Call as OpCall
 from ..._tensor.role import Operands, is_contraction
-from ..._tune.autotune import Kernel, Trial
+from ..._tune.autotune import Kernel, TrialSetup
 from ..._tune.records import TuningRecords
 from ..._tune.store import package_digest
 from ...codegen.llvm.convolution import (
@@ -32,11 +32,11 @@ from ...codegen.llvm.convolution import (
 )
 from ...errors import CompileFailure
 from ...ops.windows import Windows
+from .callables import ALIGNED, Call, Runtime
 from .compiler import Code
-from .native import ALIGNED, Call, Runtime
 from .results import Results
-from .spare import Spare
-from .winograd import Winograd, can_be_squared
+from .winograd_calls import Winograd, can_be_squared
+from .workspace import Spare
 
 _MOST_STRIDES: Final = 8
 """Layouts of its arrays that a convolution has code for."""
@@ -108,7 +108,7 @@ def _run(count: int, low: int, apart: int, stride: int, phase: int, length: int)
 
 
 class Convolutions:
-    """What makes and runs convolutions, for one machine."""
+    """Compiles and runs convolutions for one machine."""
 
     def __init__(self, runtime: Runtime, results: Results) -> None:
         self.runtime = runtime
@@ -119,7 +119,7 @@ class Convolutions:
         self.spare = Spare()
         self._target = runtime.compiler.machine.target
 
-    def bound(self, x: Any, w: Any, windows: Windows, groups: int) -> Bound:
+    def bound(self, x: Any, w: Any, windows: Windows, groups: int) -> ConvolutionCall:
         """A convolution of arrays of such shapes, strides and dtype. Raises `CompileFailure`.
 
         The elements of each output's kernel must lie one behind the other.
@@ -129,23 +129,25 @@ class Convolutions:
         shape = convolution_shape(self._target, dtype, w.shape[0] // groups, planes.windows)
         source = convolution_source(dtype, shape, self._target)
         code = self.runtime.compiler.load(source, ("prepare", "convolve"))
-        return Bound(self, code, shape, planes, x, w, groups)
+        return ConvolutionCall(self, code, shape, planes, x, w, groups)
 
     def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
-        """The same in Winograd's way, for windows that can be. Raises `CompileFailure`."""
+        """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
         return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
 
-    def body(self, graph: Graph, entry: int) -> Body | None:
-        """What does a convolution in place of its reference body, if anything."""
+    def body(self, graph: Graph, entry: int) -> TunedConvolution | None:
+        """The function that replaces the reference body of a convolution, or `None`."""
         call = graph.calls[entry]
         if not is_contraction(call.op.role, Operands.WINDOWS) or call.spec.dtype not in (float32, float64):
             return None
         work = call.spec.size * prod(call.inputs[1].shape[1:])
-        return Body(self, call, kept=is_constant(graph, graph.args[entry][1])) if work >= _WORTHWHILE else None
+        return (
+            TunedConvolution(self, call, kept=is_constant(graph, graph.args[entry][1])) if work >= _WORTHWHILE else None
+        )
 
 
-class Body:
-    """A convolution that is computed in the fastest way. Which that is, is found out when it first runs."""
+class TunedConvolution:
+    """A convolution by its fastest variant, which the first run determines."""
 
     def __init__(self, owner: Convolutions, call: OpCall, *, kept: bool) -> None:
         """`kept` says whether its weights are always the same."""
@@ -170,7 +172,7 @@ class Body:
 
     def _chosen(self, x: Any, w: Any) -> Callable[[Any, Any], Any]:
         owner, windows, groups = self._owner, self._windows, self._call.attrs["groups"]
-        trial = Trial(lambda: (x, w), lambda x, w: (self._reference(x, w),))
+        trial = TrialSetup(lambda: (x, w), lambda x, w: (self._reference(x, w),))
         candidates: dict[str, Callable[[], Kernel]] = {
             "generated": lambda: _in_a_tuple(owner.bound(x, w, windows, groups)),
         }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
@@ -194,7 +196,7 @@ def _in_a_tuple(function: Callable[[Any, Any], Any]) -> Kernel:
     return lambda x, w: (function(x, w),)
 
 
-class Bound:
+class ConvolutionCall:
     """A convolution of arrays of certain shapes and strides: `bound(x, w)` gives the result."""
 
     def __init__(

@@ -27,9 +27,9 @@ from .limit import Account
 from .results import Results
 
 if TYPE_CHECKING:
-    from .natives import Natives
+    from .native_groups import Natives
     from .reduced import Reduced
-    from .stages import Stages
+    from .tiered import Stages
 
 _LOADING: Final = 0.05
 """Seconds that loading the code generator takes, about: NumPy serves a kernel until it has run for as long."""
@@ -53,13 +53,13 @@ class Cpu:
 
     @cached_property
     def stages(self) -> Stages:
-        """What makes native code. It is loaded when it is first wanted: a small program never waits for it."""
-        made: Stages = import_module(".stages", __package__).Stages(self.results)
+        """The compiler of kernels. It is loaded when it is first needed: a small program never waits for it."""
+        made: Stages = import_module(".tiered", __package__).Stages(self.results)
         return made
 
     @property
     def natives(self) -> Natives:
-        """What compiles kernels."""
+        """The native compiler."""
         return self.stages.natives
 
     @property
@@ -69,7 +69,7 @@ class Cpu:
 
     @property
     def description(self) -> str:
-        """What it is, and what its kernels are."""
+        """The processor, and the version of its kernels."""
         return f"{platform.machine()}, {os.cpu_count()} cores, {self.natives}, {self.reduced}"
 
     @property
@@ -92,11 +92,11 @@ class Cpu:
         return self.stages.kernels(region)
 
     def from_host(self, array: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return array
 
     def to_host(self, data: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return data
 
     def link_from(self, source: Device) -> None:
@@ -148,7 +148,7 @@ class _Waiting:
 
 
 class _Precisions(Set[Precision]):
-    """The precisions of a device's products, which are found out when somebody looks."""
+    """The precisions of a device's products, determined when they are first read."""
 
     def __init__(self, cpu: Cpu) -> None:
         self._cpu = cpu

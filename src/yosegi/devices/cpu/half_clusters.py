@@ -1,4 +1,4 @@
-"""Products with bfloat16 numbers inside, with what is fused with them, as native calls."""
+"""Products with bfloat16 numbers inside, with their prologue and epilogue, as native calls."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._tensor.precision import Precision
-from ...codegen.llvm.fusion import Cluster
+from ...codegen.llvm.fused_product import Cluster
 from ...codegen.llvm.half_words import HalfProduct
-from .clusters import Operands, fused, is_keepable
-from .halves import PARTS, HalfProducts
+from .clusters import ClusterOperands, fused, is_keepable
+from .half_calls import PARTS, HalfProducts
 from .kernel import Native
-from .matrices import Arrays
-from .product_calls import Bound
+from .operand_layout import Arrays
+from .product_calls import ProductCall
 
 
 @dataclass(frozen=True, slots=True)
 class HalfClusters:
-    """What makes such calls, at one precision."""
+    """Compiles these calls for one precision."""
 
     products: HalfProducts
     precision: Precision
@@ -29,18 +29,18 @@ class HalfClusters:
 
     @property
     def kind(self) -> str:
-        """What times depend on, beside the work itself."""
+        """The settings on which times depend, apart from the work."""
         return f"{self.precision.value} on {self.products.identity}"
 
-    def native(self, operands: Operands) -> Native:
+    def native(self, operands: ClusterOperands) -> Native:
         """A cluster that fits as one call. Raises `CompileFailure`."""
         cluster, products = operands.cluster, self.products
         product = HalfProduct.of(cluster.product, self.parts)
         kept = is_keepable(cluster)
 
-        def bound(arrays: Arrays, needs: int, others: Any) -> Bound:
+        def bound(arrays: Arrays, needs: int, others: Any) -> ProductCall:
             made = products.bound(product, arrays, kept=kept, needs=needs, fallback=others)
-            return Bound(made.call, made.plan.workspace)
+            return ProductCall(made.call, made.plan.workspace)
 
         made = fused(operands, bound, (lambda right: products.packed(product, right)) if kept else None)
         assert made is not None

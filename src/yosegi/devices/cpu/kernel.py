@@ -72,7 +72,7 @@ def numpy_function(
 def mixed_function(
     region: Region, steps: Sequence[Step], results: Results, *, body: Body = reference_body, label: str = ""
 ) -> FunctionType:
-    """The same, by steps of which some are native."""
+    """A Python function of steps, some of which are native calls."""
     source, names = _PythonKernel(region, steps, results, body, label).write(counted=False)
     return function_of(source, names)
 

@@ -12,19 +12,19 @@ import numpy as np
 
 from ..._tune import store
 from ..._tune.comparison import disagreement
-from .compiler import Compiler, Machine
+from .compiler import Compiler, HostMachine
 from .guard import survives
 
 _ELEMENTS = 4096
 
 
-def verdict(machine: Machine) -> str | None:
+def verdict(machine: HostMachine) -> str | None:
     """Why native code must not run in this process, or `None` if it survived a trial."""
     found = [platform.python_version(), np.__version__, machine.identity]
     return store.verdict("native", "\n".join(found), lambda: probe(machine))
 
 
-def probe(machine: Machine) -> str | None:
+def probe(machine: HostMachine) -> str | None:
     """Compile and run a kernel of the machine's widest vectors, with the kinds of instruction that kernels are made of;
     why it does not work, or `None`."""
     compiler = Compiler(machine)

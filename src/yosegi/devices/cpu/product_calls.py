@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from ..._tensor.dtype import DType
 from ..._tune.store import package_digest
-from ...codegen.llvm.blocking import Cut, Sizes, cut
-from ...codegen.llvm.fused import finish_source, lines_source
-from ...codegen.llvm.nest import Target
+from ...codegen.llvm.blocking import ProductSizes, WorkSplit, cut
+from ...codegen.llvm.fused_stages import finish_source, lines_source
+from ...codegen.llvm.nest import VectorTarget
 from ...codegen.llvm.packing import lie_of, panel_source
-from ...codegen.llvm.product import PLAN, Product, Stage, Words
+from ...codegen.llvm.product import PLAN, FusedStage, Product, Words
 from ...codegen.llvm.product_kernels import product_source
 from ...codegen.llvm.register_tiles import TileShape, tile_name, tile_shape, tile_source
 from .caches import caches
+from .callables import ALIGNED, Call, Runtime
 from .compiler import Code, Part
-from .matrices import Arrays, OperandLayout, laid
-from .native import ALIGNED, Call, Runtime
+from .operand_layout import Arrays, OperandLayout, laid
 from .results import lined_up
 
 _LETS_GO: Final = 1 << 17
@@ -26,7 +26,7 @@ _LETS_GO: Final = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ProductCall:
     """A product of arrays of certain shapes and strides.
 
     >>> bound.call(left, *fed, right, *sides, *outs, workspace)  # doctest: +SKIP
@@ -42,7 +42,7 @@ class Objects:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.target: Target = runtime.compiler.machine.target
+        self.target: VectorTarget = runtime.compiler.machine.target
 
     def part(self, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Part:
         """A part of a kernel, by the words that tell it from any other."""
@@ -53,14 +53,14 @@ class Objects:
         return dict(zip(parts, self.runtime.compiler.load_all(list(parts.values())), strict=True))
 
     def lines(self, product: Product) -> Part:
-        """What copies a left operand."""
+        """The kernel that packs a left operand."""
         return self._stage(product, product.before, lambda: lines_source(product, self.target), "lines")
 
     def finish(self, product: Product) -> Part:
-        """What takes sums to the outputs."""
+        """The kernel that writes sums to the outputs."""
         return self._stage(product, product.after, lambda: finish_source(product, self.target), "finish")
 
-    def _stage(self, product: Product, stage: Stage | None, write: Callable[[], str], function: str) -> Part:
+    def _stage(self, product: Product, stage: FusedStage | None, write: Callable[[], str], function: str) -> Part:
         words = "nothing"
         if stage is not None:
             if stage.identity is None:
@@ -90,7 +90,7 @@ class Objects:
         )  # fmt: skip
 
 
-class Products:
+class GeneratedProducts:
     """Generated products, for one machine."""
 
     def __init__(self, objects: Objects) -> None:
@@ -104,7 +104,7 @@ class Products:
     def bound(
         self, product: Product, arrays: Arrays, *, kept: bool = False, threads: int | None = None,
         needs: int = ALIGNED, fallback: Callable[..., Any],
-    ) -> Bound:  # fmt: skip
+    ) -> ProductCall:  # fmt: skip
         """A product of arrays such as these, which must have some flags; others go to `fallback`. Raises
         `CompileFailure`.
 
@@ -130,13 +130,13 @@ class Products:
             addresses[shape.number(*size)] = codes[size][tile_name(*size)]
         kernel, needed = codes["order"]["kernel"], list(codes.values())
         call = self._objects.call(product, where, plan, addresses, kernel, needed, needs, fallback)
-        return Bound(call, made.workspace)
+        return ProductCall(call, made.workspace)
 
     def packed(self, product: Product, right: Any) -> Any:
         """A right operand, a matrix, copied as products with `kept` want it."""
         k, n = right.shape
         shape = self.shape(product.dtype)
-        sizes = Sizes(1, 0, n, k, 0, 0, *right.strides)
+        sizes = ProductSizes(1, 0, n, k, 0, 0, *right.strides)
         made = cut(product, shape, sizes, caches(), 1)
         parts = {"panel": self._panel(product.dtype, sizes, made), "order": self._order(product.dtype)}
         panel, order = self._objects.made(parts).values()
@@ -153,7 +153,7 @@ class Products:
         self._runtime.call(pack, 2, words, count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned)(right, to)
         return to
 
-    def _plan(self, made: Cut, *, kept: bool) -> dict[str, int]:
+    def _plan(self, made: WorkSplit, *, kept: bool) -> dict[str, int]:
         return {
             "pool": self._runtime.pool if made.threads > 1 else 0, "by_batch": made.by_batch, "slot": made.slot,
             "depth": made.depth, "blocks": made.blocks, "down": made.down, "across": made.across,
@@ -172,8 +172,8 @@ class Products:
         name = tile_name(rows, vectors)
         return self._objects.part((name, dtype.name), lambda: tile_source(target, dtype, rows, vectors), name)
 
-    def _panel(self, dtype: DType, sizes: Sizes, made: Cut) -> Part:
-        """What copies a right operand."""
+    def _panel(self, dtype: DType, sizes: ProductSizes, made: WorkSplit) -> Part:
+        """The kernel that packs a right operand."""
         target = self._objects.target
         shortest = sizes.k - made.depth * (made.blocks - 1)
         lie = lie_of(sizes.b_k, sizes.b_n, shortest, self.shape(dtype).lanes, dtype.itemsize)

@@ -14,8 +14,8 @@ from ..._tensor.dtype import float32
 from ..._tensor.role import Operands, is_contraction
 from ..._tune.store import package_digest
 from ...codegen.llvm.projections import BLOCK, ROWS, VECTORS, projection_source
+from .callables import ALIGNED, Call, Runtime
 from .compiler import Code, Part
-from .native import ALIGNED, Call, Runtime
 
 _FUNCTIONS: Final = ("rows", "columns")
 _SPREADS: Final = 1 << 16
@@ -25,7 +25,7 @@ _LETS_GO: Final = 1 << 20
 
 
 class Projections:
-    """What makes such kernels."""
+    """Compiles projection kernels."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -17,10 +17,10 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
 from ..._tensor.precision import Precision
 from ..._tensor.role import Operands, is_contraction
-from .halves import HalfProducts, is_worth
-from .natives import Natives
+from .bfloat16_support import Found, find
+from .half_calls import HalfProducts, is_worth
+from .native_groups import Natives
 from .results import Results
-from .units import Found, find
 
 
 class Reduced:
@@ -40,7 +40,7 @@ class Reduced:
 
     @property
     def products(self) -> HalfProducts | None:
-        """What computes them, if anything does."""
+        """The products in this precision, or `None`."""
         self._find()
         return self._products
 
@@ -82,7 +82,7 @@ class Reduced:
         return None
 
     def body(self, region: Region, entry: int) -> Callable[..., Any]:
-        """What computes an entry of a region by itself: a product at the region's precision, or its reference body."""
+        """The function that computes an entry: a product at the region's precision, or its reference body."""
         graph, reference = region.graph, bind(region.graph.calls[entry])
         products = self.computing(graph, entry, region.precision)
         if products is None:
@@ -90,7 +90,7 @@ class Reduced:
         return products.product(region.precision, reference, is_kept=_has_constant(graph, entry))
 
     def computing(self, graph: Graph, entry: int, precision: Precision) -> HalfProducts | None:
-        """What computes an entry at a precision below its own, if anything does."""
+        """The function that computes an entry at a precision below its own, or `None`."""
         if precision is Precision.FULL or precision not in self.precisions or not _reduces(graph, entry):
             return None
         return self.products

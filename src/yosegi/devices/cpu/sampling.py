@@ -1,4 +1,4 @@
-"""Arrays to try the kernels of a product on, and what is to come out.
+"""Sample arrays for the kernels of a product, and their expected results.
 
 Elements of the left operand are fractions with as many digits as a product leaves room for, and those of the right one
 are powers of two with a sign, or zero: so every sum is exact, in whatever order it is made, and all kernels must give
@@ -18,7 +18,7 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import bfloat16, bool_, float16, float32, float64
 from ..._tensor.node import Spec
 from ..._tune.autotune import Kernel
-from ...codegen.llvm.fusion import Cluster, view_of
+from ...codegen.llvm.fused_product import Cluster, view_of
 from .kernel import numpy_function, reference_body
 
 _DIGITS: Final = {float32: 12, float64: 27, float16: 6, bfloat16: 4}

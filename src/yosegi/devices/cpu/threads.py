@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ..._run.forks import in_forked_child
 from ..._tensor.environment import setting
-from ...codegen.llvm.pool import MOST_WORKERS, SHARED, Pool
-from ...codegen.llvm.sleeping import MOST_PROCESSORS, waits_on_words
+from ...codegen.llvm.thread_pool import MOST_WORKERS, SHARED, ThreadPoolState
+from ...codegen.llvm.thread_sleep import MOST_PROCESSORS, waits_on_words
 
 _MOST: Final = MOST_WORKERS + 1
 _STACK: Final = 1 << 22
@@ -38,10 +38,10 @@ def new_pool(threads: int, *, futex: bool) -> int:
     until the process ends."""
     raw = ctypes.pythonapi.PyMem_RawCalloc
     raw.restype, raw.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
-    memory = raw(1, ctypes.sizeof(Pool) + 64)
+    memory = raw(1, ctypes.sizeof(ThreadPoolState) + 64)
     if not memory:
         raise MemoryError("no memory for a pool of threads")
-    pool = Pool.from_address((memory + 63) & ~63)
+    pool = ThreadPoolState.from_address((memory + 63) & ~63)
     if threads > 1 and _fill(pool, futex=futex):
         pool.wanted = threads - 1
         _allow(pool)
@@ -74,7 +74,7 @@ def _fill(pool: Any, *, futex: bool) -> bool:
         for field, name in names.items():
             setattr(pool, field, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
         pool.mask_how = 2 if sys.platform.startswith("linux") else 3  # SIG_SETMASK
-        attributes = ctypes.c_void_p(ctypes.addressof(pool) + Pool.attributes.offset)
+        attributes = ctypes.c_void_p(ctypes.addressof(pool) + ThreadPoolState.attributes.offset)
         library.pthread_attr_init(attributes)
         library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK))
         if not futex:
@@ -85,15 +85,15 @@ def _fill(pool: Any, *, futex: bool) -> bool:
 
 def _new_condition(pool: Any, library: Any) -> None:
     here = ctypes.addressof(pool)
-    ctypes.memset(here + Pool.mutex.offset, 0, Pool.mutex.size + Pool.condition.size)
-    library.pthread_mutex_init(ctypes.c_void_p(here + Pool.mutex.offset), None)
-    library.pthread_cond_init(ctypes.c_void_p(here + Pool.condition.offset), None)
+    ctypes.memset(here + ThreadPoolState.mutex.offset, 0, ThreadPoolState.mutex.size + ThreadPoolState.condition.size)
+    library.pthread_mutex_init(ctypes.c_void_p(here + ThreadPoolState.mutex.offset), None)
+    library.pthread_cond_init(ctypes.c_void_p(here + ThreadPoolState.condition.offset), None)
 
 
 def _forget(pool: Any, *, futex: bool) -> None:
     """In a forked child there are no workers yet, and nobody is at work."""
     for field in SHARED:
         setattr(pool, field, 0)
-    ctypes.memset(ctypes.addressof(pool) + Pool.workers.offset, 0, Pool.workers.size)
+    ctypes.memset(ctypes.addressof(pool) + ThreadPoolState.workers.offset, 0, ThreadPoolState.workers.size)
     if not futex and pool.wanted:
         _new_condition(pool, ctypes.CDLL(None))

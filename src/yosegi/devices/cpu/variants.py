@@ -1,4 +1,4 @@
-"""The ways to compute a product with what is around it, of which the fastest is chosen by measurement.
+"""The variants of a product with its prologue and epilogue, of which the fastest is chosen by measurement.
 
 Generated code for all of it; a generated product between separate loops, which read and write large arrays faster than
 a product does that has other things to wait for; NumPy's BLAS on our threads, with generated code before and after on
@@ -22,19 +22,19 @@ from ..._run.trace import log, trace
 from ..._schedule.fuse import Region, RegionKind, is_constant
 from ..._schedule.groups import Group
 from ..._tensor.precision import Precision
-from ..._tune.autotune import Kernel, Trial
+from ..._tune.autotune import Kernel, TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ..._tune.store import package_digest
-from ...codegen.llvm.fusion import Cluster
+from ...codegen.llvm.fused_product import Cluster
 from ...errors import CompileFailure, LaunchFailure
 from .blas import numpy_blas
-from .clusters import Operands, fused, is_keepable
+from .blas_calls import Library
+from .clusters import ClusterOperands, fused, is_keepable
 from .control import Loops
 from .half_clusters import HalfClusters, fitting
 from .kernel import Native, Step, mixed_function
-from .library import Library
-from .natives import Natives
-from .product_calls import Objects, Products
+from .native_groups import Natives
+from .product_calls import GeneratedProducts, Objects
 from .reduced import Reduced
 from .results import Results
 from .sampling import reference, roundings, samples
@@ -49,11 +49,11 @@ ONE_APART: Final = "one loop apart"
 LOOPS_APART: Final = "loops apart"
 _SETTLE: Final = 0.03
 """Seconds in which the threads of a library stop looking for work."""
-_Variant = Callable[[Operands], list[Step]]
+_Variant = Callable[[ClusterOperands], list[Step]]
 
 
 class Variants:
-    """What chooses, for one machine."""
+    """Chooses variants for one machine."""
 
     def __init__(self, natives: Natives, results: Results, reduced: Reduced | None = None) -> None:
         """`reduced` has the products in reduced precisions, if there are any."""
@@ -63,7 +63,7 @@ class Variants:
 
     @cached_property
     def loops(self) -> Loops:
-        """What makes native programs of loops and branches."""
+        """The compiler of loops and branches."""
         return Loops(self.natives)
 
     @cached_property
@@ -72,8 +72,8 @@ class Variants:
         return Objects(self.natives.runtime)
 
     @cached_property
-    def _products(self) -> Products:
-        return Products(self._objects)
+    def _products(self) -> GeneratedProducts:
+        return GeneratedProducts(self._objects)
 
     @cached_property
     def _library(self) -> Library | None:
@@ -93,7 +93,7 @@ class Variants:
 
     def steps(self, cluster: Cluster, precision: Precision = Precision.FULL) -> list[Step]:
         """A cluster as the steps that are fastest, its product at a precision, if it is computed so on this machine."""
-        operands = Operands(cluster)
+        operands = ClusterOperands(cluster)
         halves = self._halves(cluster, precision)
         region = _region(operands)
         made: dict[str, list[Step]] = {}
@@ -128,7 +128,7 @@ class Variants:
                 steps += part
         return steps
 
-    def _candidates(self, operands: Operands) -> dict[str, _Variant]:
+    def _candidates(self, operands: ClusterOperands) -> dict[str, _Variant]:
         cluster = operands.cluster
         found: dict[str, _Variant] = {GENERATED: self._generated}
         if _is_fused(cluster):
@@ -141,13 +141,13 @@ class Variants:
         return found
 
     def _halves(self, cluster: Cluster, precision: Precision) -> HalfClusters | None:
-        """What computes a cluster's product at a reduced precision, if anything does."""
+        """The function that computes a cluster's product at a reduced precision, or `None`."""
         if self._reduced is None:
             return None
         products = self._reduced.computing(cluster.graph, cluster.entry, precision)
         return None if products is None else HalfClusters(products, precision)
 
-    def _in_halves(self, operands: Operands, halves: HalfClusters) -> dict[str, _Variant]:
+    def _in_halves(self, operands: ClusterOperands, halves: HalfClusters) -> dict[str, _Variant]:
         found: dict[str, _Variant] = {}
         name, cluster = halves.precision.value, operands.cluster
         inner = fitting(cluster)
@@ -155,12 +155,12 @@ class Variants:
             found[f"in {name}, {IN_ONE}"] = lambda o: [halves.native(o)]
         elif _is_fused(inner):
             outer = replace(cluster, before=None) if inner.after is None else replace(cluster, after=None)
-            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, [halves.native(Operands(inner))])
+            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, [halves.native(ClusterOperands(inner))])
         if _is_fused(cluster):
             found[f"in {name}, {LOOPS_APART}"] = lambda o: self.apart(o.cluster, [halves.native(_alone(o))])
         return found
 
-    def _generated(self, operands: Operands) -> list[Step]:
+    def _generated(self, operands: ClusterOperands) -> list[Step]:
         product, products = operands.cluster.product, self._products
         kept = is_keepable(operands.cluster)
         made = fused(
@@ -171,7 +171,7 @@ class Variants:
         assert made is not None
         return [made]
 
-    def _by_library(self, operands: Operands) -> list[Step]:
+    def _by_library(self, operands: ClusterOperands) -> list[Step]:
         product, library = operands.cluster.product, self._library
         assert library is not None
         made = fused(
@@ -181,7 +181,7 @@ class Variants:
             raise CompileFailure("the library cannot read operands that lie so")
         return [made]
 
-    def _trial(self, cluster: Cluster, region: Region, parts: int) -> Trial:
+    def _trial(self, cluster: Cluster, region: Region, parts: int) -> TrialSetup:
         library = self._library
 
         def by_numpy(*arrays: Any) -> Sequence[Any]:
@@ -190,7 +190,7 @@ class Variants:
                 return reference(region, cluster, parts)(*arrays)
 
         settle = _SETTLE if library is None else 0.0
-        return Trial(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster, parts), settle)
+        return TrialSetup(lambda: samples(cluster, region.inputs), by_numpy, roundings(cluster, parts), settle)
 
 
 def _is_fused(cluster: Cluster) -> bool:
@@ -198,14 +198,14 @@ def _is_fused(cluster: Cluster) -> bool:
     return cluster.before is not None or cluster.after is not None
 
 
-def _alone(operands: Operands) -> Operands:
+def _alone(operands: ClusterOperands) -> ClusterOperands:
     """A cluster's product by itself."""
     cluster = operands.cluster
-    return Operands(replace(cluster, before=None, after=None, outputs=(cluster.entry,)))
+    return ClusterOperands(replace(cluster, before=None, after=None, outputs=(cluster.entry,)))
 
 
-def _kind(operands: Operands) -> str:
-    """What tells work of one kind from another: what is computed, how the operands lie, and how large they are."""
+def _kind(operands: ClusterOperands) -> str:
+    """The key of a kind of work: the computation, the layout of the operands, and their sizes."""
     cluster, sizes = operands.cluster, operands.sizes
     product = cluster.product
     item = product.dtype.itemsize
@@ -216,7 +216,7 @@ def _kind(operands: Operands) -> str:
     return "\n".join([product.dtype.name, *map(str, stages), *lies, kept, classes])
 
 
-def _region(operands: Operands) -> Region:
+def _region(operands: ClusterOperands) -> Region:
     """A cluster as a region of its own, with the views that it reads arrays through."""
     cluster = operands.cluster
     graph = cluster.graph

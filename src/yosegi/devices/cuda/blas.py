@@ -118,7 +118,7 @@ class Multiplied:
         queue.note(self, (left, right, into), 1)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with CuPy's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises CuPy's own errors."""
         blas = self._blas
         left, right, into = pointers
         blas.follow()

@@ -6,7 +6,7 @@ import os
 from typing import Any, Final, final
 
 from ..._tune.store import ProgramCache
-from ...codegen.c.kernels import NAME
+from ...codegen.c.kernel_source import NAME
 from ...errors import CompileFailure, OutOfMemory
 from .errors import failure, translated
 
@@ -64,7 +64,7 @@ class Programs(ProgramCache):
             return self._function(code), code
 
     def _function(self, code: bytes) -> Any:
-        self._runtime.setDevice(self._number)  # which the program is loaded for: whoever compiles may have used another
+        self._runtime.setDevice(self._number)  # which the program is loaded for: the compiler may have used another
         module = self._module()
         module.load(code)
         return module.get_function(NAME)

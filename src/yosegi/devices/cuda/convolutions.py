@@ -33,7 +33,7 @@ from .cudnn import (
     do,
     library_refusal,
 )
-from .engines import Engine, Plan, graph_of, usable
+from .engines import Engine, EnginePlan, graph_of, usable
 from .errors import translated
 from .launch import Queue
 from .memory import Data
@@ -141,17 +141,17 @@ class Convolutions:
             do("cudnnSetStream", self.handle, c_void_p(self._queue.pointer))
             self._stream = self._queue.pointer
 
-    def _plan(self, call: Call, rank: int | None, *, rounds: bool) -> Plan:
+    def _plan(self, call: Call, rank: int | None, *, rounds: bool) -> EnginePlan:
         engines, objections = self._engines(call, rounds=rounds)
         if rank is not None:
             if rank >= len(engines):
                 raise NoSuchVariant(f"cuDNN has {len(engines)} engines that may compute it")
-            return Plan(engines[rank], self.handle)
+            return EnginePlan(engines[rank], self.handle)
         reasons = "; ".join(objections) or "it knows of none"
         refused: Exception = CompileFailure(f"cuDNN has no engine that may compute it: {reasons}")
         for engine in engines:
             made = self._attempt(engine)
-            if isinstance(made, Plan):
+            if isinstance(made, EnginePlan):
                 return made
             refused = made
             del made
@@ -160,11 +160,11 @@ class Convolutions:
         finally:
             del refused  # which knows this call, by its traceback: nothing here may know it
 
-    def _attempt(self, engine: Engine) -> Plan | Exception:
+    def _attempt(self, engine: Engine) -> EnginePlan | Exception:
         """An engine may find out only now that it cannot. In a function of its own, so that what was made until then
         goes at once, and not when garbage is collected, in the midst of whatever happens then."""
         try:
-            return Plan(engine, self.handle)
+            return EnginePlan(engine, self.handle)
         except (CUDNNError, CompileFailure) as error:
             return error
 
@@ -182,7 +182,7 @@ class Convolutions:
 class _Convolution:
     """One that can be launched, again and again, as a generated kernel can."""
 
-    def __init__(self, owner: Convolutions, plan: Plan) -> None:
+    def __init__(self, owner: Convolutions, plan: EnginePlan) -> None:
         self._owner = owner
         self._plan = plan
 
@@ -195,7 +195,7 @@ class _Convolution:
         queue.note(self, data, 1)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with the library's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises the library's own errors."""
         owner, plan = self._owner, self._plan
         owner.follow()
         plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)

@@ -1,6 +1,6 @@
-"""cuDNN through its C interface: the library, and what it is told of operations.
+"""cuDNN through its C interface: the library, and the descriptors of operations.
 
-Everything that it is told, and everything that it tells, is a descriptor with attributes: tensors, operations, engines,
+All its inputs and outputs are descriptors with attributes: tensors, operations, engines,
 plans. Its older functions, one for each operation, reach only its older kernels.
 """
 
@@ -66,7 +66,7 @@ def do(name: str, *arguments: Any) -> None:
 
 
 class Descriptor:
-    """Something that the library is told, or tells, for as long as this object lives. It keeps those that it is made
+    """A descriptor of the library, which lives as long as this object. It keeps those that it is made
     of: nobody says whether the library does."""
 
     def __init__(self, kind: int) -> None:
@@ -111,7 +111,7 @@ class Descriptor:
         return self._filled(attribute, kind, self._read(attribute, 0, None))
 
     def _filled(self, attribute: Attribute, kind: int, count: int) -> list[Descriptor]:
-        """So many descriptors, which are made here, and told what they are by the library."""
+        """This many descriptors, which are made here and filled in by the library."""
         made = [Descriptor(kind) for _ in range(count)]
         for part in made:
             part._parts.append(self)
@@ -159,7 +159,7 @@ def _library() -> Any:
 
 
 def _words(status: int) -> str:
-    """What a status is called, and what the library says of it."""
+    """The name of a status, and the library's message."""
     library = _library()
     said = (c_char * _WORDS)()
     library.cudnnGetLastErrorString(said, c_size_t(_WORDS))

@@ -18,12 +18,12 @@ from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.sequences import in_order
 from .cache import Programs
-from .kernels import compile_plain, compile_region, refusal
 from .launch import Queue
 from .library_ops import LibraryOps
+from .library_products import LibraryProducts
 from .machine import Machine
 from .memory import Memory
-from .products import Products
+from .regions import compile_plain, compile_region, refusal
 from .replay import Replayed
 from .splits import SPLIT_TERMS
 
@@ -35,7 +35,7 @@ _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""
 _FAST: Final = frozenset({Precision.TF32, Precision.F16, *SPLIT_TERMS})
 _ARRAYS: Final = 4096 // 8 - 32
-"""What fits into the bytes of a kernel's parameters, of which newer GPUs take more, beside sizes."""
+"""The pointers that fit into a kernel's parameters beside sizes; newer GPUs take more."""
 _GROUP: Final = 256
 
 
@@ -67,7 +67,7 @@ class CUDADevice:
         resident = int(properties["maxThreadsPerMultiProcessor"]) // _GROUP
         target = Target(width=4, group=_GROUP, cooperating=_GROUP, units=resident * units, blocked=False)
         self.queue = Queue(cupy, stream, Programs(cupy, capability, number, self.name), self._memory, number, target)
-        self._products = Products(self.queue)
+        self._products = LibraryProducts(self.queue)
         self._library_ops = LibraryOps(self.queue)
         machine = Machine(self.queue, self._products, self._plain, self._plain_refusal, _ARRAYS)
         self._fused = Fused(machine, self.description)
@@ -129,11 +129,11 @@ class CUDADevice:
             raise mistake
 
     def statistics(self) -> dict[str, int | None]:
-        """What its pool holds."""
+        """The statistics of its memory pool."""
         return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
-        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        """The bytes that the limit, or the device, leaves free, and the total."""
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:

@@ -26,7 +26,7 @@ from ..._tensor.dtype import (
     uint64,
 )
 from ...codegen.c.dialect import Dialect
-from .matrix_unit import TENSOR_CORES
+from .tensor_cores import TENSOR_CORES
 
 _INTEGERS: Final[dict[DType, str]] = {
     int8: "signed char", int16: "short", int32: "int", int64: "long long",

@@ -63,7 +63,7 @@ BEHAVIOUR: Final = {
 }  # fmt: skip
 """cudnnBackendBehaviorNote_t."""
 _REORDERED: Final = frozenset({1, 2})
-"""What an engine wants that reads its operands otherwise than as they lie."""
+"""The behaviour of engines that need their operands in another order."""
 _MOST_NOTES: Final = 32
 
 
@@ -81,7 +81,7 @@ class Engine:
 
     @classmethod
     def of(cls, choice: Descriptor) -> Engine:
-        """What a choice says. Raises `CUDNNError`."""
+        """The engine of a choice. Raises `CUDNNError`."""
         engine = choice.part(_CHOICE_ENGINE, _ENGINE)
         numerics, behaviour = (engine.numbers(notes, _MOST_NOTES) for notes in (_ENGINE_NUMERICS, _ENGINE_BEHAVIOUR))
         workspace = None
@@ -112,7 +112,7 @@ def graph_of(operation: Descriptor, handle: c_void_p) -> Descriptor:
 
 
 def _ranked(graph: Descriptor, mode: int) -> list[Descriptor]:
-    """What the library has for a graph, the best first, as it thinks in one of its modes. Raises `CUDNNError`."""
+    """The engines for a graph, the best first by one of the library's heuristics. Raises `CUDNNError`."""
     asked = Descriptor(_EXPECTATION).set(_EXPECTATION_GRAPH, graph).set(_EXPECTATION_MODE, mode).finished()
     return asked.parts(_EXPECTATION_CHOICES, _CHOICE)
 
@@ -154,7 +154,7 @@ def _described(graph: Descriptor, mode: int, objections: dict[str, None]) -> Ite
             yield engine
 
 
-class Plan:
+class EnginePlan:
     """An engine that is ready to run, again and again."""
 
     def __init__(self, engine: Engine, handle: c_void_p) -> None:

@@ -14,9 +14,9 @@ from weakref import finalize
 from ..._tensor.dtype import DType, float32
 from ...errors import CompileFailure
 from .blas import DATA_TYPES, Blas, loaded
+from .blas_epilogues import Matrices, Matrix
 from .errors import translated
 from .launch import WORKSPACE
-from .matrices import Matrices, Matrix
 from .memory import Data
 
 _TRANSPOSE_FIRST, _TRANSPOSE_SECOND, _EPILOGUE, _BIAS = 3, 4, 7, 8
@@ -78,7 +78,7 @@ class FusedMatmul:
         queue.note(self, data, 1)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with CuPy's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises CuPy's own errors."""
         left, right, *around, into = pointers
         if self._wanted.bias is not None:
             self._set("MatmulDesc", self._description, _BIAS, c_void_p(around[0]))

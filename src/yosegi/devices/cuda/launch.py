@@ -10,10 +10,10 @@ from threading import RLock, local
 from typing import Any, Final, Protocol
 
 from ...codegen.c.dialect import Target
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import Kernel as Generated
 from .cache import Programs
+from .concurrency import Turn
 from .errors import translated
-from .lanes import Turn
 from .memory import Data, Memory, Taken
 from .scratch import Scratch
 
@@ -44,7 +44,7 @@ class Queue:
         self.lock = RLock()
         """Held while launches are put into the stream that belong together."""
         self.scratch = Scratch(memory)
-        self._thread = _Thread()
+        self._thread = _ThreadTape()
         self._workspaces: dict[int, int] = {}
         self._asides: list[Any] = []
 
@@ -60,8 +60,8 @@ class Queue:
 
     @contextmanager
     def recording(self, *, holds: bool = False) -> Iterator[Tape]:
-        """What this thread launches; a recording that is made meanwhile has its own. With `holds` all data stays where
-        it is as long as the tape does."""
+        """Record the launches of this thread; a nested recording has its own tape. With `holds`, all data stays in
+        place as long as the tape does."""
         with self.memory.noting() as taken:
             outer, self._thread.tape = self._thread.tape, Tape(taken, holds)
             try:
@@ -70,13 +70,12 @@ class Queue:
                 self._thread.tape = outer
 
     def undecided(self) -> None:
-        """What this thread launches is not what it will launch the next time: a recording of it is of no use."""
+        """Mark the recording of this thread as useless: the next run will launch other kernels."""
         if self._thread.tape is not None:
             self._thread.tape.is_final = False
 
     def captured(self, launches: Sequence[Callable[[], None]], turns: Sequence[Turn] = ()) -> Any:
-        """What functions put into the stream, as a graph instead: each in its turn, or one after the other. With
-        CuPy's own errors."""
+        """The launches of functions as a graph, each in its turn, or one after the other. Raises CuPy's own errors."""
         turns = turns or [Turn(0, ())] * len(launches)
         lanes = 1 + max((turn.lane for turn in turns), default=0)
         awaited = {n for turn in turns for n in turn.waits}
@@ -106,7 +105,7 @@ class Queue:
         return graph
 
     def _capturing(self, lanes: int) -> list[Any]:
-        """Streams to capture so many lanes in, always the same: libraries hold on to the one that they were told last.
+        """Streams to capture so many lanes in, always the same: libraries keep the one that they were given last.
         What these need on the way is there before a capture begins."""
         while len(self._asides) < lanes:
             self._asides.append(self.cupy.cuda.Stream(non_blocking=True))
@@ -141,7 +140,7 @@ class Noted:
 
 @dataclass(slots=True)
 class Tape:
-    """What a thread launches.
+    """The launches of a thread.
 
     Values are numbers: those of `taken`, and below zero those that were there before, of which the first is -1. A tape
     holds only the latter, so that a run that is recorded takes no more memory than any other.
@@ -175,8 +174,8 @@ class Tape:
         return self._numbers[data.pointer]
 
 
-class _Thread(local):
-    """What belongs to one thread."""
+class _ThreadTape(local):
+    """The recording of a thread."""
 
     tape: Tape | None = None
 
@@ -210,7 +209,7 @@ class Launch:
         queue.note(self, data, self._outputs)
 
     def at(self, pointers: list[int]) -> None:
-        """The same by addresses, with CuPy's own errors, on the device that is current."""
+        """Launch by addresses, on the current device. Raises CuPy's own errors."""
         queue = self._queue
         self._values[: len(pointers)] = pointers  # type: ignore[assignment]  # read before the call returns: hence the lock
         queue.driver.launchKernel(*self._range, queue.pointer, self._parameters, 0)

@@ -88,7 +88,7 @@ def _nan_where_it_fails(xp: Any, function: Callable[..., tuple[Arr, ...]], x: Ar
 
 
 def _nan_unless_finite(xp: Any, function: Callable[..., tuple[Arr, ...]], x: Arr) -> tuple[Arr, ...]:
-    """The same, for iterations, which on infinities and NaN may end anywhere or never: they get zeros instead."""
+    """`function` on finite matrices, NaN for the others: iterations might not end on infinities and NaN."""
     finite = xp.isfinite(x).all(axis=(-2, -1))
     made = _nan_where_it_fails(xp, function, xp.where(finite[..., None, None], x, x.dtype.type(0)))
     return tuple([xp.where(finite.reshape(finite.shape + (1,) * (m.ndim - finite.ndim)), m, np.nan) for m in made])

@@ -1,4 +1,4 @@
-"""What this device brings for products and composites in kernels of its own: see `fused`."""
+"""CUDA's implementation of `fused.KernelMachine`, for products and composites."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call, Shape
 from ..._tensor.role import Operands, is_contraction
-from ...codegen.c.contractions import Contraction
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import Library
+from ...codegen.c.contractions import FusedContraction
+from ...codegen.c.fused_kernels import LibraryProduct
+from ...codegen.c.kernel_source import Kernel as Generated
 from ..kernel.fused import LIBRARY, Launcher
+from .blas_epilogues import matrices_of
 from .cache import COMPILERS
 from .convolutions import ENGINES
 from .dialect import CUDA
 from .errors import translated
 from .fused_matmul import FusedMatmul
 from .launch import Launch, Queue
-from .matrices import matrices_of
+from .library_products import LibraryProducts, compute_type
 from .memory import Data
-from .products import Products, compute_type
 
 
 class Machine:
@@ -35,7 +35,7 @@ class Machine:
     def __init__(
         self,
         queue: Queue,
-        products: Products,
+        products: LibraryProducts,
         compile_region: Callable[[Region], Kernel],
         refusal: Callable[[Region], str | None],
         arrays: int,
@@ -49,11 +49,11 @@ class Machine:
         self._products = products
         self._memory = queue.memory
 
-    def takes(self, product: Contraction) -> bool:
+    def takes(self, product: FusedContraction) -> bool:
         """Whether cuBLAS has a product with what is around it."""
         return matrices_of(product) is not None
 
-    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
         matrices = matrices_of(wanted.product)
         assert matrices is not None
@@ -99,7 +99,7 @@ class Machine:
         self._queue.undecided()
 
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
-        """What a call takes on the device, of so many that are captured into one graph, as those of plans are."""
+        """The seconds of a call on the device, of this many that are captured into one graph, as those of plans are."""
         queue = self._queue
         with queue.lock, translated(f"[{queue.name}] timing a kernel"):
             with queue.recording(holds=True) as tape:

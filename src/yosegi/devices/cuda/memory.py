@@ -71,7 +71,7 @@ class Data:
         return prod(self.shape) * self.dtype.itemsize
 
     def reshaped(self, shape: Shape) -> Data:
-        """The same memory under another shape."""
+        """The data in its memory with another shape."""
         return Data(shape, self.dtype, self.block, 0 if self.block is None else self.pointer - self.block.memory)
 
 
@@ -98,8 +98,8 @@ class Taken:
         return self._at.get(pointer)
 
 
-class _Thread(local):
-    """What belongs to one thread."""
+class _ThreadAllocations(local):
+    """The allocations that a thread collects."""
 
     taken: Taken | None = None
 
@@ -118,7 +118,7 @@ class Memory:
         most = pages // _MOST_PINNED // int(runtime.getDeviceCount())
         self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
-        self._thread = _Thread()
+        self._thread = _ThreadAllocations()
         self.faults = Faults()
         self._fault_table: Data | None = None
         self._faults_seen: Any = None
@@ -161,7 +161,7 @@ class Memory:
     def from_peer(self, peer: Memory, data: Data) -> Data:
         """Another GPU's data as data of this one, of which the stream copies it when it has been made.
 
-        The other GPU's stream goes on after the copy: whoever lets go of the data may have its memory written to at
+        The other GPU's stream goes on after the copy: after the data is released, its memory may be written to at
         once, in that stream. No lock is held, because none is needed: a stream that waits for an event waits for what
         was in the other before, so that streams never wait for each other, and work that another thread puts in
         between makes them wait longer, at most.
@@ -200,7 +200,7 @@ class Memory:
         return made
 
     def key(self, shape: Shape, dtype: DType) -> BlockKey | None:
-        """What to ask the pool for, for elements; `None` if there are none."""
+        """The key of a block for these elements; `None` if there are none."""
         nbytes = prod(shape) * dtype.itemsize
         return block_key(nbytes, ALIGNMENT) if nbytes else None
 
@@ -256,7 +256,7 @@ class Memory:
             self._runtime.streamSynchronize(self._stream)
 
     def statistics(self) -> PoolStatistics:
-        """What the pool of device memory holds."""
+        """The statistics of the pool of device memory."""
         return self.pool.statistics()
 
     def fill_with_garbage(self) -> None:

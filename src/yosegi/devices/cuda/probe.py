@@ -26,7 +26,7 @@ def _attempt() -> str | None:
 
 
 def _driver() -> str:
-    """What is installed: the verdict holds as long as this does not change."""
+    """The identity of the installation: the verdict holds as long as this does not change."""
     try:
         return _DRIVER.read_text(encoding="utf-8")
     except OSError:
@@ -46,7 +46,7 @@ def probe() -> str:
 
 
 def mismatch(cupy: Any) -> str:
-    """What does not fit together, with the versions; "" if all does."""
+    """The incompatible versions, as a text; "" if all are compatible."""
     runtime = cupy.cuda.runtime
     driver, library = runtime.driverGetVersion(), runtime.runtimeGetVersion()
     if not driver:

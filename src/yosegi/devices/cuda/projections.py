@@ -19,8 +19,8 @@ from ..._tensor.dtype import float32
 from ..._tensor.role import Operands, is_contraction
 from ..._tune.projection import VECTORS
 from ...codegen.c.dialect import Dialect
-from ...codegen.c.kernels import INT_LIMIT, NAME
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import INT_LIMIT, NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from .launch import Launch, Queue
 from .memory import Data
 

@@ -22,11 +22,11 @@ from ..._run.trace import trace
 from ..._tensor.dtype import DType
 from ..._tensor.node import Shape
 from ...errors import LaunchFailure, OutOfMemory
+from .concurrency import turns
 from .errors import translated
-from .lanes import turns
 from .launch import Launchable, Queue, Tape
-from .layout import Span, blocks_of, offsets_of, size_class, slabs_of
 from .memory import ALIGNMENT, Data
+from .recording_layout import Lifetime, blocks_of, offsets_of, size_class, slabs_of
 
 _FIRST_RECORDED: Final = 2
 _MOST_GRAPHS: Final = 8
@@ -181,7 +181,7 @@ class _Recording:
         return all(data[m].pointer == data[n].pointer for m, n in self.same)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
-        """The same again, for other inputs."""
+        """Replay the recording for other inputs."""
         queue = self._queue
         try:
             if queue.has_siblings:
@@ -300,7 +300,7 @@ class _Recording:
             self._graphs.clear()
 
 
-def _spans(tape: Tape, shown: dict[int, int]) -> list[Span]:
+def _spans(tape: Tape, shown: dict[int, int]) -> list[Lifetime]:
     """The values on the way: all that were taken and used, but those that are shown."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -310,7 +310,7 @@ def _spans(tape: Tape, shown: dict[int, int]) -> list[Span]:
             last[value] = n
     sizes = tape.taken.sizes
     return [
-        Span(value, sizes[value], n, last[value]) for value, n in first.items() if value >= 0 and value not in shown
+        Lifetime(value, sizes[value], n, last[value]) for value, n in first.items() if value >= 0 and value not in shown
     ]
 
 

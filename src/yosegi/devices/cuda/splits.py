@@ -7,7 +7,7 @@ from typing import Final
 from ..._tensor.dtype import DType
 from ..._tensor.precision import Precision
 from ...codegen.c.dialect import Dialect, Target
-from ...codegen.c.kernels import NAME, Kernel, Sizes
+from ...codegen.c.kernel_source import NAME, Kernel, SizeParameters
 
 SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
     Precision.F16: ((0, 0),),
@@ -20,7 +20,7 @@ SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
 
 def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
     """The kernel that takes floats apart: each part is the rest before it, rounded to a 16-bit float."""
-    sizes = Sizes(size, dialect)
+    sizes = SizeParameters(size, dialect)
     n, ctype = sizes(size), sizes.ctype
     pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
     pointers += [dialect.global_pointer.format(const="", type="unsigned short", name=f"b{i}") for i in range(count)]

@@ -1,1 +1,1 @@
-"""What all devices that run generated kernels share."""
+"""Code that all devices with generated kernels share."""

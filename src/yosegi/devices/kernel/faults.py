@@ -18,8 +18,8 @@ import numpy as np
 
 from ..._run.device import Kernel, Launched
 from ..._schedule.fuse import Region
-from ...codegen.c.programs import indexes
-from ...codegen.c.stages import Bound
+from ...codegen.c.op_programs import indexes
+from ...codegen.c.stages import IndexBound
 from ...errors import Unsupported, UserError
 from ...ops.index_key import out_of_range
 
@@ -62,8 +62,8 @@ class Faults:
     shape: Final = (SITES, 2)
 
     def __init__(self) -> None:
-        self._sites: dict[Bound, int] = {}
-        self._bounds: list[Bound] = []
+        self._sites: dict[IndexBound, int] = {}
+        self._bounds: list[IndexBound] = []
         self._lock = Lock()
         self._looking = Lock()
         self._clock = 0
@@ -73,7 +73,7 @@ class Faults:
         """Units that ended by then are settled."""
         self._mistakes: list[_Mistake] = []
 
-    def site(self, bound: Bound) -> int:
+    def site(self, bound: IndexBound) -> int:
         """The row of a bound: always the same one."""
         with self._lock:
             if bound not in self._sites:

@@ -1,6 +1,6 @@
 """Products and composites on a kernel device, alone or with the neighbours that the fusion pass gave them.
 
-Such a region has several variants. It is cut into few kernels (`codegen.c.pieces`), with each implementation of its
+A region has several variants. It is cut into few kernels (`codegen.c.fused_kernels`), with each implementation of its
 product; or each part is a kernel of its own, with products by a library where there is one. The first runs use the
 variant that is expected to be fastest. When the region repeats, all variants run on its own data and are checked
 against the reference. The winner is the tuning record for regions of that size class.
@@ -28,13 +28,23 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
-from ..._tune.autotune import Trial
+from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
-from ...codegen.c.contractions import Contraction, contraction
+from ...codegen.c.contractions import FusedContraction, contraction
 from ...codegen.c.dialect import Dialect, Target
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import NAIVE, Library, Piece, Rest, library_pieces, pieces, prior, product_variants, rendered
+from ...codegen.c.fused_kernels import (
+    NAIVE,
+    LibraryProduct,
+    Piece,
+    Rest,
+    library_pieces,
+    pieces,
+    prior,
+    product_variants,
+    rendered,
+)
+from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
@@ -50,10 +60,10 @@ PATTERNS: Final = frozenset({
 _ONE_KERNEL: Final = "fused"
 _SEPARATE: Final = "separate"
 LIBRARY: Final = "library"
-"""What the names of ways begin with that are a vendor's."""
+"""The prefix of the names of a vendor's variants."""
 _FLASH: Final = "online softmax"
 _ON_UNIT: Final = "matrix unit, "
-"""What the names of variants begin with that use one."""
+"""The prefix of the names of variants that use a matrix unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,8 @@ _POLICY: Final = FusedPolicy()
 Launcher = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
-class Machine(Protocol):
-    """What a device brings."""
+class KernelMachine(Protocol):
+    """The interface of a device for products and composites."""
 
     name: str
     dialect: Dialect
@@ -112,10 +122,10 @@ class Machine(Protocol):
         one that is expected to be best. How many there are may be known only when they are made: one that is not there
         raises `NoSuchWay`."""
 
-    def takes(self, product: Contraction) -> bool:
-        """Whether `multiplier` has a product with what is around it."""
+    def takes(self, product: FusedContraction) -> bool:
+        """True if `multiplier` has a product with this prologue and epilogue."""
 
-    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
         several algorithms, that of the rank that is wanted, or the last."""
 
@@ -141,7 +151,7 @@ class Machine(Protocol):
         """The run that is under way in this thread is not what it will be: who records it should not keep it."""
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
-        """What a call takes that is one of many, as in a program that repeats, of so many calls."""
+        """The seconds of a call, of this many that are launched in sequence, as in a program that repeats."""
 
 
 def is_rounded(region: Region) -> bool:
@@ -158,7 +168,7 @@ def is_sliding(region: Region) -> bool:
 class Fused:
     """The products and composites of one device."""
 
-    def __init__(self, machine: Machine, identity: str) -> None:
+    def __init__(self, machine: KernelMachine, identity: str) -> None:
         """`identity`: the hardware and software that times depend on."""
         self._machine = machine
         self.compilers = machine.compilers
@@ -214,7 +224,7 @@ class Fused:
             cut = library_pieces(together.graph, self._machine.takes) if is_rounded(base) else None
             return cut is not None and len(cut) == 1
         reaches_back = not set(base.inputs) <= set(region.inputs)
-        if reaches_back and any(not isinstance(p, Contraction) or p.row_values for p in alone.pieces):
+        if reaches_back and any(not isinstance(p, FusedContraction) or p.row_values for p in alone.pieces):
             return False  # what is before would be computed again in every pass over a row
         return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
 
@@ -234,22 +244,22 @@ class Fused:
         return next(filter(None, map(self._machine.refusal, regions)), None)
 
     def compiled(self, region: Region) -> Kernel:
-        """A product or a composite, in the way that is best as far as is known."""
+        """A product or a composite by its best known variant."""
         work = self._work(region)
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
             return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
-        products = [p for p in work.pieces if isinstance(p, Contraction)]
+        products = [p for p in work.pieces if isinstance(p, FusedContraction)]
         return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
-        """Every way to compute a product or a composite, by name: each makes its kernel when it is called."""
+        """The variants of a product or a composite, by name: each makes its kernel when it is called."""
         return self._variants(region, self._work(region))
 
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
-        products, machine = [p for p in work.pieces if isinstance(p, Contraction)], self._machine
+        products, machine = [p for p in work.pieces if isinstance(p, FusedContraction)], self._machine
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
                 continue
@@ -262,7 +272,10 @@ class Fused:
         if by_library is not None and self._rest_refusal(by_library) is None:
             precision = region.precision if is_rounded(region) else Precision.FULL
             for rank in range(_POLICY.algorithms):
-                cut = [replace(p, rank=rank, precision=precision) if isinstance(p, Library) else p for p in by_library]
+                cut = [
+                    replace(p, rank=rank, precision=precision) if isinstance(p, LibraryProduct) else p
+                    for p in by_library
+                ]
                 name = LIBRARY if LIBRARY not in variants else f"{LIBRARY}, algorithm {rank + 1}"
                 variants[name] = partial(_steps, work.graph, cut, machine, "")
         return variants | self._attentions(region)
@@ -293,7 +306,7 @@ class Fused:
             kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
         return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
 
-    def _expected(self, work: _Work, products: Sequence[Contraction], variants: Mapping[str, Any]) -> str:
+    def _expected(self, work: _Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
         if whole and not self._machine.target.blocked:
             return whole[0]
@@ -336,15 +349,15 @@ class _Work:
     @property
     def size(self) -> int:
         """Products of elements; where there are none, elements of results."""
-        products = [p for p in self.pieces if isinstance(p, Contraction)]
+        products = [p for p in self.pieces if isinstance(p, FusedContraction)]
         if not products:
             return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
 
 
 def _words(region: Region) -> str:
-    """What a region computes but for sizes: ops with their attributes, and what each reads. A way that was right for
-    other words may be wrong for these."""
+    """The computation of a region without its sizes: ops with their attributes and inputs. A variant that was correct
+    for another key may be wrong for this one."""
     at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
     reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
     return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))
@@ -355,7 +368,11 @@ def _apart(graph: Graph) -> Rest:
 
 
 def _steps(
-    graph: Graph, cut: Sequence[Piece], machine: Machine, variant: str, product: Callable[[], Kernel] | None = None
+    graph: Graph,
+    cut: Sequence[Piece],
+    machine: KernelMachine,
+    variant: str,
+    product: Callable[[], Kernel] | None = None,
 ) -> Kernel:
     """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
@@ -369,7 +386,7 @@ def _steps(
                 else:
                     steps.append((machine.compile(region), reads, writes))
             continue
-        if isinstance(piece, Library):
+        if isinstance(piece, LibraryProduct):
             reads, launch = machine.multiplier(piece)
             fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
             outputs = tuple(o.entry for o in piece.product.outputs)
@@ -394,7 +411,7 @@ def _steps(
 
 
 def _launched(
-    machine: Machine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
+    machine: KernelMachine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
 ) -> Callable[..., Sequence[Any]]:
     def run(*data: Any) -> Sequence[Any]:
         made = [machine.new(shape, dtype) for shape, dtype in specs]
@@ -404,7 +421,7 @@ def _launched(
     return run
 
 
-def _attention(region: Region, machine: Machine, written: Callable[[], Generated]) -> Kernel:
+def _attention(region: Region, machine: KernelMachine, written: Callable[[], Generated]) -> Kernel:
     call = region.calls[-1]
     launch = machine.launcher(written(), len(call.inputs), 1)
     order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
@@ -413,9 +430,9 @@ def _attention(region: Region, machine: Machine, written: Callable[[], Generated
 
 
 class _Shown:
-    """A kernel whose results become arrays of the host when somebody compares them."""
+    """A kernel whose results are copied to the host when they are compared."""
 
-    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+    def __init__(self, machine: KernelMachine, kernel: Kernel) -> None:
         self.kernel = kernel
         self._machine = machine
 
@@ -425,9 +442,9 @@ class _Shown:
 
 
 class _Lazy:
-    """Data that becomes an array of the host when somebody compares it."""
+    """Data that is copied to the host when it is compared."""
 
-    def __init__(self, machine: Machine, data: Any) -> None:
+    def __init__(self, machine: KernelMachine, data: Any) -> None:
         self._machine = machine
         self._data = data
 
@@ -437,10 +454,10 @@ class _Lazy:
 
 
 class _Measured:
-    """A kernel that goes over to a better way when one has been found."""
+    """A kernel that changes to a better variant when one has been found."""
 
     def __init__(
-        self, machine: Machine, records: TuningRecords, region: Region, work: _Work,
+        self, machine: KernelMachine, records: TuningRecords, region: Region, work: _Work,
         variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
         self._machine, self._records, self._region, self._work = machine, records, region, work
@@ -493,7 +510,7 @@ class _Measured:
             return machine.seconds(shown.kernel, given, _POLICY.calls_factor * calls)
 
         roundings = _POLICY.roundings_of_rounded if is_rounded(self._region) else _POLICY.roundings
-        trial = Trial(
+        trial = TrialSetup(
             lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share[machine.target.blocked],
             seconds=_POLICY.sitting_seconds[machine.target.blocked],
         )  # fmt: skip

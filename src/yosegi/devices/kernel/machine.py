@@ -10,9 +10,9 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call, Shape
 from ..._tune.timing import seconds_of
-from ...codegen.c.contractions import Contraction
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.pieces import Library
+from ...codegen.c.contractions import FusedContraction
+from ...codegen.c.fused_kernels import LibraryProduct
+from ...codegen.c.kernel_source import Kernel as Generated
 from ...errors import Unsupported
 from .fused import Launcher
 from .memory import Data
@@ -53,12 +53,12 @@ class Machine:
         """None."""
         return {}
 
-    def takes(self, product: Contraction) -> bool:
-        """Whether there is one with what is around it: never."""
+    def takes(self, product: FusedContraction) -> bool:
+        """False: no library has products with a prologue or an epilogue."""
         return False
 
-    def multiplier(self, wanted: Library) -> tuple[tuple[int, ...], Launcher]:
-        """What `takes` never promises."""
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
+        """Never called: `takes` is always false."""
         raise Unsupported("no products of the vendor's")
 
     def new(self, shape: Shape, dtype: DType) -> Data:
@@ -77,6 +77,6 @@ class Machine:
         """Nothing is recorded here."""
 
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
-        """What a call takes, of so many that are launched one behind the other."""
+        """The seconds of a call, of this many that are launched in sequence."""
         kernel(*data)
         return seconds_of(kernel, *data, calls=calls, wait=self._memory.wait)

@@ -41,8 +41,8 @@ from ..._tensor.op import OpKind, from_array
 from ..._tensor.tensor import Tensor
 from ..._trace.control.scans import scan
 from ..._tune.comparison import disagreement
-from ...codegen.c.programs import family as program_family
-from ...codegen.c.programs import indexes
+from ...codegen.c.op_programs import family as program_family
+from ...codegen.c.op_programs import indexes
 from ...errors import DeviceFailure
 from ...ops import elementwise as e
 from ...ops.activation import relu
@@ -87,7 +87,7 @@ def families_of(region: Region) -> set[str]:
 
 
 def _family(kind: str, dtype: DType) -> str:
-    """What is moved has no dtype but a width."""
+    """The family of a kind of kernel and a dtype. Movements depend on the width of elements alone."""
     return f"{kind} {f'{dtype.itemsize} bytes' if kind == 'movement' else dtype.name}"
 
 
@@ -117,7 +117,7 @@ def _needs(specimen: Specimen) -> Set[DType]:
 
 
 def difference(device: Device, family: str, variants: Variants) -> str | None:
-    """What a device gets wrong in a family, or `None`. A specimen that the device refuses is passed over."""
+    """The mistake of a device in a family, or `None`. A specimen that the device refuses is passed over."""
     for specimen in _specimens():
         if specimen.family == family and _needs(specimen) <= device.limits.dtypes:
             region, arrays = region_of(specimen, device)
@@ -132,7 +132,7 @@ def difference(device: Device, family: str, variants: Variants) -> str | None:
 def difference_of(
     device: Device, region: Region, arrays: Sequence[Any], variants: Mapping[str, Callable[[], Kernel]]
 ) -> str | None:
-    """What a device gets wrong in a region for these inputs, in any of these variants, or `None`."""
+    """The mistake of a device in a region for these inputs, in any of these variants, or `None`."""
     expected = outputs_of(region, arrays)
     for name, make in variants.items():
         label = f"{region}{f' ({name})' if name else ''}"

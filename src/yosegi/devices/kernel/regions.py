@@ -14,12 +14,12 @@ from ..._tensor.op import pick
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.dialect import Dialect, Target
-from ...codegen.c.kernels import Inputs
-from ...codegen.c.kernels import Kernel as Generated
-from ...codegen.c.loops import loop
+from ...codegen.c.kernel_source import Inputs
+from ...codegen.c.kernel_source import Kernel as Generated
+from ...codegen.c.loop_kernels import loop
 from ...codegen.c.moves import is_free, moves
-from ...codegen.c.programs import has_program, is_computed_once, program
-from ...codegen.c.programs import refusal as program_refusal
+from ...codegen.c.op_programs import has_program, is_computed_once, program
+from ...codegen.c.op_programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported

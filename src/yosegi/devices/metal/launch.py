@@ -10,8 +10,8 @@ import numpy as np
 
 from ..._tune.store import ProgramCache
 from ...codegen.c.dialect import Target
-from ...codegen.c.kernels import NAME
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from ...errors import CompileFailure
 from ..kernel.memory import Data
 from .commands import Commands, metal, pool

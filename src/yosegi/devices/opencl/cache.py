@@ -25,7 +25,7 @@ class Programs(ProgramCache):
         self._device = device
         self._options = options
         self.identity = "\n".join([identity_of(cl, device), *options])
-        """What its binaries belong to: the platform, the device, the driver."""
+        """The identity of its binaries: the platform, the device, the driver."""
         super().__init__(self.identity)
 
     def load(self, code: bytes) -> Any | None:

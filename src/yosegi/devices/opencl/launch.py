@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from ...codegen.c.dialect import Target
-from ...codegen.c.kernels import NAME
-from ...codegen.c.kernels import Kernel as Generated
+from ...codegen.c.kernel_source import NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from ..kernel.memory import Data
 from .cache import Programs
 from .dialect import OPENCL
@@ -33,7 +33,7 @@ class Queue:
         self.name = name
         self.target = target
         self.launched: set[str] | None = None
-        """The sources of programs that were launched, for those who want to know."""
+        """The sources of the launched programs."""
 
     def launch(self, kernel: Generated, buffers: int) -> Launch:
         """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""

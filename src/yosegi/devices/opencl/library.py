@@ -47,7 +47,7 @@ def identity_of(cl: Any, device: Any) -> str:
 
 
 def registered() -> str:
-    """What is installed: a list of devices holds as long as this does not change."""
+    """The identity of the installation: a list of devices holds as long as this does not change."""
     place = Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors"))
     files = sorted(place.glob("*")) if place.is_dir() else [place]
     return "\n".join([version("pyopencl"), *[f"{p} {p.stat().st_mtime_ns}" if p.exists() else str(p) for p in files]])

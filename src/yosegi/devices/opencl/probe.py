@@ -1,5 +1,5 @@
-"""What runs in child processes: OpenCL drivers are listed, qualified, and, where one is not trusted, asked to compile
-there. Some end the process that they are loaded into, or that calls their compilers.
+"""Functions for child processes, which list and qualify OpenCL drivers and compile for those that are not trusted.
+Some drivers end the process that loads them, or that calls their compilers.
 """
 
 from __future__ import annotations

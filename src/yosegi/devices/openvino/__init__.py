@@ -17,7 +17,7 @@ from ..._run.drivers import Driver, Verdict, remembered
 from .blobs import machine
 from .device import OpenVINO
 from .library import REDUCED
-from .rows import DTYPES
+from .op_row import DTYPES
 
 _PROBE: Final = "yosegi.devices.openvino.probe"
 _PRECISIONS: Final = "yosegi.devices.openvino.precisions"

@@ -23,7 +23,7 @@ _LIMIT: Final = 1 << 26  # bytes of a region's constants, which its blob would h
 
 @cache
 def machine() -> str:
-    """What tells this machine, with what is installed on it, from others that may share its cache."""
+    """The identity of this machine and its software, for a cache that several machines share."""
     return "\n".join([version("openvino"), processor(), package_digest()])
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._tensor.dtype import float32, float_info
 from ..._tensor.node import Call
+from .op_row import BOOL, SINGLE, OpRow, number, places
 from .reductions import LONG, too_long, too_many
-from .rows import BOOL, SINGLE, Row, number, places
 
 _MASK_LIMIT: Final = 1 << 24  # elements of a mask that the model holds
 
@@ -149,12 +149,12 @@ def _gelu(o: Any, call: Call, args: Sequence[Any]) -> Any:
     return o.add(half, o.multiply(half, o.erf(o.multiply(x, number(o, sqrt(0.5), x)))))
 
 
-COMPOSITES: Final[dict[str, Row]] = {
-    "softmax": Row(_softmax, SINGLE, _too_long_an_axis),
-    "log_softmax": Row(_log_softmax, SINGLE, _too_long_an_axis, sums=True),
-    "layer_norm": Row(_layer_norm, SINGLE, _not_normed, sums=True),
-    "group_norm": Row(_group_norm, SINGLE, _too_large_a_group, sums=True),
-    "scaled_dot_product_attention": Row(_attention, SINGLE | BOOL, _not_attended, sums=True),
-    "leaky_relu": Row(_leaky_relu, SINGLE, _not_leaky),
-    "gelu": Row(_gelu, SINGLE, sums=True),
+COMPOSITES: Final[dict[str, OpRow]] = {
+    "softmax": OpRow(_softmax, SINGLE, _too_long_an_axis),
+    "log_softmax": OpRow(_log_softmax, SINGLE, _too_long_an_axis, sums=True),
+    "layer_norm": OpRow(_layer_norm, SINGLE, _not_normed, sums=True),
+    "group_norm": OpRow(_group_norm, SINGLE, _too_large_a_group, sums=True),
+    "scaled_dot_product_attention": OpRow(_attention, SINGLE | BOOL, _not_attended, sums=True),
+    "leaky_relu": OpRow(_leaky_relu, SINGLE, _not_leaky),
+    "gelu": OpRow(_gelu, SINGLE, sums=True),
 }

@@ -16,8 +16,8 @@ from ..._tensor.precision import Precision
 from .blobs import machine
 from .library import REDUCED, threads
 from .models import Models
+from .op_row import DTYPES
 from .ops import NATIVES, ROWS
-from .rows import DTYPES
 from .translate import why_not
 
 _KINDS: Final = frozenset({OpKind.SOURCE, *[REGISTRY[name].kind for name in ROWS]})
@@ -36,9 +36,9 @@ class OpenVINO:
         self, plugin: str, number: int, description: str, wrong: Mapping[str, str], against: Mapping[str, str],
         driver: Driver | None = None,
     ) -> None:  # fmt: skip
-        """What was found when it was qualified: the rows, or dtypes, that were `wrong` ("op dtype") and how, and what
-        speaks `against` lower precisions, by their names. Without a `driver` everything is compiled here: in child
-        processes."""
+        """`wrong` has the rows or dtypes ("op dtype") that failed its qualification, with their mistakes; `against` has
+        the reasons against lower precisions, by their names. Without a `driver`, as in child processes, everything is
+        compiled in this process."""
         self.name = f"openvino:{number}"
         self.rank = 200 + number
         self.is_gpu = plugin.startswith("GPU")
@@ -73,11 +73,11 @@ class OpenVINO:
         return self.models.get(region)
 
     def from_host(self, array: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return array
 
     def to_host(self, data: Any) -> Any:
-        """The same array."""
+        """The array itself: the memory is the host's."""
         return data
 
     def link_from(self, source: Device) -> None:
@@ -87,7 +87,7 @@ class OpenVINO:
         """Nothing to wait for: its models return when they are done."""
 
     def statistics(self) -> dict[str, int | None]:
-        """What the pool of its results holds."""
+        """The statistics of the pool of results."""
         return asdict(self.models.pool.statistics())
 
     def memory(self) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class OpenVINO:
         return host_device().memory()
 
     def trim(self) -> int:
-        """Give back what the pool keeps."""
+        """Return the free memory of the pool to the system."""
         return self.models.pool.trim()
 
     def __repr__(self) -> str:

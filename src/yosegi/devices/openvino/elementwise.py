@@ -14,7 +14,7 @@ from ..._graph.graph import Graph
 from ..._tensor.dtype import bool_, float32, int32
 from ..._tensor.node import Call
 from ...codegen.scalar.error_function import SINGLE as ERF
-from .rows import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, Builder, Row, is_nan, number
+from .op_row import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, Builder, OpRow, is_nan, number
 
 _LARGE: Final = 87.0  # above, what its exp makes is wrong, or about to be
 _SHIFT: Final = 64.0  # taken from an exponent above that, no digit of it is lost
@@ -92,66 +92,66 @@ def _truncated(o: Any, x: Any) -> Any:
     return o.select(o.less(x, number(o, 0, x)), o.ceiling(x), o.floor(x))
 
 
-UNARY: Final[dict[str, Row]] = {
-    "abs": Row(as_it_is("abs"), FLOATS),
-    "negative": Row(as_it_is("negative"), FLOATS),
-    "sign": Row(as_it_is("sign"), FLOATS),
-    "floor": Row(as_it_is("floor"), FLOATS),
-    "ceil": Row(as_it_is("ceiling"), FLOATS),
-    "trunc": Row(each(_truncated), FLOATS),
-    "round": Row(each(lambda o, x: o.round(x, "HALF_TO_EVEN")), FLOATS),
-    "isnan": Row(each(is_nan), FLOATS),
-    "isinf": Row(each(lambda o, x: o.equal(o.abs(x), number(o, float("inf"), x))), FLOATS),
-    "isfinite": Row(each(lambda o, x: o.less(o.abs(x), number(o, float("inf"), x))), FLOATS),
-    "square": Row(each(lambda o, x: o.multiply(x, x)), SINGLE),
-    "reciprocal": Row(each(lambda o, x: o.divide(number(o, 1, x), x)), SINGLE),
-    "sqrt": Row(as_it_is("sqrt"), SINGLE),
-    "exp": Row(each(_exp), SINGLE),
-    "expm1": Row(each(_expm1), SINGLE),
-    "log": Row(as_it_is("log"), SINGLE),
-    "log1p": Row(each(_log1p), SINGLE),
-    "log2": Row(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(2), x))), SINGLE),
-    "log10": Row(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(10), x))), SINGLE),
-    "sin": Row(as_it_is("sin"), SINGLE),
-    "cos": Row(as_it_is("cos"), SINGLE),
-    "tan": Row(as_it_is("tan"), SINGLE),
-    "asin": Row(as_it_is("asin"), SINGLE),
-    "acos": Row(as_it_is("acos"), SINGLE),
-    "atan": Row(as_it_is("atan"), SINGLE),
-    "sinh": Row(as_it_is("sinh"), SINGLE),
-    "cosh": Row(as_it_is("cosh"), SINGLE),
-    "tanh": Row(as_it_is("tanh"), SINGLE),
-    "asinh": Row(as_it_is("asinh"), SINGLE),
-    "acosh": Row(as_it_is("acosh"), SINGLE),
-    "atanh": Row(as_it_is("atanh"), SINGLE),
-    "relu": Row(each(_relu), FLOATS),
-    "sigmoid": Row(as_it_is("sigmoid"), SINGLE),
-    "erf": Row(each(_erf), SINGLE),
-    "logical_not": Row(as_it_is("logical_not"), BOOL),
-    "bitwise_invert": Row(as_it_is("logical_not"), BOOL),
+UNARY: Final[dict[str, OpRow]] = {
+    "abs": OpRow(as_it_is("abs"), FLOATS),
+    "negative": OpRow(as_it_is("negative"), FLOATS),
+    "sign": OpRow(as_it_is("sign"), FLOATS),
+    "floor": OpRow(as_it_is("floor"), FLOATS),
+    "ceil": OpRow(as_it_is("ceiling"), FLOATS),
+    "trunc": OpRow(each(_truncated), FLOATS),
+    "round": OpRow(each(lambda o, x: o.round(x, "HALF_TO_EVEN")), FLOATS),
+    "isnan": OpRow(each(is_nan), FLOATS),
+    "isinf": OpRow(each(lambda o, x: o.equal(o.abs(x), number(o, float("inf"), x))), FLOATS),
+    "isfinite": OpRow(each(lambda o, x: o.less(o.abs(x), number(o, float("inf"), x))), FLOATS),
+    "square": OpRow(each(lambda o, x: o.multiply(x, x)), SINGLE),
+    "reciprocal": OpRow(each(lambda o, x: o.divide(number(o, 1, x), x)), SINGLE),
+    "sqrt": OpRow(as_it_is("sqrt"), SINGLE),
+    "exp": OpRow(each(_exp), SINGLE),
+    "expm1": OpRow(each(_expm1), SINGLE),
+    "log": OpRow(as_it_is("log"), SINGLE),
+    "log1p": OpRow(each(_log1p), SINGLE),
+    "log2": OpRow(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(2), x))), SINGLE),
+    "log10": OpRow(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(10), x))), SINGLE),
+    "sin": OpRow(as_it_is("sin"), SINGLE),
+    "cos": OpRow(as_it_is("cos"), SINGLE),
+    "tan": OpRow(as_it_is("tan"), SINGLE),
+    "asin": OpRow(as_it_is("asin"), SINGLE),
+    "acos": OpRow(as_it_is("acos"), SINGLE),
+    "atan": OpRow(as_it_is("atan"), SINGLE),
+    "sinh": OpRow(as_it_is("sinh"), SINGLE),
+    "cosh": OpRow(as_it_is("cosh"), SINGLE),
+    "tanh": OpRow(as_it_is("tanh"), SINGLE),
+    "asinh": OpRow(as_it_is("asinh"), SINGLE),
+    "acosh": OpRow(as_it_is("acosh"), SINGLE),
+    "atanh": OpRow(as_it_is("atanh"), SINGLE),
+    "relu": OpRow(each(_relu), FLOATS),
+    "sigmoid": OpRow(as_it_is("sigmoid"), SINGLE),
+    "erf": OpRow(each(_erf), SINGLE),
+    "logical_not": OpRow(as_it_is("logical_not"), BOOL),
+    "bitwise_invert": OpRow(as_it_is("logical_not"), BOOL),
 }
 
-BINARY: Final[dict[str, Row]] = {
-    "add": Row(as_it_is("add"), SINGLE),
-    "subtract": Row(as_it_is("subtract"), SINGLE),
-    "multiply": Row(as_it_is("multiply"), SINGLE),
-    "divide": Row(as_it_is("divide"), SINGLE),
-    "pow": Row(as_it_is("power"), SINGLE),
-    "logaddexp": Row(each(_logaddexp), SINGLE, sums=True),
-    "maximum": Row(_extreme("maximum"), COMPARED - BOOL),
-    "minimum": Row(_extreme("minimum"), COMPARED - BOOL),
-    "equal": Row(as_it_is("equal"), COMPARED),
-    "not_equal": Row(as_it_is("not_equal"), COMPARED),
-    "less": Row(as_it_is("less"), COMPARED),
-    "less_equal": Row(as_it_is("less_equal"), COMPARED),
-    "greater": Row(each(lambda o, a, b: o.less(b, a)), COMPARED),  # its own says that every number is above NaN
-    "greater_equal": Row(each(lambda o, a, b: o.less_equal(b, a)), COMPARED),
-    "logical_and": Row(as_it_is("logical_and"), BOOL),
-    "logical_or": Row(as_it_is("logical_or"), BOOL),
-    "logical_xor": Row(as_it_is("logical_xor"), BOOL),
-    "bitwise_and": Row(as_it_is("logical_and"), BOOL),
-    "bitwise_or": Row(as_it_is("logical_or"), BOOL),
-    "bitwise_xor": Row(as_it_is("logical_xor"), BOOL),
+BINARY: Final[dict[str, OpRow]] = {
+    "add": OpRow(as_it_is("add"), SINGLE),
+    "subtract": OpRow(as_it_is("subtract"), SINGLE),
+    "multiply": OpRow(as_it_is("multiply"), SINGLE),
+    "divide": OpRow(as_it_is("divide"), SINGLE),
+    "pow": OpRow(as_it_is("power"), SINGLE),
+    "logaddexp": OpRow(each(_logaddexp), SINGLE, sums=True),
+    "maximum": OpRow(_extreme("maximum"), COMPARED - BOOL),
+    "minimum": OpRow(_extreme("minimum"), COMPARED - BOOL),
+    "equal": OpRow(as_it_is("equal"), COMPARED),
+    "not_equal": OpRow(as_it_is("not_equal"), COMPARED),
+    "less": OpRow(as_it_is("less"), COMPARED),
+    "less_equal": OpRow(as_it_is("less_equal"), COMPARED),
+    "greater": OpRow(each(lambda o, a, b: o.less(b, a)), COMPARED),  # its own says that every number is above NaN
+    "greater_equal": OpRow(each(lambda o, a, b: o.less_equal(b, a)), COMPARED),
+    "logical_and": OpRow(as_it_is("logical_and"), BOOL),
+    "logical_or": OpRow(as_it_is("logical_or"), BOOL),
+    "logical_xor": OpRow(as_it_is("logical_xor"), BOOL),
+    "bitwise_and": OpRow(as_it_is("logical_and"), BOOL),
+    "bitwise_or": OpRow(as_it_is("logical_or"), BOOL),
+    "bitwise_xor": OpRow(as_it_is("logical_xor"), BOOL),
 }
 
 
@@ -176,7 +176,7 @@ def _no_wide_integers(graph: Graph, entry: int) -> str | None:
     return f"it might select {call.spec.dtype.name} in float32" if wide else None
 
 
-SELECTION: Final[dict[str, Row]] = {
-    "convert": Row(_converted, DTYPES, _not_converted),
-    "where": Row(as_it_is("select"), DTYPES, _no_wide_integers),
+SELECTION: Final[dict[str, OpRow]] = {
+    "convert": OpRow(_converted, DTYPES, _not_converted),
+    "where": OpRow(as_it_is("select"), DTYPES, _no_wide_integers),
 }

@@ -51,7 +51,7 @@ def opset() -> Any:
 
 @cache
 def core() -> Any:
-    """What compiles models."""
+    """The OpenVINO core, which compiles models."""
     made = openvino().Core()
     in_forked_child(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(made)))
     return made

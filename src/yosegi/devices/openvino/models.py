@@ -50,7 +50,7 @@ class Models:
         in_forked_child(self._after_fork)
 
     def _after_fork(self) -> None:
-        """In a forked child OpenVINO's threads are not there: whoever calls a model would wait for ever."""
+        """In a forked child OpenVINO's threads are not there: a call of a model would wait for ever."""
         self.is_forked = True
 
     def get(self, region: Region) -> Model:
@@ -69,7 +69,7 @@ class Models:
             return sorted((m for m in self._known.values() if m.is_live), key=lambda m: m.last_used)
 
     def make_room(self) -> None:
-        """Put away what is too much beside one more."""
+        """Remove the oldest models, so that one more fits."""
         live = self.live()
         for model in live[: max(0, len(live) - LIVE + 1)]:
             model.put_away()

@@ -12,7 +12,7 @@ from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
 from ..._tensor.node import Call
 from ..._tensor.role import Triangle
-from .rows import DTYPES, Row, number, places
+from .op_row import DTYPES, OpRow, number, places
 
 _MASK_LIMIT: Final = 1 << 24  # elements of a triangle's mask, which the model holds
 
@@ -33,7 +33,7 @@ def _permuted(o: Any, call: Call, args: Sequence[Any]) -> Any:
     return o.transpose(args[0], places(o, call.attrs["axes"]))
 
 
-class Window:
+class SliceBounds:
     """A window in the normal form of `ops.index_key`, in the terms of OpenVINO's slices."""
 
     def __init__(self, key: Sequence[Any], shape: Sequence[int]) -> None:
@@ -56,14 +56,14 @@ class Window:
 def _viewed(o: Any, call: Call, args: Sequence[Any]) -> Any:
     if not call.inputs[0].ndim:
         return _reshaped(o, call, args)
-    window = Window(call.attrs["key"], call.inputs[0].shape)
+    window = SliceBounds(call.attrs["key"], call.inputs[0].shape)
     made = o.slice(args[0], *window.bounds(o))
     return made if tuple(window.kept) == call.spec.shape else _reshaped(o, call, [made])
 
 
 def _written(o: Any, call: Call, args: Sequence[Any]) -> Any:
     x, value = args
-    window = Window(call.attrs["key"], call.inputs[0].shape)
+    window = SliceBounds(call.attrs["key"], call.inputs[0].shape)
     shape = [1 if k is None else k[1] for k in call.attrs["key"] if not isinstance(k, int)]
     filled = o.reshape(o.broadcast(value, places(o, shape)), places(o, window.kept), False)
     return o.slice_scatter(x, filled, *window.bounds(o))
@@ -127,20 +127,20 @@ def _unknown_places(graph: Graph, entry: int) -> str | None:
     return None if inside else "it would not tell of an index out of range"
 
 
-MOVEMENT: Final[dict[str, Row]] = {
-    "positive": Row(_same, DTYPES),
-    "variable": Row(_same, DTYPES),
-    "barrier": Row(_same, DTYPES),
-    "reshape": Row(_reshaped, DTYPES),
-    "broadcast_to": Row(_broadcast, DTYPES),
-    "permute_dims": Row(_permuted, DTYPES),
-    "slice_view": Row(_viewed, DTYPES),
-    "slice_set": Row(_written, DTYPES),
-    "flip": Row(_flipped, DTYPES),
-    "rolled": Row(_rolled, DTYPES),
-    "concatenate": Row(lambda o, call, args: o.concat(list(args), call.attrs["axis"]), DTYPES),
-    "diagonal": Row(_diagonal, DTYPES),
-    "tril": Row(_triangle, DTYPES, _too_large_a_triangle),
-    "triu": Row(_triangle, DTYPES, _too_large_a_triangle),
-    "gather": Row(_gathered, DTYPES, _unknown_places, takes_places=True),
+MOVEMENT: Final[dict[str, OpRow]] = {
+    "positive": OpRow(_same, DTYPES),
+    "variable": OpRow(_same, DTYPES),
+    "barrier": OpRow(_same, DTYPES),
+    "reshape": OpRow(_reshaped, DTYPES),
+    "broadcast_to": OpRow(_broadcast, DTYPES),
+    "permute_dims": OpRow(_permuted, DTYPES),
+    "slice_view": OpRow(_viewed, DTYPES),
+    "slice_set": OpRow(_written, DTYPES),
+    "flip": OpRow(_flipped, DTYPES),
+    "rolled": OpRow(_rolled, DTYPES),
+    "concatenate": OpRow(lambda o, call, args: o.concat(list(args), call.attrs["axis"]), DTYPES),
+    "diagonal": OpRow(_diagonal, DTYPES),
+    "tril": OpRow(_triangle, DTYPES, _too_large_a_triangle),
+    "triu": OpRow(_triangle, DTYPES, _too_large_a_triangle),
+    "gather": OpRow(_gathered, DTYPES, _unknown_places, takes_places=True),
 }

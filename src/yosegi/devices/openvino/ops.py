@@ -12,11 +12,11 @@ from ..._tensor.op import REGISTRY
 from .composites import COMPOSITES
 from .elementwise import BINARY, SELECTION, UNARY
 from .movement import MOVEMENT
+from .op_row import OpRow
 from .reductions import REDUCTIONS
-from .rows import Row
 from .windows import WINDOWS
 
-ROWS: Final[dict[str, Row]] = {
+ROWS: Final[dict[str, OpRow]] = {
     **UNARY, **BINARY, **SELECTION, **REDUCTIONS, **MOVEMENT, **WINDOWS, **COMPOSITES
 }  # fmt: skip
 """Every op that OpenVINO can have."""
@@ -35,4 +35,4 @@ LEFT_OUT: Final = {
     "scatter": "it would not tell of an index out of range",
     "scatter_add": "it would not tell of an index out of range",
 }
-"""What it could be given, but would get wrong."""
+"""The dtypes that it accepts but computes incorrectly."""

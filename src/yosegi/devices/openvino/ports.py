@@ -47,7 +47,7 @@ class Port:
         return opset().parameter(list(self._spec.shape), self._type)
 
 
-class Memory(NamedTuple):
+class MemoryRange(NamedTuple):
     """Some bytes, and where they are."""
 
     raw: Any
@@ -59,7 +59,7 @@ def host_pool(limit: int | None) -> Pool:
     return Pool(_allocate, lambda memory: None, limit)
 
 
-def _allocate(nbytes: int, alignment: int) -> Memory:
+def _allocate(nbytes: int, alignment: int) -> MemoryRange:
     whole = np.empty(nbytes + alignment, np.uint8)
     raw = whole[-whole.ctypes.data % alignment :][:nbytes]
-    return Memory(raw, raw.ctypes.data)
+    return MemoryRange(raw, raw.ctypes.data)

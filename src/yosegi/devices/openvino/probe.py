@@ -1,4 +1,4 @@
-"""What runs in child processes: plugins are listed, qualified, and, where one is not trusted, asked to compile there.
+"""Functions for child processes, which list and qualify plugins and compile for those that are not trusted.
 
 OpenVINO can end the process it runs in (with its own choice of precision it does so on machines that announce more
 than they can do), and the same op is another kernel on another processor. So a child computes every row of the op

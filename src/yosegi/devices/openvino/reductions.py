@@ -12,12 +12,12 @@ from ..._graph.graph import Graph
 from ..._tensor.dtype import DType, bool_, float_info
 from ..._tensor.node import Call, Spec
 from .elementwise import each
-from .rows import BOOL, FLOATS, SINGLE, Builder, Row, is_nan, number, places
+from .op_row import BOOL, FLOATS, SINGLE, Builder, OpRow, is_nan, number, places
 
 LONG: Final = 16384
 """Elements that a sum along the last axes adds with an error of a few units in the last place."""
 LONG_ELSEWHERE: Final = 512
-"""The same along other axes, or over all of an array, where it adds one after the other."""
+"""Elements of a sum along other axes, or over a whole array, with that error: they are added one by one."""
 _COUNTED: Final = 1 << 24  # positions that float32 tells apart
 
 
@@ -50,7 +50,7 @@ def infinite(o: Any, x: Any, dtype: DType, *, is_least: bool) -> Any:
 
 
 def restored(o: Any, made: Any, most: Any, *, is_least: bool) -> Any:
-    """The extreme with what its search lost; `most` is the largest of what `infinite` told of the elements."""
+    """The extreme with what its search lost; `most` is the largest result of `infinite` for the elements."""
     infinity, nan = number(o, inf if is_least else -inf, made), number(o, float("nan"), made)
     made = o.select(o.less(most, o.constant(np.float32(1))), infinity, made)
     return o.select(o.less(o.constant(np.float32(1)), most), nan, made)
@@ -137,17 +137,17 @@ def _too_many_positions(graph: Graph, entry: int) -> str | None:
     return f"it does not count {count} positions exactly" if count >= _COUNTED else None
 
 
-REDUCTIONS: Final[dict[str, Row]] = {
-    "sum": Row(_reduced("reduce_sum"), SINGLE, _not_a_sum, sums=True),
-    "prod": Row(_reduced("reduce_prod"), SINGLE, _not_a_sum, sums=True),
-    "mean": Row(_reduced("reduce_mean"), SINGLE, _too_long, sums=True),
-    "max": Row(_reduced_extreme("max"), FLOATS),
-    "min": Row(_reduced_extreme("min"), FLOATS),
-    "all": Row(_reduced("reduce_logical_and"), FLOATS | BOOL),
-    "any": Row(_reduced("reduce_logical_or"), FLOATS | BOOL),
-    "argmax": Row(_first_extreme("max"), FLOATS, _too_many_positions, gives_places=True),
-    "argmin": Row(_first_extreme("min"), FLOATS, _too_many_positions, gives_places=True),
-    "cumulative_sum": Row(_running_sum, SINGLE, _too_long_a_run, sums=True),
-    "matmul": Row(each(lambda o, a, b: o.matmul(a, b, False, False)), SINGLE, sums=True),
-    "einsum": Row(lambda o, call, args: o.einsum(list(args), call.attrs["subscripts"]), SINGLE, sums=True),
+REDUCTIONS: Final[dict[str, OpRow]] = {
+    "sum": OpRow(_reduced("reduce_sum"), SINGLE, _not_a_sum, sums=True),
+    "prod": OpRow(_reduced("reduce_prod"), SINGLE, _not_a_sum, sums=True),
+    "mean": OpRow(_reduced("reduce_mean"), SINGLE, _too_long, sums=True),
+    "max": OpRow(_reduced_extreme("max"), FLOATS),
+    "min": OpRow(_reduced_extreme("min"), FLOATS),
+    "all": OpRow(_reduced("reduce_logical_and"), FLOATS | BOOL),
+    "any": OpRow(_reduced("reduce_logical_or"), FLOATS | BOOL),
+    "argmax": OpRow(_first_extreme("max"), FLOATS, _too_many_positions, gives_places=True),
+    "argmin": OpRow(_first_extreme("min"), FLOATS, _too_many_positions, gives_places=True),
+    "cumulative_sum": OpRow(_running_sum, SINGLE, _too_long_a_run, sums=True),
+    "matmul": OpRow(each(lambda o, a, b: o.matmul(a, b, False, False)), SINGLE, sums=True),
+    "einsum": OpRow(lambda o, call, args: o.einsum(list(args), call.attrs["subscripts"]), SINGLE, sums=True),
 }

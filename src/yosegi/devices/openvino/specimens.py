@@ -1,4 +1,4 @@
-"""Calls of every row of the op table, on values that break things: what a plugin is tried with."""
+"""Test calls of every row of the op table, on special values, with which a plugin is qualified."""
 
 from __future__ import annotations
 

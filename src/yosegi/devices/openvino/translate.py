@@ -12,9 +12,9 @@ from ..._graph.graph import Graph
 from ..._graph.reference import bind
 from ..._schedule.fuse import Region, is_constant
 from .library import openvino, opset
+from .op_row import DTYPES, refusal
 from .ops import LEFT_OUT, ROWS
 from .ports import Port
-from .rows import DTYPES, refusal
 
 _CONSTANT_LIMIT: Final = 1 << 28  # bytes of a tensor made from nothing, which a model would hold
 

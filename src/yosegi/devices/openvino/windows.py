@@ -9,8 +9,8 @@ from typing import Any, Final
 from ..._graph.graph import Graph
 from ..._tensor.node import Call, Shape
 from ...ops.windows import Windows
+from .op_row import SINGLE, OpRow, places
 from .reductions import LONG_ELSEWHERE, infinite, restored, too_many
-from .rows import SINGLE, Row, places
 
 # Convolutions
 
@@ -60,7 +60,7 @@ def _transposed(o: Any, call: Call, args: Sequence[Any], windows: Windows) -> An
 
 
 def _cropped(windows: Windows) -> tuple[list[int], list[int]]:
-    """What of the way back is left out before and behind; below 0, what is added."""
+    """The padding that the transposed convolution leaves out before and behind; below 0, the padding that is added."""
     pairs = zip(windows.extent, windows.padding, strict=True)
     sides = [(e - 1 - low, e - 1 - high) for e, (low, high) in pairs]
     return [low for low, _ in sides], [high for _, high in sides]
@@ -107,8 +107,8 @@ def _too_wide(graph: Graph, entry: int) -> str | None:
     return too_many(prod(graph.calls[entry].attrs["kernel_size"]), LONG_ELSEWHERE)
 
 
-WINDOWS: Final[dict[str, Row]] = {
-    "conv": Row(_convolved, SINGLE, _not_convolved, sums=True),
-    "max_pool": Row(_largest, SINGLE),
-    "avg_pool": Row(_mean, SINGLE, _too_wide, sums=True),
+WINDOWS: Final[dict[str, OpRow]] = {
+    "conv": OpRow(_convolved, SINGLE, _not_convolved, sums=True),
+    "max_pool": OpRow(_largest, SINGLE),
+    "avg_pool": OpRow(_mean, SINGLE, _too_wide, sums=True),
 }

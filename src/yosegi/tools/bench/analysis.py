@@ -57,7 +57,7 @@ def findings(document: Document) -> Iterator[Finding]:
 
 
 def _call_seconds(document: Document) -> dict[str, float]:
-    """What a jitted call costs on each device when there is next to nothing to compute."""
+    """The cost of a jitted call on each device with almost no work."""
     own = [r for r in document.results if r.suite == "overhead" and r.mode == JIT and r.status == "ok" and r.device]
     return {r.device: r.timing.median for r in own if r.device}
 

@@ -1,4 +1,4 @@
-"""What is measured: the cases, each with random inputs, its arithmetic and its traffic.
+"""The measured cases, each with random inputs, its arithmetic and its traffic.
 
 A case is written once, against a table of functions that every contender fills in (`Functions`), so that all compute
 the same thing. Its result is checked against the same program in float64 before anything is timed.
@@ -29,7 +29,7 @@ CHAIN_OPS: Final = 10
 
 
 class Functions(Protocol):
-    """What the cases need beyond Python's operators. Reductions keep their axis, with length 1."""
+    """The functions that the cases need beyond Python's operators. Reductions keep their axis, with length 1."""
 
     def exp(self, x: Any, /) -> Any: ...
     def log(self, x: Any, /) -> Any: ...
@@ -62,13 +62,13 @@ class Case:
     inputs: Callable[[np.random.Generator], tuple[Any, ...]]
     flops: float
     nbytes: int
-    """What must be read and written at least."""
+    """The bytes that must be read and written at least."""
     tolerance: float
     """The largest error, over the largest value, that is not wrong."""
     multiplies: bool = False
     """Whether a library of products with threads of its own takes part."""
     weights: Callable[[], tuple[Any, ...]] = tuple
-    """Arrays that are the same in every call, as a model's are: whoever compiles may prepare them."""
+    """Arrays that are the same in every call, as a model's are: a compiler may prepare them."""
 
     @property
     def id(self) -> str:

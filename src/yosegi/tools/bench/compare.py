@@ -1,4 +1,4 @@
-"""Before and after: two runs of the same cases, told apart from noise."""
+"""Before and after: two runs of the same cases, distinguished from noise."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Comparison:
 
     changes: tuple[Change, ...]
     appeared: tuple[str, ...]
-    """What only the second run has right."""
+    """The cases that only the second run has right."""
     gone: tuple[str, ...]
-    """What only the first run has right: wrong, failed or missing in the second."""
+    """The cases that only the first run has right: wrong, failed or missing in the second."""
 
     @property
     def regressions(self) -> list[Change]:
-        """What became slower."""
+        """The cases that became slower."""
         return [c for c in self.changes if c.verdict == SLOWER]
 
 

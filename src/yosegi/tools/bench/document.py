@@ -42,9 +42,9 @@ class Result:
     sittings: tuple[tuple[float, ...], ...] = ()
     """Seconds per call: a list of rounds for each sitting."""
     limit_seconds: float | None = None
-    """What the machine needs at least, by its measured limits."""
+    """The least time of this machine, by its measured limits."""
     bound: str = ""
-    """What that limit is: memory or arithmetic."""
+    """The kind of that limit: memory or arithmetic."""
 
     @property
     def timing(self) -> Timing:

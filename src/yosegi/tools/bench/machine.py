@@ -113,7 +113,7 @@ def _version(package: str) -> str | None:
 
 
 def limits(chosen: list[Device]) -> dict[str, Any]:
-    """What this machine reaches at most. Times are the best of several: a limit is not an average."""
+    """The limits of this machine. Times are the best of several: a limit is not an average."""
     everyone = threads()
     return {
         "copy": {

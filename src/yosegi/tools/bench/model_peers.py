@@ -13,8 +13,8 @@ from .cases import Case
 from .runners import NotHere, Runner
 
 
-class _Writer(Protocol):
-    """What writes a model: nodes by their ONNX names, and constants."""
+class _ModelWriter(Protocol):
+    """A writer of models: nodes by their ONNX names, and constants."""
 
     def node(self, kind: str, *operands: _Symbol, **attributes: Any) -> _Symbol: ...
     def array(self, value: Any) -> _Symbol: ...
@@ -23,7 +23,7 @@ class _Writer(Protocol):
 class _Symbol:
     """A value of a model that is being written."""
 
-    def __init__(self, writer: _Writer, value: Any, dtype: Any) -> None:
+    def __init__(self, writer: _ModelWriter, value: Any, dtype: Any) -> None:
         self.writer, self.value, self.dtype = writer, value, dtype
 
     def _with(self, kind: str, other: Any, *, swapped: bool = False) -> _Symbol:

@@ -46,7 +46,7 @@ class Program:
     parameters: tuple[tuple[int, ...], ...] = ()
     indices: tuple[tuple[int, ...], ...] = ()
     below: int = 10
-    """What the indices are less than."""
+    """The bound of the indices."""
 
     def prepared(self) -> tuple[Callable[..., Any], list[Tensor]]:
         """The program with its weights, as a function, and inputs for it."""

@@ -171,7 +171,7 @@ class _Own:
 
 
 class _OneByOne:
-    """The same functions, each evaluated by itself."""
+    """The functions, each evaluated by itself."""
 
     def __init__(self, own: _Own) -> None:
         for name in ("exp", "log", "tanh", "sqrt", "relu", "matmul", "transpose"):

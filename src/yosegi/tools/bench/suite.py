@@ -41,7 +41,7 @@ _WITHOUT_PEERS: Final = ("transfer", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run."""
+    """The selection of cases and contenders."""
 
     devices: tuple[Device, ...]
     against: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class _Entry:
 
 
 Progress = Callable[[str, int, int], None]
-"""Told what is going on: a text, how much is done, how much there is."""
+"""Called with the progress: a text, the amount done, the total."""
 
 
 def run(settings: Settings, progress: Progress = lambda *_: None) -> Document:
@@ -191,7 +191,7 @@ def run(settings: Settings, progress: Progress = lambda *_: None) -> Document:
 
 
 def _steps(chosen: Sequence[Case], settings: Settings) -> int:
-    """What there is to do, for `Progress`."""
+    """The total amount of work, for `Progress`."""
     return len(chosen) * (settings.sittings + 1) + 1
 
 

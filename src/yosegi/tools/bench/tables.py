@@ -91,7 +91,7 @@ def peaks(document: Document) -> Iterator[tuple[str, tuple[str, str], tuple[str,
 
 
 def show_comparison(console: Console, comparison: Comparison) -> None:
-    """What changed; what did not is counted."""
+    """The cases that changed, and the count of the others."""
     table = Table(title="after against before")
     for heading in ("case", "contender", "before", "after", "times as long (95% interval)", ""):
         table.add_column(heading)

@@ -35,7 +35,7 @@ class Contender:
 
     call: Callable[[], object]
     turn: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """What its turn happens in: options, a library's inference mode."""
+    """The context of its turn: options, a library's inference mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def race(
 ) -> dict[str, Timing]:
     """One sitting: so many rounds, fewer (but two) when they would take longer than `seconds`.
 
-    `settle` is how long a turn waits, at most, for the threads of whoever was before to come to rest.
+    `settle` is how long a turn waits, at most, for the threads of the contender before to come to rest.
     """
     calls = {name: _calls_per_turn(contender) for name, contender in contenders.items()}
     taken: dict[str, list[float]] = {name: [] for name in contenders}

@@ -11,7 +11,7 @@ from .units import count, exponent, figures, nbytes, percent, plural, rate, seco
 
 
 def machine(digest: Digest) -> Section:
-    """What the machine can do at most, and what lies around the arithmetic: calls, transfers, memory."""
+    """The limits of the machine, and the costs beside arithmetic: calls, transfers, memory."""
     tables = [
         _bandwidths(digest), _products(digest), _overhead(digest), _transfers(digest), _memory(digest), _skipped(digest)
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What all charts share: Vega-Lite specifications as plain data, for the look and for the axes.
+"""The common parts of charts: Vega-Lite specifications as plain data, for the look and for the axes.
 
 Every chart is as wide as its place, takes its colours from the style sheet, and has one parameter, `shown`, that the
 boxes of the legend set: the contenders that are drawn.
@@ -96,7 +96,7 @@ def _by_name(players: Sequence[Player], looks: list[Any]) -> Spec:
 
 
 def tips(**fields: str) -> list[Spec]:
-    """What a pointer over a mark shows: fields, each with its title."""
+    """The fields that a pointer over a mark shows, each with its title."""
     return [{"field": name, "type": "nominal", "title": title} for name, title in fields.items()]
 
 

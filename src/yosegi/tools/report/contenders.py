@@ -1,4 +1,4 @@
-"""Who takes part, and how each looks: one colour, one shape and one dash everywhere on the page."""
+"""The contenders, and their looks: one colour, one shape and one dash everywhere on the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Player:
 
 
 def name_of(result: Result) -> str:
-    """Who made a result."""
+    """The contender of a result."""
     return result.device or result.contender
 
 

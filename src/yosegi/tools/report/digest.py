@@ -15,7 +15,7 @@ Group = tuple[str, str, str]
 
 
 class Digest:
-    """What the sections are made of."""
+    """The data of the sections."""
 
     def __init__(self, document: Document) -> None:
         self.document = document

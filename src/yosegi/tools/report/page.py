@@ -60,7 +60,7 @@ def _head(document: Document, scripts: list[str]) -> Markup:
 
 
 def policy(scripts: list[str]) -> str:
-    """What the page may do: run these scripts and no other, and load nothing at all.
+    """The permissions of the page: run these scripts and no other, and load nothing at all.
 
     The drawing library makes functions of its expressions, hence `unsafe-eval`; it is given no text of the run's to
     make them from.

@@ -1,4 +1,4 @@
-"""What a page is made of: sections of figures, tables and notices; and how each becomes HTML."""
+"""The elements of a page: sections of figures, tables and notices; and how each becomes HTML."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from .parts import Block, Row, Section, Table, key
 from .units import listed, nbytes, plural, seconds
 
 MOST_BOXES = 60
-"""A larger program is told as a table only."""
+"""A larger program is shown as a table only."""
 
 
 def section(digest: Digest) -> Section:

@@ -98,7 +98,7 @@ def _speed(r: Result) -> float:
 
 
 def _finding(timed: list[Result]) -> str:
-    """What the smallest error costs on the best device, and what a half gains or loses."""
+    """The cost of the smallest error on the best device, and the gain or loss of a half."""
     own = [r for r in timed if r.device]
     single = min((r for r in own if r.dtype == "float32"), key=lambda r: r.timing.median, default=None)
     said = []

@@ -21,7 +21,7 @@ SUITES: Final = ("matmul", "elementwise", "reduction", "convolution")
 MOST_FIGURES: Final = 24
 _HEIGHT: Final = 250
 _MUCH: Final = 4
-"""Operations per byte from which a program is told by its arithmetic and not by its traffic."""
+"""Operations per byte from which a program is rated by its arithmetic and not by its traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Crossing:
 
     size: float
     seconds: float
-    """What both take there."""
+    """The seconds of both at that size."""
     ahead: str
-    """Who is faster from there on."""
+    """The contender that is faster from there on."""
     behind: str
     certain: bool
     """Whether the sizes on both sides tell the two apart from noise."""
@@ -99,13 +99,13 @@ def section(digest: Digest) -> Section:
 
 
 def unit_of(series: dict[str, list[Result]]) -> str:
-    """What the speed of a group is counted in: arithmetic where there is much of it per byte."""
+    """The unit in which the speed of a group is counted: arithmetic where there is much of it per byte."""
     largest = max((r for results in series.values() for r in results), key=lambda r: r.size)
     return "GFLOP/s" if largest.flops > _MUCH * largest.nbytes else "GB/s"
 
 
 def work(r: Result, unit: str) -> float:
-    """What is done in a call, in 1e9 of the unit."""
+    """The work of a call, in 1e9 of the unit."""
     return (r.flops if unit == "GFLOP/s" else float(r.nbytes)) / 1e9
 
 
@@ -211,7 +211,7 @@ def _crossing_layers(rings: list[dict[str, Any]], x: Spec, y: Spec) -> Iterator[
 
 
 def finding(digest: Digest, series: dict[str, list[Result]], crossed: list[Crossing], unit: str) -> str:
-    """What the chart shows, in a sentence or two."""
+    """A summary of the chart, in a sentence or two."""
     own = [p.name for p in digest.devices if p.name in series]
     squares = in_squares(next(iter(series.values()))[0])
     said = []

@@ -33,7 +33,7 @@ class Standing:
     faster: int
     slower: int
     suites: dict[str, float]
-    """The same mean for each suite."""
+    """The mean for each suite."""
 
 
 def standings(digest: Digest) -> list[Standing]:

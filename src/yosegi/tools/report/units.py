@@ -149,7 +149,7 @@ def when(created: str) -> str:
 
 
 def drawn(most: int, total: int, what: str) -> str:
-    """What to say where there is more than a chart can show.
+    """The note for a chart that cannot show everything.
 
     >>> drawn(24, 30, "programs"), drawn(24, 7, "programs")
     (' The first 24 of 30 programs are drawn; the table has them all.', '')

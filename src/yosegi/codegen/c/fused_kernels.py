@@ -1,0 +1,215 @@
+"""A graph as few kernels: products with all that is elementwise around them, rows, and regions for the rest.
+
+A product takes what is behind it as far as that is elementwise and of its shape, and what is before it down to memory.
+Of what remains, everything that goes row by row is one kernel. So a pattern of layers, whatever its ops are called, is
+one kernel or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..._graph.graph import Graph
+from ..._schedule.fuse import Region, fuse, is_constant, multiplies
+from ..._tensor.op import leaf_call
+from ..._tensor.precision import Precision
+from ..._tensor.role import Arithmetic, Placing, Sign, is_view
+from .contractions import FusedContraction, contraction
+from .dialect import Dialect, Target
+from .frames import inputs_of
+from .kernel_source import Inputs, Kernel
+from .naive import naive_product
+from .rowwise import Rows, elementwise_rows, rows_of, rowwise
+from .shared_tiles import tiled_product
+from .sliding import Slide, slide_kernel
+from .tilings import ON_UNITS, tiles
+from .unit_tiles import unit_product, unit_refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Regions of a smaller graph. `entries` maps each of its entries to that of the whole graph."""
+
+    regions: tuple[Region, ...]
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProduct:
+    """A product that a vendor's library computes, with what it does around it."""
+
+    product: FusedContraction
+    rank: int = 0
+    """How many of the library's algorithms for it are expected to be faster."""
+    precision: Precision = Precision.FULL
+    """The precision to which its operands may be rounded."""
+
+
+Piece = FusedContraction | Rows | Slide | Rest | LibraryProduct
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A piece as a kernel: what it reads, constants last, and the entries that it writes."""
+
+    kernel: Kernel
+    inputs: Inputs
+    outputs: tuple[int, ...]
+
+
+NAIVE: Final = "naive"
+
+
+def product_variants(products: Sequence[FusedContraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
+    """The ways to compute all of some products on a target, by name. Where there is nothing to sum, tiles would read
+    what is not there."""
+    if any(not p.extents[2] for p in products):
+        return (NAIVE,)
+    has_unit = all(unit_refusal(product, dialect) is None for product in products)
+    return (NAIVE, *tiles(target), *(ON_UNITS if has_unit else ()))
+
+
+def prior(product: FusedContraction, dialect: Dialect) -> str:
+    """The variant that is used until variants have been measured."""
+    least = min(product.extents)
+    if unit_refusal(product, dialect) is None:
+        return "unit 64" if least >= 512 else "unit 32" if least >= 16 else NAIVE
+    if product.slides:
+        return "32" if least >= 32 else "16" if least >= 8 else NAIVE
+    return "32" if least >= 256 else "16" if least >= 128 else NAIVE
+
+
+def rendered(
+    graph: Graph, piece: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
+) -> Rendered:
+    """A piece as a kernel; for a product, this variant of it."""
+    written = tuple(o.entry for o in piece.outputs)
+    if isinstance(piece, Slide):
+        return Rendered(slide_kernel(graph, piece, dialect, target), inputs_of(graph, [piece.element]), written)
+    if isinstance(piece, Rows):
+        inputs = inputs_of(graph, [o.expression for o in piece.outputs])
+        return Rendered(rowwise(graph, piece, dialect, target), inputs, written)
+    if variant == NAIVE:
+        kernel = naive_product(graph, piece, dialect, target)
+    elif variant in ON_UNITS:
+        kernel = unit_product(graph, piece, dialect, target, ON_UNITS[variant])
+    else:
+        kernel = tiled_product(graph, piece, dialect, target, tiles(target)[variant])
+    return Rendered(kernel, inputs_of(graph, piece.expressions), written)
+
+
+def pieces(graph: Graph) -> list[Piece]:
+    """The graph, cut; in an order in which it can run. Raises `Unsupported` if a product is more than one kernel."""
+    made: list[Piece] = []
+    known: frozenset[int] = frozenset()
+    for entry, call in enumerate(graph.calls):
+        if multiplies(call):
+            product = contraction(graph, entry, _shown(graph, entry, _behind(graph, entry)), known)
+            made.append(product)
+            known |= {o.entry for o in product.outputs}
+    return made + _remaining(graph, known)
+
+
+def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> list[Piece] | None:
+    """The pieces with the products of a library, which takes as much of the prologue and epilogue as it can. The
+    remaining elementwise and row work is in kernels of its own. `None` if the library does not take all products."""
+    made: list[Piece] = []
+    known: frozenset[int] = frozenset()
+    for entry, call in enumerate(graph.calls):
+        if not multiplies(call):
+            continue
+        for operand in graph.args[entry]:
+            source = _source(graph, operand)
+            if source not in known and graph.args[source]:
+                made += _remaining(replace(graph, outputs=(source,)), known)
+                known |= {source}
+        behind = _behind(graph, entry)
+        ends = [_shown(graph, entry, {n for n in behind if n <= last}) for last in sorted(behind, reverse=True)]
+        product = next(filter(takes, (contraction(graph, entry, end, known) for end in ends)), None)
+        if product is None:
+            return None
+        made.append(LibraryProduct(product))
+        known |= {o.entry for o in product.outputs}
+    return made + _remaining(graph, known)
+
+
+def _source(graph: Graph, entry: int) -> int:
+    """An operand without its permutation of axes and its factor."""
+    while True:
+        call, args = graph.calls[entry], graph.args[entry]
+        if is_view(call.op.role, Placing.PERMUTED):
+            entry = args[0]
+            continue
+        factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
+        if call.op.role != Arithmetic(Sign.TIMES) or len(factors) != 1:
+            return entry
+        (entry,) = [a for a in args if a not in factors]
+
+
+def _remaining(graph: Graph, known: frozenset[int]) -> list[Piece]:
+    """The entries that remain to be computed for the outputs."""
+    made: list[Piece] = []
+    while True:
+        rows = rows_of(graph, _needed(graph, known), known)
+        if rows is None:
+            break
+        made.append(rows)
+        known |= {o.entry for o in rows.outputs}
+    for entry in graph.outputs:
+        rows = None if entry in known else elementwise_rows(graph, entry, known)
+        if rows is not None:
+            made.append(rows)
+            known |= {entry}
+    if not set(graph.outputs) <= known:
+        made.append(_rest(graph, known))
+    return made
+
+
+def _behind(graph: Graph, product: int) -> set[int]:
+    """The product and the elementwise entries of its shape that are made of it."""
+    shape = graph.calls[product].spec.shape
+    inside = {product}
+    for entry in range(product + 1, len(graph.calls)):
+        call = graph.calls[entry]
+        if call.op.scalar is not None and call.spec.shape == shape and inside & set(graph.args[entry]):
+            others = _before(graph, [a for a in graph.args[entry] if a not in inside], inside)
+            if all(graph.calls[o].op.scalar is not None or not graph.args[o] or o < product for o in others):
+                inside.add(entry)
+    return inside
+
+
+def _before(graph: Graph, entries: Sequence[int], stop: set[int]) -> set[int]:
+    """All that entries are made of, down to some others."""
+    found: set[int] = set()
+    waiting = list(entries)
+    while waiting:
+        entry = waiting.pop()
+        if entry not in found and entry not in stop:
+            found.add(entry)
+            waiting += graph.args[entry]
+    return found
+
+
+def _shown(graph: Graph, product: int, inside: set[int]) -> list[int]:
+    """Of a product and what is behind it: what others read, or want."""
+    read = {a for n, args in enumerate(graph.args) if n not in inside for a in args}
+    return sorted(n for n in inside if n in read or n in graph.outputs)
+
+
+def _needed(graph: Graph, known: frozenset[int]) -> list[int]:
+    """The entries that the outputs need, with some entries known; in order."""
+    return sorted(_before(graph, [o for o in graph.outputs if o not in known], set(known)))
+
+
+def _rest(graph: Graph, known: frozenset[int]) -> Rest:
+    needed = _needed(graph, known)
+    read = {a for n in needed for a in graph.args[n]} & known
+    entries = tuple(sorted({*needed, *read, *(known & set(graph.outputs))}))
+    at = {entry: n for n, entry in enumerate(entries)}
+    calls = [leaf_call(graph.calls[e].spec) if e in known else graph.calls[e] for e in entries]
+    args = [() if e in known else tuple([at[a] for a in graph.args[e]]) for e in entries]
+    outputs = [at[o] for o in graph.outputs if o not in known]
+    small = Graph(tuple(calls), tuple(args), tuple(outputs))
+    return Rest(tuple(fuse(small)), entries)

@@ -1,0 +1,172 @@
+"""Generated kernels and their common parts: sizes as parameters, inputs, and a region's calls as text.
+
+Sizes and strides are parameters of the kernel, not part of its text, so that one program serves every shape of a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._graph.reference import bind
+from ..._schedule.fuse import Region, is_constant
+from ..._tensor.dtype import DType, int32, int64
+from ..._tensor.node import Shape
+from ..scalar.access import Dimension, parameter
+from ..scalar.primitives import Primitives
+from ..scalar.value import Value
+from .builder import CBuilder
+from .dialect import Dialect, Target
+
+NAME = "kernel_"
+INT_LIMIT = 2**30
+"""Elements from which indices are 64-bit: an index may run some way beyond the end."""
+SMALL = 2048
+"""Elements up to which speed does not matter: one kernel without vectors serves every shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A program with one kernel. Its parameters: inputs, constants, outputs, sizes."""
+
+    source: str
+    sizes: tuple[int, ...]
+    long_sizes: bool
+    """Whether sizes are 64-bit."""
+    items: int
+    """Work items; their number is rounded up to whole groups."""
+    group: int
+
+
+class SizeParameters:
+    """The sizes that a kernel takes as parameters, by the names it gives them."""
+
+    def __init__(self, elements: int, dialect: Dialect) -> None:
+        self.is_long = elements >= INT_LIMIT
+        self.ctype = dialect.types[int64 if self.is_long else int32]
+        self._table = dialect.size_table
+        self.values: dict[str, int] = {}
+
+    def __call__(self, value: int) -> str:
+        """The text of a size: 0 and 1 as they are, any other as a parameter."""
+        if value in (0, 1):
+            return str(value)
+        name = f"n{len(self.values)}"
+        self.values[name] = value
+        return name
+
+    def parameters(self) -> list[str]:
+        """Their declarations as parameters."""
+        if self._table and self.values:
+            return [self._table.format(type=self.ctype)]
+        return [f"const {self.ctype} {name}" for name in self.values]
+
+    def lines(self) -> list[str]:
+        """What a body begins with: their names, where they come in a table."""
+        names = self.values if self._table else ()
+        return [f"const {self.ctype} {name} = sizes[{n}];" for n, name in enumerate(names)]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The arrays that a region's loop reads: its inputs, then its constants of more than one element."""
+
+    entries: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[DType, ...]
+    constants: tuple[Any, ...]
+    """The values of those entries that are constants."""
+
+    @classmethod
+    def of(cls, region: Region) -> Inputs:
+        """A region's."""
+        graph = region.graph
+        read = dict.fromkeys(a for n in region.nodes for a in graph.args[n])
+        arrays = {a: np.asarray(bind(graph.calls[a])()) for a in read if is_constant(graph, a)}
+        large = {a: array for a, array in arrays.items() if array.size != 1}
+        entries = (*region.inputs, *large)
+        specs = [graph.calls[e].spec for e in entries]
+        return cls(entries, tuple(s.shape for s in specs), tuple(s.dtype for s in specs), tuple(large.values()))
+
+
+def widest(dialect: Dialect, target: Target, dtypes: Sequence[DType], along: int) -> int:
+    """The vectors to compute with: as wide as the target likes, no longer than what lies side by side."""
+    wide = any(d.bits > 32 for d in dtypes)
+    limit = min(along, target.width // 2 if wide else target.width)
+    return next((w for w in dialect.widths if w <= limit), 1)
+
+
+def dtypes_of(region: Region) -> list[DType]:
+    """Every dtype that a region computes with."""
+    return [s.dtype for call in region.calls for s in (*call.inputs, *call.outputs)]
+
+
+def evaluated(region: Region, nodes: Sequence[int], k: Primitives, load: Callable[[int], Value]) -> dict[int, Value]:
+    """The values of a region's elementwise calls on the elements that `load` gives."""
+    graph = region.graph
+    values: dict[int, Value] = {}
+
+    def operand(entry: int) -> Value:
+        if entry not in values:
+            call = graph.calls[entry]
+            is_number = is_constant(graph, entry) and call.spec.size == 1
+            number = np.asarray(bind(call)()).reshape(()).item() if is_number else None
+            values[entry] = k.literal(number, call.spec.dtype) if is_number else load(entry)
+        return values[entry]
+
+    for entry in nodes:
+        call = graph.calls[entry]
+        assert call.op.scalar is not None
+        values[entry] = k.rounded(call.op.scalar(k, *[operand(a) for a in graph.args[entry]], **call.attrs))
+    if not nodes:
+        for entry in graph.args[region.nodes[-1]]:
+            operand(entry)
+    return values
+
+
+def offsets(indices: Sequence[str], dims: Sequence[Dimension], count: int, size: Callable[[int], str]) -> list[str]:
+    """For each of `count` inputs, and last for the loop's own shape: the place that these indices lead to."""
+    made = []
+    for n in range(count + 1):
+        strides = [d.whole if n == count else d.strides[n] for d in dims]
+        terms = [f"{i} * {size(s)}" for i, s in zip(indices, strides, strict=True) if s]
+        made.append(" + ".join(terms) or "0")
+    return made
+
+
+def decomposed(k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], size: Callable[[int], str]) -> list[str]:
+    """The indices along each dimension, from the number of an element."""
+    indices: list[str] = []
+    for place, dim in reversed(list(enumerate(dims))):
+        if place == 0:
+            indices.append(index)
+            continue
+        n = size(dim.size)
+        whole = k.let(ctype, f"{index} / {n}")
+        indices.append(k.let(ctype, f"{index} - {whole} * {n}"))
+        index = whole
+    return indices[::-1]
+
+
+def assembled(
+    k: CBuilder,
+    inputs: Sequence[DType],
+    outputs: Sequence[DType],
+    sizes: SizeParameters,
+    prelude: Sequence[str] = (),
+    *,
+    packed: bool = False,
+) -> str:
+    """The program, from the lines of the body. `packed`: it reads and writes packets, or elements as they have them."""
+    words = k.dialect.packed if packed else k.dialect.stored
+    pointers = [parameter(k, words[d], f"a{n}", const=True) for n, d in enumerate(inputs)]
+    pointers += [parameter(k, words[d], f"b{n}", const=False) for n, d in enumerate(outputs)]
+    place = k.dialect.parameter_place
+    own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
+    head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
+    return "\n".join(
+        [k.dialect.header, *k.declarations.values(), head, "{", *sizes.lines(), *prelude, *k.lines, "}", ""]
+    )

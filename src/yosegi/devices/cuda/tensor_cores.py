@@ -1,0 +1,63 @@
+"""The tensor cores, for `codegen.c.matrix_unit`: the functions of a team, a warp here, in PTX. They are there from the
+architecture sm_80 on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..._tensor.dtype import bfloat16, float16
+from ...codegen.c.matrix_unit import MatrixUnit
+
+_PLACES: Final = """
+typedef unsigned Place;
+__device__ __forceinline__ Place place_of(const void* shared) { return (Place)__cvta_generic_to_shared(shared); }"""
+
+_LOAD: Final = """
+__device__ __forceinline__ void {name}(unsigned (&words)[4], Place place) {{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(place));
+}}"""
+
+_OF_DTYPE: Final = """
+__device__ __forceinline__ void multiply_add_{name}(
+    float (&sums)[4], const unsigned (&left)[4], unsigned low, unsigned high) {{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 "
+                 "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(low), "r"(high));
+}}
+__device__ __forceinline__ unsigned words_of_{name}(float low, float high) {{
+    unsigned word;
+    asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}}"""
+
+_OTHERS: Final = """
+__device__ __forceinline__ bool any_of_team(bool truth) { return __any_sync(0xffffffffu, truth); }
+__device__ __forceinline__ float from_partner(float x, int distance) {
+    return __shfl_xor_sync(0xffffffffu, x, distance);
+}
+__device__ __forceinline__ float exp2_of(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+__device__ __forceinline__ void copy_packet(Place place, const void* global, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(place), "l"(global), "r"(inside ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void await_copies() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}"""
+
+_NAMES: Final = {float16: "f16", bfloat16: "bf16"}
+
+TENSOR_CORES: Final = MatrixUnit(
+    functions="".join([
+        _PLACES, _LOAD.format(name="load_matrices", turned=""), _LOAD.format(name="load_turned", turned=".trans"),
+        *[_OF_DTYPE.format(name=name) for name in _NAMES.values()], _OTHERS,
+    ]),
+    names=_NAMES,
+)  # fmt: skip
