@@ -18,7 +18,8 @@ NOT_OPS = (
 """The public functions that evaluate, transform or configure."""
 METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
 NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random,
-              "ys.debug": ys.debug, "ys.nn.init": ys.nn.init, "ys.optim": ys.optim, "ys.training": ys.training}  # fmt: skip
+              "ys.debug": ys.debug, "ys.nn.init": ys.nn.init, "ys.optim": ys.optim,
+              "ys.training": ys.training}  # fmt: skip
 
 
 def public(namespace):

@@ -29,8 +29,8 @@ PROLOGUE = "#include <metal_stdlib>\nusing namespace metal;\n"
 MATHEMATICS = {
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "copysign", "cos", "cosh",
     "exp", "exp2", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "isfinite", "isinf", "isnan", "log", "log10", "log2",
-    "max", "min", "mulhi", "nextafter", "pow", "rint", "round", "signbit", "sin", "sinh", "sqrt", "tan", "tanh",
-    "trunc",
+    "max", "min", "mulhi",
+    "nextafter", "pow", "rint", "round", "signbit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
 }  # fmt: skip
 """Functions of Metal's standard library (nextafter: from Metal 3.1)."""
 
