@@ -72,15 +72,16 @@ def started(folder: Path) -> subprocess.Popen[str]:
 
 def killed(folder: Path, in_writing: bool, moment: float) -> bool:
     """Train, and kill the process: in writing a checkpoint, or after some seconds. True if a checkpoint was cut off."""
+    old = set(folder.glob("*.partial"))  # of a process that was killed before
     process = started(folder)
     end = time.monotonic() + moment
     while process.poll() is None and time.monotonic() < end + (60 if in_writing else 0):
-        if in_writing and time.monotonic() >= end and list(folder.glob("*.partial")):
+        if in_writing and time.monotonic() >= end and set(folder.glob("*.partial")) - old:
             break
         time.sleep(0.0002)
     process.kill()
     process.communicate()
-    return bool(list(folder.glob("*.partial")))
+    return bool(set(folder.glob("*.partial")) - old)
 
 
 def compared(kills: int, seed: int) -> int:
