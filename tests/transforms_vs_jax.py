@@ -210,6 +210,7 @@ def compare(cases: Sequence[Case]) -> None:
     inputs = [case.inputs for case in cases]
     try:
         theirs = jax.jit(lambda arrays: [c.of(jax, JAX, a) for c, a in zip(cases, arrays, strict=True)])(inputs)
+        jax.block_until_ready(theirs)  # a failure at run time is raised here
     except jax.errors.JaxRuntimeError as error:  # its compiler fails on some layouts of a Fourier transform
         raise Unusable from error
     for case, expected in zip(cases, theirs, strict=True):
