@@ -101,7 +101,7 @@ class Module:
         raise ArgumentError(f"[{type(self).__name__}] expected attributes that stay, got del of {name}; use replace")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call `forward`. A mistake inside is told with the path of the module that it happened in."""
+        """Call `forward`. An error names the path of the module that raised it."""
         try:
             made = self.forward(*args, **kwargs)
         except UserError as error:

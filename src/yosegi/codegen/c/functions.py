@@ -47,4 +47,4 @@ inline float hypotenuse(float x, float y) {{
 NAMES: Final[Mapping[str, str]] = {
     "erf": "error_function", "expm1": "exp_less_one", "log1p": "log_of_one_more", "hypot": "hypotenuse",
 }  # fmt: skip
-"""What each is called there."""
+"""The name of each function in these languages."""

@@ -65,7 +65,7 @@ class SizeParameters:
         return [f"const {self.ctype} {name}" for name in self.values]
 
     def lines(self) -> list[str]:
-        """What a body begins with: their names, where they come in a table."""
+        """The first lines of a body: the sizes by name, if they come in a table."""
         names = self.values if self._table else ()
         return [f"const {self.ctype} {name} = sizes[{n}];" for n, name in enumerate(names)]
 

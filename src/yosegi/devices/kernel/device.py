@@ -37,7 +37,7 @@ class KernelDevice(ABC):
     coalesces = True
     identity: str
     what: str
-    """What it is, in a few words."""
+    """The hardware, in a few words."""
 
     def __init__(self, queue: Queue, driver: Driver | None, dtypes: Set[DType], arrays: int, tuned: str) -> None:
         """`driver` knows the verdict, if there is one; a kernel takes `arrays`; `tuned` is the hardware and software
@@ -68,7 +68,7 @@ class KernelDevice(ABC):
 
     @property
     def description(self) -> str:
-        """What it is, and what its driver gets wrong."""
+        """The hardware, and the errors of its driver."""
         return "; ".join([self.what, *[f"no {family}: {why}" for family, why in self._verdict.refused.items()]])
 
     @property
@@ -124,11 +124,11 @@ class KernelDevice(ABC):
             raise mistake
 
     def statistics(self) -> dict[str, int | None]:
-        """What its pool holds."""
+        """The statistics of its memory pool."""
         return asdict(self._memory.statistics())
 
     def memory(self) -> tuple[int, int]:
-        """What the limit, or the device, leaves beside what is in use; and all of it."""
+        """The bytes that the limit, or the device, leaves free, and the total."""
         return self._memory.statistics().room(self._memory.total)
 
     def trim(self) -> int:

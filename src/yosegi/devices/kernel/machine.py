@@ -1,4 +1,4 @@
-"""What a device without a vendor's library brings for products and composites: see `fused`."""
+"""The implementation of `fused.KernelMachine` for devices without a vendor's library."""
 
 from __future__ import annotations
 

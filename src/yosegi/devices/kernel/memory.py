@@ -68,7 +68,7 @@ class Data:
         return prod(self.shape) * self.dtype.itemsize
 
     def reshaped(self, shape: Shape) -> Data:
-        """The same memory under another shape."""
+        """A view of the memory with another shape."""
         host = None if self.host is None else self.host.reshape(shape)
         made = Data(shape, self.dtype, self.buffer, self.block, host)
         made.losses = self.losses
@@ -82,7 +82,7 @@ class Data:
         return made
 
     def finished(self, memory: Memory) -> Data:
-        """The same with its values there. Raises `DeviceLost` if the queue has failed since a kernel wrote them."""
+        """The data with its values computed. Raises `DeviceLost` if the queue has failed since a kernel wrote them."""
         if self.losses is not None and self.losses != memory.losses:
             raise DeviceLost(f"[{memory.name}] its data is lost: {memory.loss}")
         finish = self._finish
@@ -155,7 +155,7 @@ class Memory(ABC):
     # What all have
 
     def _after_fork(self) -> None:
-        """In a forked child: the driver's threads are not there, nor is whoever may have held a lock."""
+        """In a forked child: the driver's threads are not there, nor is a thread that may have held a lock."""
         self._is_forked = True
         self._lock = RLock()
         self._handing = RLock()
@@ -267,7 +267,7 @@ class Memory(ABC):
             raise DeviceLost(f"[{self.name}] {self.loss}")
 
     def statistics(self) -> PoolStatistics:
-        """What the pool holds."""
+        """The statistics of the pool."""
         self.let_go()
         return self.pool.statistics()
 

@@ -36,7 +36,7 @@ class Queue(Protocol):
 
     name: str
     language: str
-    """What its kernels are called in a refusal."""
+    """The language of its kernels, as refusals name it."""
     dialect: Dialect
     target: Target
 

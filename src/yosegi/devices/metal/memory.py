@@ -29,7 +29,7 @@ class Memory(KernelMemory):
         super().__init__(name, total, largest, shared=True, finish=commands.finish)
 
     def _taken(self, flat: Any, shape: Shape, dtype: DType) -> Data:
-        """What begins at a page is used where it lies. Other bytes are copied: no buffer may begin within a page."""
+        """Use bytes in place if they begin at a page; copy others, because no buffer may begin within a page."""
         at, nbytes, device = flat.ctypes.data, flat.nbytes, self._device
         if at % PAGESIZE:
             return Data(shape, dtype, self._made(device.newBufferWithBytes_length_options_(flat, nbytes, _SHARED)))
