@@ -215,8 +215,6 @@ AXIS_3 = "expected an axis from -3 to 2 for 3 dimensions, got {}"
          "[repeat] expected 1 or 3 repeats, got shape (2,)"),
         (lambda: ys.repeat(T, ys.asarray([1.0, 2.0]), axis=0), DTypeError,
          "[repeat] expected integer repeats, got float64; cast them with astype"),
-        (lambda: ys.repeat(T, [1, 2], axis=0), DTypeError,
-         "[repeat] expected a tensor or a number, got list; convert it with ys.asarray"),
         (lambda: ys.repeat(T, 2, axis=3), AxisError, "[repeat] " + AXIS_3.format(3)),
         (lambda: ys.permute_dims(T, None), ShapeError,
          "[permute_dims] expected axes to name each of the 3 dimensions once, got None"),

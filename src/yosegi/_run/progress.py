@@ -38,6 +38,7 @@ def tell(what: str) -> None:
     if sys.stderr.isatty() or "ipykernel" in sys.modules:  # a notebook shows plain lines as errors, in red
         from rich.console import Console
 
-        Console(stderr=True).print(f"yosegi: {what}", style="dim", highlight=False, markup=False)
+        line = f"yosegi: {what}"
+        Console(stderr=True).print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
     else:
         print(f"yosegi: {what}", file=sys.stderr, flush=True)

@@ -79,7 +79,7 @@ def blocks_of(spans: Iterable[Lifetime]) -> tuple[dict[int, int], list[int]]:
     """The block of each value, and the bytes of each block. Values that are in use at the same time have different
     ones; of those that fit, a value gets the one that has been free for longest.
 
-    >>> blocks_of([Span(0, 512, 0, 1), Span(1, 512, 1, 20), Span(2, 300, 20, 30)])
+    >>> blocks_of([Lifetime(0, 512, 0, 1), Lifetime(1, 512, 1, 20), Lifetime(2, 300, 20, 30)])
     ({0: 0, 1: 1, 2: 0}, [512, 512])
     """
     homes: dict[int, int] = {}
