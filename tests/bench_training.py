@@ -143,7 +143,7 @@ def theirs(model: Any, optimizer: Any, x: Any, y: Any, *, is_compiled: bool) -> 
         loss = F.cross_entropy(call(x), y)
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return run
 

@@ -9,15 +9,18 @@ from ctypes import c_char, c_char_p
 from dataclasses import dataclass, field
 from typing import Any
 
-CONVOLUTION, ENGINE, CHOICE, HEURISTICS, PLAN, FORWARD, GRAPH, VARIANT, TENSOR = 1, 2, 3, 4, 5, 10, 15, 16, 17
+CONVOLUTION, ENGINE, CHOICE, HEURISTICS, PLAN, FORWARD, TO_WEIGHTS, GRAPH, VARIANT, TENSOR = (
+    1, 2, 3, 4, 5, 10, 11, 15, 16, 17,
+)  # fmt: skip
 KIND_OF = {1: CONVOLUTION, 2: HEURISTICS, 3: CHOICE, 4: PLAN, 7: FORWARD, 8: GRAPH, 9: TENSOR, 10: VARIANT, 13: ENGINE}
 """Whose an attribute is, by its hundreds."""
 TYPE_OF = {
     100: 1, 101: 7, 102: 3, 103: 3, 104: 3, 105: 3, 106: 3, 200: 8, 201: 15, 202: 15, 300: 15, 303: 3, 400: 0, 401: 15,
-    402: 3, 702: 15, 703: 15, 704: 15, 705: 15, 800: 0, 801: 15, 900: 3, 901: 1, 902: 3, 903: 3, 906: 3, 1000: 3,
+    402: 3, 702: 15, 703: 15, 704: 15, 705: 15, 714: 15, 715: 15, 716: 15, 717: 15,
+    800: 0, 801: 15, 900: 3, 901: 1, 902: 3, 903: 3, 906: 3, 1000: 3,
     1001: 6, 1003: 6, 1301: 3, 1303: 11, 1305: 19,
 }  # fmt: skip
-"""What an attribute holds: a scale, 700 or 701, is float or double."""
+"""What an attribute holds: a scale (700, 701, 712, 713) is float or double."""
 SIZE_OF = {0: 8, 1: 4, 3: 8, 4: 4, 5: 8, 6: 8, 7: 4, 8: 4, 11: 4, 15: 8, 19: 4}
 EXPECTED, FALLBACK = 3, 2
 """The heuristics' modes that are asked for."""
@@ -154,7 +157,7 @@ class Library:
 
     def _checked(self, descriptor: Any, name: Any, type_: Any) -> Told:
         told = self.alive[descriptor.value]
-        assert KIND_OF[name.value // 100] == told.kind
+        assert (TO_WEIGHTS if 712 <= name.value <= 717 else KIND_OF[name.value // 100]) == told.kind
         assert TYPE_OF.get(name.value, type_.value) == type_.value
         return told
 

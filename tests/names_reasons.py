@@ -51,8 +51,7 @@ TORCH: Reasons = {
     "pooling with computed, random or inverted windows; not here yet": "adaptive_* fractional_* lp_pool* max_unpool* "
     "*_with_indices",
     "images and grids; not here yet": "affine_grid* grid_* pixel_* *channel_shuffle fold unfold",
-    "activations; not here yet": "celu gumbel_softmax hard* logsigmoid prelu rrelu soft* "
-    "tanhshrink threshold",
+    "activations; not here yet": "celu gumbel_softmax hard* logsigmoid prelu rrelu soft* tanhshrink threshold",
     "norms and distances; not here yet": "instance_norm local_response_norm normalize pdist pairwise_distance "
     "cosine_similarity",
     "further forms of dropout; `ys.nn.dropout`": "*dropout*",

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ import yosegi as ys
 from fake_cudnn import Library, Offered, Told, Versioned
 from yosegi._graph.graph import capture, graph_of
 from yosegi._schedule.fuse import Region, fuse
+from yosegi._tensor.op import REGISTRY
 from yosegi._tensor.precision import Precision
 from yosegi.devices.cuda import cudnn
 from yosegi.devices.cuda.convolutions import ENGINES, Convolutions
@@ -132,6 +134,37 @@ def test_what_the_library_is_told(
     }  # fmt: skip
     assert [operation.attributes[n] for n in (700, 701)] == [[1], [0]]
     assert [operation.types[n] for n in (700, 701)] == [scale, scale]
+    del run
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("size", "padding", "dilation"), [(9, 1, 1), (10, 1, 1), (12, 0, 2)])
+def test_the_gradient_by_the_weights_has_engines_of_its_own(
+    used: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, stride: int, size: int, padding: int, dilation: int
+) -> None:
+    """It was computed as a convolution with weights of 32 by 32, in 1 ms where the engines for it take 0.2."""
+    orders: list[Any] = []
+
+    def transposed(queue: Any, shape: Any, order: Any, dtype: Any) -> Any:
+        orders.append(order)
+        return lambda data: data
+
+    monkeypatch.setattr(import_module("yosegi.devices.cuda.convolutions"), "transposed", transposed)
+    library = used([Offered()])
+    x, w = ys.asarray(np.ones((2, 3, size, size), np.float32)), ys.asarray(np.ones((5, 3, 3, 3), np.float32))
+    made = REGISTRY["conv"](x, w, stride=stride, padding=padding, dilation=dilation)
+    gradient = ys.grad(lambda w: ys.sum(REGISTRY["conv"](x, w, stride=stride, padding=padding, dilation=dilation)))
+    regions = fuse(graph_of(capture([gradient(w)._node])[0]))
+    (region,) = [part for part in regions if part.calls[-1].op.name == "conv"]
+    convolving = convolutions(queue)
+    assert convolving.refusal(region.calls[-1]) is None
+    run = convolving.compiled(region)
+    (operation,) = library.of(fake.TO_WEIGHTS)
+    for attribute, shape in ((716, x.shape), (717, made.shape), (715, w.shape)):
+        assert library.at(operation, attribute).attributes[902] == list(shape)
+    windows = library.at(operation, 714).attributes
+    assert [windows[n][0] for n in (102, 103, 104, 105)] == [dilation, stride, padding, padding]
+    assert orders == [(1, 0, 2, 3)] * 3
     del run
 
 

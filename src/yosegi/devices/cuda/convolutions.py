@@ -2,12 +2,16 @@
 
 Its descriptions have at least two lengths: a convolution along one is one along two, the first of which is 1. What it
 lacks, a spread or padding that differs from side to side, generated kernels have.
+
+The gradient of a convolution by its weights is a convolution whose weights are larger than its result. The library has
+engines of its own for it, which want batch and channels in the other order: the tensors are copied into it.
 """
 
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
 from functools import cached_property
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +41,7 @@ from .engines import Engine, EnginePlan, graph_of, usable
 from .errors import translated
 from .launch import Queue
 from .memory import Data
+from .transposes import transposed
 
 ENGINES: Final = 6
 """So many are measured: the one that the library expects to be the fastest often is not."""
@@ -45,7 +50,7 @@ _DATA_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, bflo
 """cudnnDataType_t."""
 _NOT_TURNED_AROUND: Final = 1
 """cudnnConvolutionMode_t: what deep learning calls a convolution."""
-_WINDOWS, _FORWARD, _TENSOR = 1, 10, 17
+_WINDOWS, _FORWARD, _TO_WEIGHTS, _TENSOR = 1, 10, 11, 17
 """cudnnBackendDescriptorType_t."""
 
 _WINDOWS_SUMS: Final = Attribute(100, DATA_TYPE)
@@ -55,11 +60,10 @@ _WINDOWS_STRIDES: Final = Attribute(103, INTEGERS)
 _WINDOWS_PADS_AFTER: Final = Attribute(104, INTEGERS)
 _WINDOWS_PADS_BEFORE: Final = Attribute(105, INTEGERS)
 _WINDOWS_LENGTHS: Final = Attribute(106, INTEGERS)
-_FORWARD_SCALE, _FORWARD_ONTO = 700, 701
-_FORWARD_WINDOWS: Final = Attribute(702, DESCRIPTORS)
-_FORWARD_WEIGHTS: Final = Attribute(703, DESCRIPTORS)
-_FORWARD_INPUT: Final = Attribute(704, DESCRIPTORS)
-_FORWARD_RESULT: Final = Attribute(705, DESCRIPTORS)
+_FORWARD_ATTRIBUTES: Final = (704, 703, 705, 702, 700, 701)
+_TO_WEIGHTS_ATTRIBUTES: Final = (716, 717, 715, 714, 712, 713)
+"""Of an operation, the numbers of its input, its second operand, its result, its windows, its factor, and the factor of
+the numbers that the result is added to."""
 _TENSOR_ALIGNMENT: Final = Attribute(900, INTEGERS)
 _TENSOR_DTYPE: Final = Attribute(901, DATA_TYPE)
 _TENSOR_SHAPE: Final = Attribute(902, INTEGERS)
@@ -90,10 +94,10 @@ class Convolutions:
             return f"cuDNN has no convolution of {call.spec.dtype.name}"
         if any(s > 1 for s in call.attrs["spread"]):
             return "cuDNN has no convolution of elements that stand apart"
-        if any(low != high for low, high in call.attrs["padding"]):
-            return "cuDNN need not have an engine that pads one side more than the other"
         if any(low < 0 for low, _ in call.attrs["padding"]):
             return "cuDNN has no convolution that cuts the sides off"
+        if not _is_gradient(call) and any(low != high for low, high in call.attrs["padding"]):
+            return "cuDNN need not have an engine that pads one side more than the other"
         sizes = [s.size for s in (*call.inputs, call.spec)]
         if max(sizes) > _LARGEST:
             return "more elements than cuDNN counts"
@@ -114,12 +118,17 @@ class Convolutions:
             raise CompileFailure(str(failure)) from failure
         launch = _Convolution(self, plan)
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+        spec = call.spec
+        order = (1, 0, *range(2, spec.ndim)) if _is_gradient(call) else None
+        shape = spec.shape if order is None else _swapped(spec.shape)
+        before = [transposed(self._queue, given.shape, order, spec.dtype) for given in call.inputs]
+        after = transposed(self._queue, shape, order, spec.dtype)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
-            made = memory.new(call.spec.shape, call.spec.dtype)
-            launch(*[given[a] for a in args], made)
-            return (made,)
+            made = memory.new(shape, spec.dtype)
+            launch(*[copied(given[a]) for copied, a in zip(before, args, strict=True)], made)
+            return (after(made),)
 
         return kernel
 
@@ -173,7 +182,7 @@ class Convolutions:
         library is asked once."""
         known = self._known
         if known is None or known[:2] != (call, rounds):
-            graph = graph_of(_forward(call), self.handle)
+            graph = graph_of(_operation(call), self.handle)
             found = usable(graph, call.spec.dtype, rounds=rounds, most=ENGINES)
             known = self._known = call, rounds, *found
         return known[2:]
@@ -201,35 +210,60 @@ class _Convolution:
         plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)
 
 
-def _forward(call: Call) -> Descriptor:
+def _is_gradient(call: Call) -> bool:
+    """True if a convolution is the gradient of another by its weights: its own weights are larger than its result.
+
+    The result has as many elements as the other one's weights, if both pad alike. A gradient whose padding differs from
+    side to side leaves out elements that the other convolution did not read.
+    """
+    x, w = call.inputs
+    if call.attrs["groups"] != 1 or prod(w.shape[2:]) <= prod(call.spec.shape[2:]):
+        return False
+    lengths = zip(
+        x.shape[2:], w.shape[2:], call.spec.shape[2:], call.attrs["stride"], call.attrs["dilation"],
+        call.attrs["padding"], strict=True,
+    )  # fmt: skip
+    return all(
+        (size + 2 * low - dilation * (window - 1) - 1) // stride + 1 == count
+        for size, count, window, dilation, stride, (low, _) in lengths
+    )
+
+
+def _operation(call: Call) -> Descriptor:
     """A convolution in the library's words. How many groups there are, it sees from the channels of the weights."""
-    dtype, attrs = call.spec.dtype, call.attrs
-    specs = (*call.inputs, call.spec)
-    x, w, y = (_tensor(number, spec.shape, dtype) for number, spec in zip(_TENSORS, specs, strict=True))
+    dtype, attrs, is_gradient = call.spec.dtype, call.attrs, _is_gradient(call)
+    shapes = [spec.shape for spec in (*call.inputs, call.spec)]
+    if is_gradient:
+        shapes = [_swapped(shape) for shape in shapes]
+    x, w, y = (_tensor(number, shape, dtype) for number, shape in zip(_TENSORS, shapes, strict=True))
     one = [1] * (len(_widened(call.spec.shape)) - call.spec.ndim)
-    before, after = ([0] * len(one) + [pad[side] for pad in attrs["padding"]] for side in (0, 1))
+    pads = [0] * len(one) + [low for low, _ in attrs["padding"]]
+    strides, dilations = attrs["stride"], attrs["dilation"]
+    if is_gradient:
+        strides, dilations = dilations, strides
     windows = (
         Descriptor(_WINDOWS)
         .set(_WINDOWS_SUMS, _DATA_TYPES[float64 if dtype is float64 else float32])
         .set(_WINDOWS_MODE, _NOT_TURNED_AROUND)
-        .set(_WINDOWS_LENGTHS, len(before))
-        .set(_WINDOWS_PADS_BEFORE, *before)
-        .set(_WINDOWS_PADS_AFTER, *after)
-        .set(_WINDOWS_STRIDES, *one, *attrs["stride"])
-        .set(_WINDOWS_DILATIONS, *one, *attrs["dilation"])
+        .set(_WINDOWS_LENGTHS, len(pads))
+        .set(_WINDOWS_PADS_BEFORE, *pads)
+        .set(_WINDOWS_PADS_AFTER, *pads)
+        .set(_WINDOWS_STRIDES, *one, *strides)
+        .set(_WINDOWS_DILATIONS, *one, *dilations)
         .finished()
     )
-    number: tuple[int, Any] = DOUBLE if dtype is float64 else SINGLE
-    return (
-        Descriptor(_FORWARD)
-        .set(_FORWARD_INPUT, x)
-        .set(_FORWARD_WEIGHTS, w)
-        .set(_FORWARD_RESULT, y)
-        .set(_FORWARD_WINDOWS, windows)
-        .set(Attribute(_FORWARD_SCALE, number), 1)
-        .set(Attribute(_FORWARD_ONTO, number), 0)
-        .finished()
-    )
+    factor: tuple[int, Any] = DOUBLE if dtype is float64 else SINGLE
+    holds = (DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, factor, factor)
+    made = Descriptor(_TO_WEIGHTS if is_gradient else _FORWARD)
+    numbers = _TO_WEIGHTS_ATTRIBUTES if is_gradient else _FORWARD_ATTRIBUTES
+    for number, held, value in zip(numbers, holds, (x, w, y, windows, 1, 0), strict=True):
+        made.set(Attribute(number, held), value)
+    return made.finished()
+
+
+def _swapped(shape: Shape) -> Shape:
+    """A shape with its first two dimensions exchanged."""
+    return (shape[1], shape[0], *shape[2:])
 
 
 def _tensor(number: int, shape: Shape, dtype: DType) -> Descriptor:

@@ -30,8 +30,8 @@ from .dialect import CUDA
 from .errors import translated
 from .launch import Launch, Queue
 from .library_ops import memory_from_pool
-from .library_products import turned
 from .memory import Data
+from .transposes import transposed
 
 _LARGEST: Final = 2**31 - 1
 _MOST_AXES: Final = 3
@@ -179,7 +179,7 @@ def compile_transform(region: Region, queue: Queue, compile_loop: Callable[[Regi
 def _launcher(queue: Queue, step: Step, dtype: DType) -> Callable[[Data], Data]:
     """A step as a function of data of a dtype."""
     if isinstance(step, Ordered):
-        return turned(queue, step.shape, step.order, dtype)
+        return transposed(queue, step.shape, step.order, dtype)
     if isinstance(step, FourierPass):
         transformed = Transformed(queue, step)
         shape, made = step.shape, _TYPES[step.kind][1]

@@ -19,13 +19,14 @@ from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, floa
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ..._tensor.role import Contraction, Operands, is_contraction
-from ...codegen.c.copies import Copy, copy_kernel, strides_of
+from ...codegen.c.copies import strides_of
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .convolutions import Convolutions
 from .dialect import CUDA
 from .launch import Launch, Queue
 from .memory import Data
 from .splits import SPLIT_TERMS, split_kernel
+from .transposes import transposed
 
 _DOUBLE: Final = 70
 _TF32: Final = 77
@@ -88,9 +89,9 @@ class LibraryProducts:
         if not (spec.size and made.k):
             zeros = np.zeros(spec.shape, spec.dtype.numpy)
             return lambda *data: (memory.from_host(zeros),)
-        before = [turned(queue, call.inputs[n].shape, order, spec.dtype)
+        before = [transposed(queue, call.inputs[n].shape, order, spec.dtype)
                   for n, order in enumerate((made.left_order, made.right_order))]  # fmt: skip
-        after = turned(queue, made.result_shape, made.result_order, spec.dtype)
+        after = transposed(queue, made.result_shape, made.result_order, spec.dtype)
         run = self._multiplied(made, spec.dtype, region.precision)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
@@ -159,23 +160,6 @@ def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:
         at = [size * sum(i * s for i, s in zip(index, own, strict=False)) for own, size in zip(per, sizes, strict=True)]
         calls.append(Batch(p.m, p.n, p.k, (at[0], at[1], at[2]), strides, count))
     return calls
-
-
-def turned(queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType) -> Callable[[Data], Data]:
-    """A function that brings data of a shape into another order of its axes; `None` leaves it as it is."""
-    if order is None:
-        return lambda data: data
-    made = tuple(shape[a] for a in order)
-    strides = strides_of(shape)
-    copy = Copy(made, tuple(strides[a] for a in order), strides_of(made))
-    launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 1, 1)
-
-    def turn(data: Data) -> Data:
-        copied = queue.memory.new(made, dtype)
-        launch(data, copied)
-        return copied
-
-    return turn
 
 
 def _product(call: Call) -> _Product | None:
