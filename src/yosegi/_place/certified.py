@@ -77,7 +77,8 @@ class CertifiedUnit:
         own = [step for step in schedule.steps if step.device is device]
         self._products = [step for step in own if step.tolerance is not None]
         self._exact = [_is_in_float64(step) for step in self._products]
-        self._bounds: list[float] = []
+        self.errors: list[tuple[Step, float]] = []
+        """The products, with upper bounds for their errors in the last run; nothing before the first."""
         self._doubts: Counter[tuple[int, ...]] = Counter()
         """How often each product has failed, or nearly."""
         written = _Written()
@@ -103,26 +104,22 @@ class CertifiedUnit:
         sums = self.device.to_host(made[-1]).reshape(-1, _SUMS)
         tolerance = self._products[0].tolerance
         assert tolerance is not None
-        self._bounds = error_bounds(sums, tolerance, self._exact)
-        failed = next(((step, error) for step, error in self.errors if not error <= tolerance), None)
+        # A list of this run's own: another thread may run the unit at the same time.
+        errors = self.errors = list(zip(self._products, error_bounds(sums, tolerance, self._exact), strict=True))
+        failed = next(((step, error) for step, error in errors if not error <= tolerance), None)
         if failed is not None:
-            self._doubt(tolerance)
+            self._doubt(errors, tolerance)
             step, error = failed
             raise ToleranceMissed(f"{step.title}: an error of up to {error:.1e}, for a tolerance of {tolerance:.1e}")
         return [values[o] for o in self._outputs]
 
-    def _doubt(self, tolerance: float) -> None:
+    def _doubt(self, errors: Sequence[tuple[Step, float]], tolerance: float) -> None:
         """Count the products that have failed, and those that may fail next: each failure costs a run step by step."""
-        for step, error in self.errors:
+        for step, error in errors:
             if not error <= _NEAR * tolerance:
                 self._doubts[step.region.nodes] += 1
                 if self._doubts[step.region.nodes] > DOUBTS:
                     step.missed[step.candidate] = f"an error of up to {error:.1e}: {TOO_CLOSE}"
-
-    @property
-    def errors(self) -> list[tuple[Step, float]]:
-        """The products, with upper bounds for their errors in the last run; nothing before the first."""
-        return list(zip(self._products, self._bounds, strict=False))
 
     @property
     def launched(self) -> str:
