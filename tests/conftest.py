@@ -28,8 +28,9 @@ os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as the
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
 
 collect_ignore = ["peers", "fakes/apple"]  # modules that change other libraries, or have their names
-if not find_spec("jax"):
-    collect_ignore.append("transforms_vs_jax.py")  # a script, which is imported for its doctests
+NEEDS = {"transforms_vs_jax.py": "jax", "bench_training.py": "torch", "notebooks.py": "nbformat"}
+"""Scripts that are imported for their doctests, and the packages that they import."""
+collect_ignore += [script for script, package in NEEDS.items() if not find_spec(package)]
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 

@@ -34,7 +34,9 @@ from ...errors import CompileFailure
 from ...ops.windows import Windows
 from .callables import ALIGNED, Call, Runtime
 from .compiler import Code
+from .product_calls import GeneratedProducts, Objects
 from .results import Results
+from .weight_gradients import WeightGradient, is_gradient
 from .winograd_calls import Winograd, can_be_squared
 from .workspace import Spare
 
@@ -135,6 +137,15 @@ class Convolutions:
         """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
         return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
 
+    def multiplied(self, x: Any, w: Any, windows: Windows) -> WeightGradient:
+        """A convolution with large weights, by matrix products. Raises `CompileFailure`."""
+        otherwise = self.bound(x, w, windows, 1)
+        return WeightGradient(self._products, self.results, self.spare, x, w, windows, otherwise)
+
+    @cached_property
+    def _products(self) -> GeneratedProducts:
+        return GeneratedProducts(Objects(self.runtime))
+
     def body(self, graph: Graph, entry: int) -> TunedConvolution | None:
         """The function that replaces the reference body of a convolution, or `None`."""
         call = graph.calls[entry]
@@ -176,6 +187,8 @@ class TunedConvolution:
         candidates: dict[str, Callable[[], Kernel]] = {
             "generated": lambda: _in_a_tuple(owner.bound(x, w, windows, groups)),
         }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
+        if is_gradient(x, w, windows, groups):
+            candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows))
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
         kept = "kept" if self._kept else "given"
