@@ -139,3 +139,15 @@ def test_deterministic_runs_stay_step_by_step() -> None:
         for _ in range(RUNS):
             check(f(*arrays), *BENIGN, C, 1e-2)
     assert device.units == 0
+
+
+def test_a_profile_has_the_time_of_a_unit() -> None:
+    device = Unit(Precision.BF16)
+    with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):
+        f = ys.jit(program)
+        arrays = [ys.asarray(x) for x in (*BENIGN, C)]
+        settled(device, f, *arrays)
+        with ys.profile() as profile:
+            f(*arrays)
+    (event,) = [event for event in profile.to_json()["traceEvents"] if event["ph"] == "X" and "steps" in event["name"]]
+    assert 0 <= event["ts"] <= event["ts"] + event["dur"] <= profile.seconds * 1e6

@@ -90,8 +90,8 @@ def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
     except DeviceFailure as failure:
         _give_up_unit(plan, failure)
         return None
-    milliseconds = (perf_counter() - start) * 1e3
-    trace.add(Record(f"{len(schedule.steps)} steps", device.name, device.name, milliseconds, moved))
+    milliseconds, thread = (perf_counter() - start) * 1e3, current_thread().name
+    trace.add(Record(f"{len(schedule.steps)} steps", device.name, device.name, milliseconds, moved, (), start, thread))
     is_pinned = any(step.is_pinned for step in schedule.steps)
     return [
         values[entry] if entry in unit.inputs else Buffer(d, unit.space, is_pinned)
