@@ -107,7 +107,7 @@ def _give_up_unit(plan: Plan, failure: DeviceFailure) -> None:
 
 def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
     """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, if a
-    profile records the steps, or if memory does not suffice: the long way has other devices, and trims what is kept."""
+    profile records the steps, or if memory does not suffice: `run_plan` has other devices, and trims the pools."""
     kernel = plan.host_kernel  # once: another thread may change the plan
     if kernel is None or trace.profiles:
         return None
