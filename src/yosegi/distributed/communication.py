@@ -1,0 +1,122 @@
+"""The ops by which the parts of a value are exchanged, on the parts that one rank has.
+
+`lower` writes them. Each reads, beside its value, the result of the one before it: so they run in the same order on all
+ranks, wherever the work between them is placed. They run on the host, and are not tried again when they fail.
+
+A communication beside which other work can run is written as two ops. The first, such as `all_reduce_start`, gives a
+ticket; `wait` gives the value for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Final
+
+import numpy as np
+
+from .._tensor.dtype import int64
+from .._tensor.node import Shape, Spec, spec
+from .._tensor.op import Arr, Op, OpKind, op
+from .._tensor.role import Wait
+from ..errors import YosegiError
+from .channel import channel
+from .communicator import Combine
+from .layout import Mesh, bounds
+
+
+class CommunicationError(YosegiError):
+    """A collective failed on this rank, for another reason than a lost rank. Other ranks may wait for this one."""
+
+
+_op = partial(op, OpKind.DISTRIBUTED, computes_half=True)
+
+STARTS: Final[dict[Op[Any], Op[Any]]] = {}
+"""The op that starts each communication."""
+
+
+def _communication(infer: Callable[..., Spec]) -> Callable[[Callable[..., Any]], Op[Any]]:
+    """The op of a communication, and the op that starts it."""
+
+    def ops(body: Callable[..., Any]) -> Op[Any]:
+        name = body.__name__
+
+        def once(x: Arr, **attrs: Any) -> Any:
+            try:
+                return body(x, **attrs)
+            except MemoryError as error:  # nothing tries it again: other ranks have not come back to it
+                raise CommunicationError(f"[{name}] expected memory for the results, got none") from error
+
+        @wraps(body)
+        def now(x: Arr, *after: Arr, **attrs: Any) -> Any:
+            return channel().run(name, partial(once, x, **attrs))
+
+        @wraps(body)
+        def start(x: Arr, *after: Arr, **attrs: Any) -> Any:
+            return np.asarray(channel().start(name, partial(once, x, **attrs), is_first=not after))
+
+        start.__name__ = f"{name}_start"
+        start.__doc__ = f"The ticket of an `{name}` that runs in the background."
+        made: Op[Any] = _op(infer=infer)(now)
+        STARTS[made] = _op(infer=lambda *inputs, **attrs: spec((), int64))(start)
+        return made
+
+    return ops
+
+
+@_op(infer=lambda ticket, *, made: made, role=Wait())
+def wait(ticket: Arr, /, *, made: Any) -> Arr:
+    """The value of the communication that has this ticket: a value like `made`."""
+    return channel().wait(int(ticket))
+
+
+def _with_length(shape: Shape, dim: int, length: int) -> Shape:
+    return (*shape[:dim], length, *shape[dim + 1 :])
+
+
+@_communication(lambda x, *after, mesh, axis, combine, fixed_order: x)
+def all_reduce(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, combine: Combine, fixed_order: bool) -> Arr:
+    """The values of the ranks along an axis, combined."""
+    return mesh.groups[axis].all_reduce(np.asarray(x, order="C"), combine, fixed_order=fixed_order)
+
+
+@_communication(lambda x, *after, mesh, axis, dim, length: spec(_with_length(x.shape, dim, length), x.dtype))
+def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int) -> Arr:
+    """The parts of the ranks along an axis, one after another along a dimension."""
+    return np.concatenate(mesh.groups[axis].all_gather(np.asarray(x, order="C")), dim)
+
+
+def _parts(x: Arr, mesh: Mesh, axis: int, dim: int) -> list[Arr]:
+    """The parts of a dimension for the ranks along an axis."""
+    count = mesh.shape[axis]
+    ends = [bounds(x.shape[dim], count, n)[0] for n in range(1, count)]
+    return [np.asarray(part, order="C") for part in np.split(x, ends, dim)]
+
+
+def _scattered(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool) -> Spec:
+    own = bounds(x.shape[dim], mesh.shape[axis], mesh.coordinates[axis])[1]
+    return spec(_with_length(x.shape, dim, own), x.dtype)
+
+
+@_communication(_scattered)
+def reduce_scatter(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool) -> Arr:
+    """This rank's part, along a dimension, of the combined values of the ranks along an axis."""
+    return mesh.groups[axis].reduce_scatter(_parts(x, mesh, axis, dim), combine, fixed_order=fixed_order)
+
+
+def _exchanged(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, to: int, length: int) -> Spec:
+    own = bounds(x.shape[to], mesh.shape[axis], mesh.coordinates[axis])[1]
+    return spec(_with_length(_with_length(x.shape, to, own), dim, length), x.dtype)
+
+
+@_communication(_exchanged)
+def all_to_all(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int) -> Arr:
+    """A value that was split along `dim`, split along `to`."""
+    return np.concatenate(mesh.groups[axis].all_to_all(_parts(x, mesh, axis, to)), dim)
+
+
+@_communication(lambda x, *after, mesh, root: x)
+def broadcast(x: Arr, /, *after: Arr, mesh: Mesh, root: int) -> Arr:
+    """The value of one rank, on all ranks of the mesh."""
+    own = np.asarray(x, order="C") if mesh.communicator.rank == root else None
+    return mesh.communicator.broadcast(own, root)

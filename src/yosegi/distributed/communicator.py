@@ -1,0 +1,183 @@
+"""`Communicator`: the collectives of a group of ranks, on NumPy arrays.
+
+Every engine (MPI, NCCL, ranks inside one process) implements this interface once. Ops, layouts and schedules above it
+know no engine.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+from ..errors import DTypeError, YosegiError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class Combine(Enum):
+    """How a reduction combines the values of the ranks.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> [combine.value for combine in ys.distributed.Combine]
+    ['sum', 'max', 'min', 'mean']
+    """
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    MEAN = "mean"
+
+
+class RankLost(YosegiError):
+    """A rank died, or missed the deadline of a collective. The message names the rank.
+
+    Ranks have the numbers that the launcher gave them, in smaller groups too.
+
+    Parameters
+    ----------
+    ranks : sequence of int
+        The ranks that are lost.
+    message : str
+        The text of the error.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ys.distributed.RankLost([2], "[all_reduce] rank 2 is gone").ranks
+    (2,)
+    """
+
+    def __init__(self, ranks: Sequence[int], message: str) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RankLost, (self.ranks, str(self))
+
+
+class Communicator(ABC):
+    """A group of ranks that call the same collectives in the same order.
+
+    Results are new contiguous arrays. A rank that dies, or stays away longer than the deadline, raises `RankLost` on
+    the others. After that, `shrink` is the only call that the group still answers.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> ranks = ys.distributed.init()
+    >>> ranks.rank, ranks.size
+    (0, 1)
+    """
+
+    rank: int
+    size: int
+    members: tuple[int, ...]
+    """The number that the launcher gave to each rank of the group."""
+    deadline: float
+    """The seconds that a collective waits for a rank."""
+    is_new: bool = False
+    """True on a rank that takes the place of a lost one, until it has the state of the others."""
+
+    @abstractmethod
+    def all_reduce(self, array: Array, combine: Combine, *, fixed_order: bool = False) -> Array:
+        """Combine the arrays of all ranks. In a fixed order, the sum has the same bits for the same ranks."""
+
+    @abstractmethod
+    def all_gather(self, array: Array) -> list[Array]:
+        """The arrays of all ranks, which may differ in shape, in the order of ranks."""
+
+    @abstractmethod
+    def reduce_scatter(self, parts: Sequence[Array], combine: Combine, *, fixed_order: bool = False) -> Array:
+        """Combine the part with this rank's index over all ranks."""
+
+    @abstractmethod
+    def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
+        """Send part i to rank i, and receive one part from each rank."""
+
+    @abstractmethod
+    def broadcast(self, array: Array | None, root: int) -> Array:
+        """The array of the root."""
+
+    @abstractmethod
+    def send(self, array: Array, to: int, tag: int = 0) -> None:
+        """Send a copy of an array to one rank, without waiting for it."""
+
+    @abstractmethod
+    def receive(self, source: int, tag: int = 0) -> Array:
+        """The next array that a rank sent under this tag."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    @abstractmethod
+    def split(self, color: int, key: int) -> Communicator:
+        """The group of the ranks with the same color, ordered by key."""
+
+    @abstractmethod
+    def shrink(self) -> Communicator:
+        """The group of the ranks that live, in the same order. All of them call it, once one has raised `RankLost`."""
+
+    def grow(self) -> Communicator:
+        """The group with the ranks that wait to join it behind its own; this group, if there are none. All call it."""
+        return self
+
+
+class _Background(threading.local):
+    """A thread that communicates while its rank computes."""
+
+    is_computing: Callable[[], bool] = staticmethod(lambda: False)
+    """True as long as the rank needs the processor for other work than this communication."""
+
+
+BACKGROUND: Final = _Background()
+
+CURRENT: Final[ContextVar[Communicator | None]] = ContextVar("communicator", default=None)
+"""The communicator of a thread that is a rank of its own."""
+
+_FOLDS: Final = {Combine.SUM: np.add, Combine.MEAN: np.add, Combine.MAX: np.maximum, Combine.MIN: np.minimum}
+_HALVES: Final = (np.dtype(np.float16), np.dtype(bfloat16))
+
+
+def combined(arrays: Sequence[Array], combine: Combine) -> Array:
+    """Combine arrays in their order, as a new array. Sums of 16-bit floats are rounded once, at the end.
+
+    >>> combined([np.asarray([1.0, 2.0]), np.asarray([3.0, np.nan])], Combine.MAX)
+    array([ 3., nan])
+    """
+    dtype = arrays[0].dtype
+    total = arrays[0].astype(np.float32 if dtype in _HALVES else dtype, order="C")
+    with np.errstate(all="ignore"):
+        for array in arrays[1:]:
+            _FOLDS[combine](total, array, out=total)
+        if combine is Combine.MEAN:
+            total /= len(arrays)
+        result: Array = total.astype(dtype, copy=False)
+    return result
+
+
+def check_combine(name: str, dtype: np.dtype[Any], combine: Combine) -> None:
+    """Raise `DTypeError` if a dtype has no such reduction: complex numbers no order, integers no mean."""
+    if combine is Combine.MEAN and dtype.kind in "biu":
+        raise DTypeError(f"[{name}] expected a floating-point array for a mean, got {dtype}; convert it first")
+    if combine in (Combine.MAX, Combine.MIN) and dtype.kind == "c":
+        raise DTypeError(f"[{name}] expected a real array for {combine.value}, got {dtype}")
+
+
+def lost(name: str, ranks: Sequence[int], reason: str) -> RankLost:
+    """The error of a collective that misses ranks.
+
+    >>> lost("barrier", [1, 3], "died")
+    RankLost('[barrier] ranks 1, 3 died')
+    """
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return RankLost(ranks, f"[{name}] {word} {', '.join(map(str, ranks))} {reason}")

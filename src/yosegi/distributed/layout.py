@@ -1,0 +1,224 @@
+"""Meshes of ranks, and the layout of a tensor on a mesh.
+
+A tensor with a layout has the shape of the whole value. The layout says, for each axis of the mesh, how the ranks along
+that axis share the value: each has a part of a dimension (`Shard`), each has all of it (`Replicate`), or the value is
+the combination of what they have (`Partial`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final, TypeAlias, final
+from weakref import WeakKeyDictionary
+
+from ..errors import ArgumentError, ShapeError
+from .communicator import Combine, Communicator
+from .runtime import current
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Each rank along the axis has a part of one dimension. The first ranks have one element more if it is uneven.
+
+    Parameters
+    ----------
+    dim : int
+        The dimension.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> print(ys.distributed.Shard(1))
+    Shard(1)
+    """
+
+    dim: int
+
+    def __str__(self) -> str:
+        return f"Shard({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Each rank along the axis has the whole value.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> print(ys.distributed.Replicate())
+    Replicate
+    """
+
+    def __str__(self) -> str:
+        return "Replicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The value is the sum, or another combination, of the values that the ranks along the axis have.
+
+    Parameters
+    ----------
+    combine : Combine
+        The combination.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> print(ys.distributed.Partial(ys.distributed.Combine.MAX))
+    Partial(max)
+    """
+
+    combine: Combine = Combine.SUM
+
+    def __str__(self) -> str:
+        return f"Partial({self.combine.value})"
+
+
+Placement: TypeAlias = Shard | Replicate | Partial
+REPLICATE: Final = Replicate()
+
+_groups: Final[WeakKeyDictionary[Communicator, dict[Shape, tuple[Communicator, ...]]]] = WeakKeyDictionary()
+"""The groups along the axes of the meshes that a communicator was arranged in."""
+
+
+@final
+class Mesh:
+    """The ranks of a program, arranged along named axes.
+
+    All ranks make the same meshes in the same order.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The number of ranks along each axis. The product is the number of ranks.
+    names : tuple of str
+        A name for each axis.
+    communicator : Communicator, optional
+        The ranks; by default all ranks of the program.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> mesh = ys.distributed.Mesh((1, 1), ("data", "model"))
+    >>> mesh.size
+    1
+    """
+
+    __slots__ = ("_key", "communicator", "coordinates", "groups", "names", "shape", "size")
+
+    def __init__(self, shape: Sequence[int], names: Sequence[str], communicator: Communicator | None = None) -> None:
+        self.shape, self.names = tuple(shape), tuple(names)
+        self.communicator = current() if communicator is None else communicator
+        self.size = prod(self.shape)
+        if len(self.names) != len(self.shape) or len(set(self.names)) != len(self.names):
+            raise ArgumentError(
+                f"[Mesh] expected a name for each axis of {self.shape}, all different, got {self.names}"
+            )
+        if self.size != self.communicator.size:
+            raise ArgumentError(
+                f"[Mesh] expected a shape of {self.communicator.size} ranks, got {self.shape}, which has {self.size}"
+            )
+        self._key = (self.shape, self.names, id(self.communicator))
+        self.coordinates = _coordinates(self.communicator.rank, self.shape)
+        """The position of this rank along each axis."""
+        known = _groups.setdefault(self.communicator, {})
+        if self.shape not in known:
+            known[self.shape] = _split(self.communicator, self.shape, self.coordinates)
+        self.groups = known[self.shape]
+        """For each axis, the ranks that differ from this one only along it."""
+
+    def axis(self, name: str) -> int:
+        """The number of the axis with this name."""
+        if name not in self.names:
+            raise ArgumentError(f"[Mesh] expected an axis among {', '.join(self.names)}, got {name!r}")
+        return self.names.index(name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.shape}, {self.names})"
+
+
+def _coordinates(rank: int, shape: Shape) -> Shape:
+    found = []
+    for length in reversed(shape):
+        rank, place = divmod(rank, length)
+        found.append(place)
+    return tuple(reversed(found))
+
+
+def _split(communicator: Communicator, shape: Shape, coordinates: Shape) -> tuple[Communicator, ...]:
+    """The groups along each axis: the ranks whose other coordinates are the same."""
+    groups = []
+    for axis, place in enumerate(coordinates):
+        color = 0
+        for other, length in enumerate(shape):
+            color = color * length + (0 if other == axis else coordinates[other])
+        groups.append(communicator.split(color, place))
+    return tuple(groups)
+
+
+def bounds(length: int, count: int, index: int) -> tuple[int, int]:
+    """The first element and the number of elements of a part, if a dimension is split in `count` parts."""
+    least, more = divmod(length, count)
+    return index * least + min(index, more), least + (index < more)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The distribution of a tensor over the ranks of a mesh.
+
+    Attributes
+    ----------
+    mesh : Mesh
+        The ranks.
+    placements : tuple of Shard, Replicate or Partial
+        One for each axis of the mesh. A dimension that several axes shard is split by the first of them, and its parts
+        by the next.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> from yosegi.distributed import Layout, Mesh, Shard
+    >>> print(Layout(Mesh((1,), ("data",)), (Shard(0),)))
+    data=Shard(0)
+    """
+
+    mesh: Mesh
+    placements: tuple[Placement, ...]
+
+    def local_shape(self, shape: Shape) -> Shape:
+        """The shape of the part that this rank has."""
+        lengths = list(shape)
+        for placement, count, place in zip(self.placements, self.mesh.shape, self.mesh.coordinates, strict=True):
+            if isinstance(placement, Shard):
+                lengths[placement.dim] = bounds(lengths[placement.dim], count, place)[1]
+        return tuple(lengths)
+
+    def __str__(self) -> str:
+        shown = zip(self.mesh.names, self.placements, strict=True)
+        return " ".join([f"{name}={placement}" for name, placement in shown if placement != REPLICATE])
+
+
+def layout_of(mesh: Mesh, placements: Sequence[Placement], shape: Shape) -> Layout | None:
+    """The layout of a tensor of this shape; `None` if every rank has the whole value.
+
+    An axis of one rank distributes nothing.
+    """
+    normal: list[Placement] = []
+    for placement, count in zip(placements, mesh.shape, strict=True):
+        if isinstance(placement, Shard):
+            if not -len(shape) <= placement.dim < len(shape):
+                raise ShapeError(f"expected a dimension of shape {shape} to shard, got {placement.dim}")
+            placement = Shard(placement.dim % len(shape))
+        normal.append(REPLICATE if count == 1 else placement)
+    return None if all(p == REPLICATE for p in normal) else Layout(mesh, tuple(normal))

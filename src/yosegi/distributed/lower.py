@@ -1,0 +1,295 @@
+"""Graph of whole values → graph of the parts that this rank has, with the communication between them.
+
+Every value gets the shape of its part. Where a call needs an input in another layout than the input has, the conversion
+is written out: an all-reduce, a gather, a cut. Values without a layout stay as they are.
+
+All ranks must write the same communication in the same order. So all that decides about it, such as which values are
+equal, is looked up in the graph of whole values; the parts of the ranks may differ in shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan, prod
+from typing import Any
+
+import numpy as np
+
+from .._graph.graph import Graph, leaf_in
+from .._run.memory import HOST
+from .._tensor.composite import Decomposition, decomposed
+from .._tensor.dtype import DType, bool_, float32
+from .._tensor.node import Call, Spec, spec
+from .._tensor.op import Op, OpKind, constant, convert, embedded, leaf, leaf_call, pick, pick_call
+from .._tensor.options import current
+from .._tensor.role import Reduction
+from .._tensor.tensor import HOOKS
+from ..errors import UserError
+from ..ops.elementwise import multiply, where
+from ..ops.index import slice_view
+from ..ops.reduce import sum as reduce_sum
+from . import communication
+from .buckets import in_buckets
+from .collectives import global_value, local_part, redistribute, replicated
+from .communicator import Combine
+from .dims import local_attrs
+from .layout import REPLICATE, Layout, Mesh, Partial, Placement, Shard, bounds
+from .propagate import propagate
+from .sequence import Ready, depths, in_sequence
+
+
+def lower(graph: Graph) -> Graph:
+    """The graph on the parts of this rank; the graph itself if nothing in it is distributed."""
+    if not any(call.op.kind is OpKind.DISTRIBUTED or _is_distributed(call) for call in graph.calls):
+        return graph
+    made = _Lowering(_unfolded(graph))
+    return in_sequence(*in_buckets(made.local, made.reduced, made.ready))
+
+
+def _is_distributed(call: Call) -> bool:
+    return any(s.layout is not None for s in (*call.inputs, *call.outputs))
+
+
+def _unfolded(graph: Graph) -> Graph:
+    """The graph with composites decomposed that communicate inside. Equal values are one entry: none is sent twice."""
+    calls: list[Call] = []
+    args: list[tuple[int, ...]] = []
+    known: dict[tuple[Call, tuple[int, ...]], int] = {}
+
+    def put(call: Call, given: tuple[int, ...]) -> int:
+        if _converts_inside(call):
+            parts, at = decomposed(call), list(given)
+            for inner, read in parts.steps:
+                at.append(put(inner, tuple([at[a] for a in read])))
+            return at[parts.output]
+        place = len(calls)
+        found = place if call.op is leaf else known.setdefault((call, given), place)
+        if found == place:
+            calls.append(call)
+            args.append(given)
+        return found
+
+    at: list[int] = []
+    for call, given in zip(graph.calls, graph.args, strict=True):
+        at.append(put(call, tuple([at[a] for a in given])))
+    return Graph(tuple(calls), tuple(args), tuple([at[o] for o in graph.outputs]))
+
+
+def _converts_inside(call: Call) -> bool:
+    """True for a composite in whose decomposition a layout changes."""
+    if call.op.decomposition is None or not _is_distributed(call):
+        return False
+    values = list(call.inputs)
+    for inner, read in decomposed(call).steps:
+        wanted = zip(inner.inputs, read, strict=True)
+        if any(s.layout != values[a].layout for s, a in wanted) or _converts_inside(inner):
+            return True
+        values.append(inner.spec)
+    return False
+
+
+class _Lowering:
+    """The local graph being written."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._calls: list[Call] = []
+        self._args: list[tuple[int, ...]] = []
+        self._converted: dict[tuple[int, Layout | None], int] = {}
+        self.reduced: dict[int, int] = {}
+        """The all-reduces, with the bytes of the whole values."""
+        self.ready: dict[int, Ready] = {}
+        """All communications, with the moment at which they can begin."""
+        self._depth = depths(graph)
+        self._at: list[int] = []
+        """The local entry of each entry of the graph."""
+        for entry, call in enumerate(graph.calls):
+            self._at.append(self._lowered(call, graph.args[entry]))
+        self.local = Graph(tuple(self._calls), tuple(self._args), tuple([self._at[o] for o in graph.outputs]))
+
+    def _put(self, call: Call, *args: int) -> int:
+        self._calls.append(call)
+        self._args.append(args)
+        return len(self._calls) - 1
+
+    def _apply(self, op: Op[Any], at: int, **attrs: Any) -> int:
+        """An op on one local entry."""
+        return self._put(op.call((self._calls[at].spec,), attrs), at)
+
+    def _communicated(self, begin: int, entry: int) -> None:
+        """Note the communications among the local entries from `begin` on: they can begin once the graph's `entry` is
+        computed."""
+        for at in range(begin, len(self._calls)):
+            if self._calls[at].op.kind is OpKind.DISTRIBUTED:
+                self.ready[at] = (self._depth[entry], len(self.ready))
+
+    def _lowered(self, call: Call, args: Sequence[int]) -> int:
+        op, attrs = call.op, call.attrs
+        if not args:
+            return self._put(_local_source(call))
+        if op is pick:
+            return self._put(pick_call(self._calls[self._at[args[0]]].outputs, attrs["index"]), self._at[args[0]])
+        if op is redistribute:
+            return self._convert(args[0], call.spec.layout)
+        if op is global_value or op is local_part:
+            return self._at[args[0]]
+        inputs = [self._convert(a, s.layout) for a, s in zip(args, call.inputs, strict=True)]
+        if op is replicated:
+            sent = self._apply(communication.broadcast, inputs[0], **attrs)
+            self._communicated(sent, args[0])
+            return sent
+        if not _is_distributed(call):
+            return self._put(call, *inputs)
+        if op.decomposition is not None:
+            return self._composite(call, inputs)
+        if isinstance(op.role, Reduction) and op.role.averages:
+            return self._mean(call, inputs[0])
+        specs = tuple([s.local for s in call.inputs])
+        own = op.call(specs, local_attrs(op, attrs, [s.shape for s in specs], call.spec.local.shape))
+        assert [s.shape for s in own.outputs] == [s.local.shape for s in call.outputs], f"{call!r} has no local form"
+        return self._put(own, *inputs)
+
+    def _composite(self, call: Call, inputs: Sequence[int]) -> int:
+        """A composite that does not communicate: as a whole if the op, called with this rank's parts, computes the same
+        as its decomposition does on them; else decomposed."""
+        parts = decomposed(call)
+        count = len(call.inputs)
+        sources = [leaf_call(s) for s in call.inputs]
+        steps = (*[()] * count, *[read for _, read in parts.steps])
+        local = _Lowering(Graph((*sources, *[inner for inner, _ in parts.steps]), steps, (parts.output,))).local
+        try:
+            own = call.op.call(tuple([s.local for s in call.inputs]), call.attrs)
+            if _is_same(decomposed(own), local, count):
+                return self._put(own, *inputs)
+        except UserError:  # a part without elements
+            pass
+        at = list(inputs)
+        for inner, args in zip(local.calls[count:], local.args[count:], strict=True):
+            at.append(self._put(inner, *[at[a] for a in args]))
+        return at[local.outputs[0]]
+
+    def _mean(self, call: Call, at: int) -> int:
+        """A mean over parts of a dimension: their sum, over the number of all elements."""
+        axes, wide = call.attrs["axis"], float32 if call.spec.dtype.is_half else call.spec.dtype
+        length = prod([call.inputs[0].shape[a] for a in axes])
+        layout = call.inputs[0].layout
+        if layout is None or not any(isinstance(p, Shard) and p.dim in axes for p in layout.placements):
+            return self._put(call.op.call((call.inputs[0].local,), call.attrs), at)
+        total = self._apply(reduce_sum, self._cast(at, wide), **call.attrs, dtype=wide)
+        share = self._constant(1 / length if length else nan, wide)
+        mean = multiply.call((self._calls[total].spec, spec((), wide)), {})
+        return self._cast(self._put(mean, total, share), call.spec.dtype)
+
+    def _cast(self, at: int, dtype: DType) -> int:
+        return at if self._calls[at].spec.dtype is dtype else self._apply(convert, at, dtype=dtype)
+
+    # Conversions
+
+    def _convert(self, entry: int, layout: Layout | None) -> int:
+        """The local entry of a value in another layout."""
+        given, at = self._graph.calls[entry].spec, self._at[entry]
+        if given.layout == layout:
+            return at
+        if (entry, layout) not in self._converted:
+            mesh = (given.layout or layout).mesh  # type: ignore[union-attr]  # one of them is there
+            begin = len(self._calls)
+            self._converted[entry, layout] = self._steps(at, mesh, given, layout)
+            self._communicated(begin, entry)
+        return self._converted[entry, layout]
+
+    def _steps(self, at: int, mesh: Mesh, given: Spec, layout: Layout | None) -> int:
+        whole = (REPLICATE,) * len(mesh.shape)
+        have = list(whole if given.layout is None else given.layout.placements)
+        want = whole if layout is None else layout.placements
+        exchanged = _exchange(have, want)
+        if exchanged is not None:
+            axis, dim, to = exchanged
+            length = given.shape[dim]
+            return self._apply(communication.all_to_all, at, mesh=mesh, axis=axis, dim=dim, to=to, length=length)
+        # Values are combined first, while they are small; then gathered, the innermost parts first; then split again.
+        for axis, (old, new) in enumerate(zip(have, want, strict=True)):
+            if isinstance(old, Partial) and not isinstance(new, Shard) and old != new:
+                attrs = {"combine": old.combine, "fixed_order": current().deterministic}
+                at = self._apply(communication.all_reduce, at, mesh=mesh, axis=axis, **attrs)
+                self.reduced[at] = given.nbytes
+                have[axis] = REPLICATE
+        for axis in reversed(_regrouped(have, want)):
+            old = have[axis]
+            assert isinstance(old, Shard)
+            have[axis] = REPLICATE
+            length = Layout(mesh, tuple(have)).local_shape(given.shape)[old.dim]
+            at = self._apply(communication.all_gather, at, mesh=mesh, axis=axis, dim=old.dim, length=length)
+        for axis, (old, new) in enumerate(zip(have, want, strict=True)):
+            if old != new:
+                at = self._placed(at, mesh, axis, old, new)
+        return at
+
+    def _placed(self, at: int, mesh: Mesh, axis: int, old: Placement, new: Placement) -> int:
+        """A value that is whole or partial along an axis, as a part of it, or as one of several parts of a sum."""
+        if isinstance(new, Shard):
+            if isinstance(old, Partial):
+                attrs = {"combine": old.combine, "fixed_order": current().deterministic}
+                return self._apply(communication.reduce_scatter, at, mesh=mesh, axis=axis, dim=new.dim, **attrs)
+            shape = self._calls[at].spec.shape
+            first, length = bounds(shape[new.dim], mesh.shape[axis], mesh.coordinates[axis])
+            key = [(first if length else 0, length, 1) if d == new.dim else (0, n, 1) for d, n in enumerate(shape)]
+            return self._apply(slice_view, at, key=tuple(key))
+        assert isinstance(new, Partial)
+        if new.combine is not Combine.SUM:
+            return at
+        s = self._calls[at].spec
+        is_first = self._constant(mesh.coordinates[axis] == 0, bool_)
+        zero = self._constant(0, s.dtype)
+        return self._put(where.call((spec((), bool_), s, spec((), s.dtype)), {}), is_first, at, zero)
+
+    def _constant(self, value: Any, dtype: DType) -> int:
+        return self._put(constant.call((), {"value": value, "dtype": dtype}))
+
+
+def _local_source(call: Call) -> Call:
+    """A value from outside, or one that is made of nothing, on this rank."""
+    if not _is_distributed(call):
+        return call
+    specs = tuple([s.local for s in call.outputs])
+    if call.op is leaf:
+        return leaf_in(call.attrs.get("space", HOST), specs, is_pinned=call.attrs.get("pinned", False))
+    return Call(call.op, call.attrs, (), specs)
+
+
+def _exchange(have: Sequence[Placement], want: Sequence[Placement]) -> tuple[int, int, int] | None:
+    """The axis and the two dimensions, if one axis alone has to shard another dimension, and no other shards these."""
+    changed = [n for n, (old, new) in enumerate(zip(have, want, strict=True)) if old != new]
+    if len(changed) != 1:
+        return None
+    axis, old, new = changed[0], have[changed[0]], want[changed[0]]
+    if not isinstance(old, Shard) or not isinstance(new, Shard):
+        return None
+    others = [p for n, p in enumerate(have) if n != axis]
+    return None if old in others or new in others else (axis, old.dim, new.dim)
+
+
+def _regrouped(have: Sequence[Placement], want: Sequence[Placement]) -> list[int]:
+    """The axes whose parts have to be gathered: they are to be split otherwise, or parts of parts that are."""
+    found: list[int] = []
+    for axis, (old, new) in enumerate(zip(have, want, strict=True)):
+        if isinstance(old, Shard):
+            outer = [n for n in range(axis) if old in (have[n], want[n]) and (n in found or have[n] != want[n])]
+            if old != new or outer:
+                found.append(axis)
+    return found
+
+
+def _is_same(parts: Decomposition, local: Graph, count: int) -> bool:
+    """True if a decomposition is a local graph, whose first entries are its inputs."""
+    calls, args = [call for call, _ in parts.steps], tuple([a for _, a in parts.steps])
+    if args != local.args[count:] or parts.output != local.outputs[0]:
+        return False
+    return all(a is b or _is_same_constant(a, b) for a, b in zip(calls, local.calls[count:], strict=True))
+
+
+def _is_same_constant(one: Call, other: Call) -> bool:
+    return one.op is embedded and other.op is embedded and np.array_equal(one.attrs["array"], other.attrs["array"])
+
+
+HOOKS.propagate = propagate
+HOOKS.lower = lower

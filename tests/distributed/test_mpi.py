@@ -1,0 +1,89 @@
+"""Ranks that are processes, over Open MPI, started by `yosegi launch`."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from yosegi.tools.cli import main
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'yosegi[mpi]'")
+HERE = Path(__file__).parent
+CLI = "import sys; from yosegi.tools.cli import main; sys.exit(main())"
+
+
+def launch(size, *arguments, deadline="60", logs=None):
+    """Run a program of `over_mpi.py` on several ranks."""
+    options = [] if logs is None else ["--logs", str(logs)]
+    command = [sys.executable, "-c", CLI, "launch", *options, "-n", str(size), str(HERE / "over_mpi.py"), *arguments]
+    paths = os.pathsep.join([str(HERE.parent), *sys.path])
+    variables = {**os.environ, "YOSEGI_DEADLINE": deadline, "PYTHONPATH": paths}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_collectives_agree_with_numpy(size):
+    done = launch(size, "collectives")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"of {size}: done") == size
+
+
+def test_gradients_are_sent_while_the_backward_pass_runs():
+    done = launch(2, "overlap")
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"[1-9]\d*% of 6 communications hidden", done.stdout)) == 2, done.stdout
+
+
+@pytest.mark.parametrize(("signal", "text"), [("SIGKILL", "died"), ("SIGSTOP", "did not come within 4 s")])
+def test_a_rank_that_is_lost_in_the_background_is_named(signal, text):
+    done = launch(2, "overlap", signal, deadline="4")
+    assert (done.returncode, f"RankLost: [all_reduce] rank 1 {text}" in done.stderr) == (1, True), done.stderr
+
+
+def test_orders_of_sums():
+    done = launch(3, "orders")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "text"),
+    [
+        ("raise", 1, "rank 1: ValueError: the mistake of rank 1"),
+        ("exit", 7, ""),
+        ("SIGKILL", 1, "RankLost: [barrier] rank 1 died"),
+        ("SIGSTOP", 1, "RankLost: [barrier] rank 1 did not come within 4 s"),
+        ("differ", 1, "expected one operation"),
+    ],
+)
+def test_a_fault_ends_the_program(fault, status, text):
+    began = time.monotonic()
+    done = launch(3, "faults", fault, deadline="4")
+    assert (done.returncode, text in done.stderr) == (status, True), done.stderr
+    assert time.monotonic() - began < 90
+
+
+def test_each_rank_has_a_log(tmp_path):
+    done = launch(2, "orders", logs=tmp_path)
+    assert done.stdout == "orders on rank 0 of 2: done\n"
+    assert [(tmp_path / f"rank-{n}.log").read_text() for n in (0, 1)] == [
+        f"orders on rank {n} of 2: done\n" for n in (0, 1)
+    ]
+
+
+def test_survivors_of_signals_end_with_the_same_loss():
+    run = subprocess.run(
+        [sys.executable, str(HERE / "killed_ranks.py"), "--kills", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert re.match(r"2 signals, [12] ranks lost", run.stdout), run.stderr
+
+
+def test_mistakes_in_the_command(capsys):
+    assert main(["launch", "-n", "2", "no_such.py"]) == 2
+    assert "[launch] expected a Python program, got no file no_such.py" in capsys.readouterr().err
+    assert main(["launch", "-n", "0", __file__]) == 2
+    assert "[launch] expected at least 1 rank, got 0" in capsys.readouterr().err
