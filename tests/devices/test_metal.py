@@ -10,15 +10,15 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
-import metal_double
+import apple_doubles
 import yosegi as ys
-from device_regions import in_two_threads, numbers, reduces, regions, run
+from device_regions import in_two_threads, join_of, numbers, reduces, regions, run
 from native_ops import _single
 from samples import SAMPLES, calls
 from values import same
@@ -29,10 +29,12 @@ from yosegi._tensor.op import REGISTRY
 from yosegi.codegen.c.kernel_source import NAME
 from yosegi.codegen.c.kernel_source import Kernel as Generated
 from yosegi.devices import metal
+from yosegi.devices.kernel.device import checked
+from yosegi.devices.kernel.qualification import families
 from yosegi.errors import CompileFailure, DeviceLost, IndexingError, OutOfMemory
 from yosegi.extend import installed
 
-pytestmark = pytest.mark.skipif(metal_double.MISSING is not None, reason=str(metal_double.MISSING))
+pytestmark = pytest.mark.skipif(apple_doubles.NO_METAL is not None, reason=str(apple_doubles.NO_METAL))
 IS_WHOLE = os.environ.get("YOSEGI_TEST_METAL") == "whole"
 SINGLES = {ys.float64: ys.float32, ys.complex128: ys.complex64}
 DTYPES = [d for d in ALL if d not in (ys.float64, ys.complex128)]
@@ -40,20 +42,22 @@ DTYPES = [d for d in ALL if d not in (ys.float64, ys.complex128)]
 
 @pytest.fixture(scope="module")
 def shared() -> Any:
-    return metal_double.device()
+    return apple_doubles.metal_device()
 
 
 @pytest.fixture
 def device() -> Any:
-    return metal_double.device()
+    return apple_doubles.metal_device()
 
 
 @pytest.fixture
 def double() -> Iterator[Any]:
     """The module `Metal`, whose calls fail no more behind a test."""
-    module = metal_double.double()
+    module = apple_doubles.metal_double()
     yield module
     module.failing = lambda what: None
+    module.detects_races = False
+    module.families = {1006, 1007, 1009}
 
 
 def pages(shape: tuple[int, ...]) -> Any:
@@ -119,6 +123,22 @@ def test_float64_is_refused_with_a_reason(shared: Any) -> None:
     assert "no float64" in shared.description
 
 
+@pytest.mark.parametrize("family", ["Apple7", "Apple6", ""])
+def test_a_gpu_uses_what_its_family_has(family: str, double: Any) -> None:
+    double.families = {"": set(), "Apple6": {1006}, "Apple7": {1006, 1007}}[family]
+    device = apple_doubles.metal_device()
+    for dtype in (float32, float16, ys.bfloat16):
+        a, b = numbers(dtype, 33, 40), numbers(dtype, 40, 17)
+        (region,) = regions(ys.asarray(a) @ ys.asarray(b))
+        assert ("unit 32" in device.variants(region)) == (family == "Apple7")
+        wide = a.astype(np.float64) @ b.astype(np.float64)
+        got = run(ys.asarray(a) @ ys.asarray(b), device=device)[0].astype(np.float64)
+        assert np.abs(got - wide).max() <= 64 * float_info(dtype).eps * np.abs(wide).max()
+    sources = device._queue.programs.sources()
+    assert any("bfloat(x)" in source for source in sources) == (family != "")
+    assert any("simdgroup_load" in source for source in sources) == (family == "Apple7")
+
+
 def test_reductions_in_two_stages(shared: Any) -> None:
     a = numbers(float32, 100_003)
     reduces(ys.sum(ys.asarray(a)), np.sum(a.astype(np.float64)), shared)
@@ -138,6 +158,78 @@ def test_as_many_arrays_as_a_kernel_takes(shared: Any) -> None:
     same(run(total, device=shared)[0], sum(arrays[1:], arrays[0]))
     (region,) = regions(total + ys.asarray(numbers(float32, 33)) * ys.asarray(numbers(float32, 33)))
     assert "arrays are more than a kernel of this device takes" in shared.supports(region)
+
+
+# The vendor's library -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shaders(double: Any) -> Iterator[Any]:
+    """The module `MetalPerformanceShaders`."""
+    module = apple_doubles.shaders_double()
+    yield module
+    module.sums_in_half = False
+
+
+PRODUCTS: dict[str, Any] = {
+    "plain": lambda x, y: x @ y,
+    "transposes": lambda x, y: ys.matrix_transpose(ys.matrix_transpose(y) @ ys.matrix_transpose(x)),
+    "left transposed": lambda x, y: ys.matrix_transpose(x) @ x,
+    "right transposed": lambda x, y: x @ ys.matrix_transpose(x),
+    "a factor": lambda x, y: (x * 0.5) @ y,
+}
+
+
+@pytest.mark.parametrize("dtype", [float32, float16], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_products_by_the_library(name: str, dtype: Any, stack: tuple[int, ...], shaders: Any, shared: Any) -> None:
+    a, b = numbers(dtype, *stack, 17, 33), numbers(dtype, *stack, 33, 21)
+    region = join_of(PRODUCTS[name](ys.asarray(a), ys.asarray(b)))
+    kernel = shared.variants(region)["library"]()
+    before = shaders.encoded
+    made = kernel(*[shared.from_host(x) for x in (a, b)[: len(region.inputs)]])
+    got = shared.to_host(made[0]).astype(np.float64)
+    assert shaders.encoded == before + 1
+    with ys.options(device="cpu"):
+        wide = PRODUCTS[name](ys.asarray(a.astype(np.float64)), ys.asarray(b.astype(np.float64))).numpy()
+    assert np.abs(got - wide).max() <= 32 * float_info(dtype).eps * np.abs(wide).max()
+
+
+def test_a_stack_that_repeats_a_matrix_is_not_the_librarys(shared: Any) -> None:
+    x, y = ys.asarray(numbers(float32, 3, 8, 8)), ys.asarray(numbers(float32, 3, 8, 8))
+    assert "library" in shared.variants(join_of(x @ y))
+    assert "library" not in shared.variants(join_of(x[:1] @ y))
+    assert "library" in shared.variants(join_of(x @ y[0]))  # one product of all rows
+
+
+def test_sums_in_float16_are_refused(shaders: Any, double: Any) -> None:
+    x = ys.asarray(numbers(float16, 8, 8))
+    assert "library" in apple_doubles.metal_device().variants(join_of(x @ x))
+    shaders.sums_in_half = True
+    assert "library" not in apple_doubles.metal_device().variants(join_of(x @ x))
+    y = ys.asarray(numbers(ys.bfloat16, 8, 8))
+    assert "library" not in apple_doubles.metal_device().variants(join_of(y @ y))
+
+
+def test_without_the_package_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["yosegi.devices.metal.library"], "_package", lambda: None)
+    x = ys.asarray(numbers(float32, 8, 8))
+    assert "library" not in apple_doubles.metal_device().variants(join_of(x @ x))
+
+
+def test_the_double_refuses_what_the_library_refuses(shaders: Any, double: Any) -> None:
+    describe = shaders.MPSMatrixDescriptor
+    describe = describe.matrixDescriptorWithRows_columns_matrices_rowBytes_matrixBytes_dataType_
+    kind = shaders.MPSDataTypeFloat32
+    for rows, columns, row, matrix, reason in [
+        (4, 4, 12, 64, "rows overlap"), (4, 4, 18, 72, "multiple of an element"), (4, 4, 16, 48, "matrices overlap"),
+        (4, 4, 16, 72, "multiple of rowBytes"),
+    ]:  # fmt: skip
+        with pytest.raises(AssertionError, match=reason):
+            describe(rows, columns, 2, row, matrix, kind)
+    with pytest.raises(AssertionError, match="too short"):
+        shaders.MPSMatrix.alloc().initWithBuffer_descriptor_(double.MTLBuffer(100), describe(4, 4, 2, 16, 64, kind))
 
 
 # Memory -------------------------------------------------------------------------------------------------------------
@@ -176,7 +268,7 @@ def test_the_host_may_let_go_of_an_input_at_once(device: Any) -> None:
 
 
 def test_a_launch_returns_before_the_work_is_done(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, a = metal_double.device(garbage=False), numbers(float32, 1000)
+    device, a = apple_doubles.metal_device(garbage=False), numbers(float32, 1000)
     monkeypatch.setattr(double, "pace", 10**6)
     (region,) = regions(ys.asarray(a) + 1)
     kernel, data = device.compile(region), device.from_host(a)
@@ -189,12 +281,12 @@ def test_a_launch_returns_before_the_work_is_done(double: Any, monkeypatch: pyte
 
 
 def test_no_object_is_leaked_in_ten_thousand_launches(double: Any) -> None:
-    device = metal_double.device(garbage=False)
+    device = apple_doubles.metal_device(garbage=False)
     assert leaked(device, double, 10_000) == {}
 
 
 def test_without_a_pool_objects_are_leaked(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = metal_double.device(garbage=False)
+    device = apple_doubles.metal_device(garbage=False)
     monkeypatch.setattr(sys.modules["yosegi.devices.metal.commands"], "pool", nullcontext)
     assert leaked(device, double, 100)["MTLComputeCommandEncoder"] > 0
 
@@ -251,6 +343,26 @@ def test_data_from_before_a_failure_is_never_shown(device: Any, double: Any) -> 
     same(device.to_host(kernel(device.from_host(a))[0]), a + 1)
 
 
+def test_a_table_of_index_faults_that_was_never_cleared_is_not_believed(device: Any, double: Any) -> None:
+    """Its memory had other data before, which was taken for indices out of range."""
+    a, index = numbers(float32, 40), np.arange(0, 40, 3)
+    (region,) = regions(ys.take(ys.asarray(a), ys.asarray(index), axis=0))
+    kernel = device.compile(region)
+    device._memory.fill_with_garbage()
+    double.failing = lambda at: "a page fault" if at == "command" else None
+    kernel(device.from_host(a), device.from_host(index))
+    with pytest.raises(DeviceLost, match="a page fault"):
+        device.synchronize()
+    double.failing = lambda at: None
+    with suppress(DeviceLost):  # the table is cleared again first
+        device.synchronize()
+    (taken,) = kernel(device.from_host(a), device.from_host(index))
+    same(device.to_host(taken), a[index])
+    (wrong,) = kernel(device.from_host(a), device.from_host(index + 40))
+    with pytest.raises(ys.errors.UserError):
+        device.to_host(wrong)
+
+
 @pytest.mark.parametrize("what", ["library", "pipeline", "buffer", "command"])
 def test_the_runtime_survives(what: str, device: Any, double: Any) -> None:
     a = numbers(float32, 50, 40)
@@ -276,6 +388,83 @@ def test_without_the_library_the_device_is_absent() -> None:
     (absent,) = metal.discover()
     assert isinstance(absent, Absent)
     assert (absent.name, absent.reason) == ("metal:0", "only macOS has it")
+
+
+# Races --------------------------------------------------------------------------------------------------------------
+
+FAMILIES = families(frozenset(DTYPES)) if IS_WHOLE else [
+    "products float32", "products float16", "products bfloat16", "windows float32", "composites float32",
+    "reductions float32", "loops float32",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_threads_race(family: str, double: Any) -> None:
+    """Every template of a family, in every variant."""
+    double.detects_races = True
+    assert checked(apple_doubles.metal_device(), family) == {}
+
+
+RACE = f"""#include <metal_stdlib>
+using namespace metal;
+kernel void {NAME}(device float* b0 [[buffer(0)]], uint p0 [[thread_position_in_grid]],
+uint p1 [[thread_position_in_threadgroup]], uint p2 [[threadgroup_position_in_grid]])
+{{
+    threadgroup float shared[64];
+    shared[p1] = p1;
+    BARRIER
+    b0[WHERE] = shared[63 - p1];
+}}
+""".replace(",\nuint", ", uint")
+
+
+IN_SIMDGROUP = f"""#include <metal_stdlib>
+using namespace metal;
+kernel void {NAME}(device float* b0 [[buffer(0)]], uint p0 [[thread_position_in_grid]],
+uint p1 [[thread_position_in_threadgroup]], uint p2 [[threadgroup_position_in_grid]])
+{{
+    threadgroup float shared[128];
+    simdgroup_matrix<float, 8, 8> m = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
+    simdgroup_store(m, shared + p1 / 32 * 64, 8);
+    BARRIER
+    b0[p0] = shared[WHERE];
+}}
+""".replace(",\nuint", ", uint")
+
+
+@pytest.mark.parametrize(("barrier", "where", "fault"), [
+    ("simdgroup_barrier", "p1 / 32 * 64 + p1 % 32 * 2", None),
+    ("", "p1 / 32 * 64 + p1 % 32 * 2", "an item read what another wrote since the last barrier"),
+    ("simdgroup_barrier", "p1 * 2 ^ 64", "an item read what another wrote since the last barrier"),
+    ("threadgroup_barrier", "p1 * 2 ^ 64", None),
+    ("if (p1) simdgroup_barrier", "0", "items of a team left at a common call"),
+])  # fmt: skip
+def test_a_race_in_a_simdgroup_is_found(barrier: str, where: str, fault: str | None, double: Any, device: Any) -> None:
+    double.detects_races = True
+    text = f"{barrier}(mem_flags::mem_threadgroup);" if barrier else ""
+    source = IN_SIMDGROUP.replace("BARRIER", text).replace("WHERE", where)
+    launch = device._queue.launch(Generated(source, (), False, 128, 64), 1)
+    data = device.from_host(numbers(float32, 128))
+    with pytest.raises(AssertionError, match=fault) if fault else nullcontext():
+        launch([], [data])
+        device.synchronize()
+
+
+@pytest.mark.parametrize(("barrier", "where", "fault"), [
+    (True, "p0", None),
+    (False, "p0", "an item read what another wrote since the last barrier"),
+    (True, "p1 / 2 + 64 * p2", "two items wrote one address between barriers"),
+    (True, "p1", "two groups wrote one address"),
+])  # fmt: skip
+def test_a_race_is_found(barrier: bool, where: str, fault: str | None, double: Any, device: Any) -> None:
+    double.detects_races = True
+    text = "threadgroup_barrier(mem_flags::mem_threadgroup);" if barrier else ""
+    source = RACE.replace("BARRIER", text).replace("WHERE", where)
+    launch = device._queue.launch(Generated(source, (), False, 128, 64), 1)
+    data = device.from_host(numbers(float32, 128))
+    with pytest.raises(AssertionError, match=fault) if fault else nullcontext():
+        launch([], [data])
+        device.synchronize()
 
 
 # The double ---------------------------------------------------------------------------------------------------------
@@ -306,7 +495,7 @@ def test_the_double_checks_the_table_of_arguments(device: Any, double: Any) -> N
     buffers = [double.MTLBuffer(64) for _ in range(2)]
     commands = double.MTLCreateSystemDefaultDevice().newCommandQueue().commandBuffer()
     encoder = commands.computeCommandEncoder()
-    encoder.setComputePipelineState_(kernel._pipeline)
+    encoder.setComputePipelineState_(kernel.pipeline)
     encoder.setBuffer_offset_atIndex_(buffers[0], 0, 0)
     with pytest.raises(AssertionError, match=r"nothing is bound to device float\* b0"):
         encoder.dispatchThreadgroups_threadsPerThreadgroup_(*kernel._grid)
@@ -327,4 +516,4 @@ def generated() -> Generated:
     from yosegi.devices.metal.dialect import MSL
 
     (region,) = regions(ys.asarray(numbers(float32, 16)) + 1)
-    return loop(region, Inputs.of(region), MSL, Target(width=4, group=64, cooperating=64, units=2, blocked=False))
+    return loop(region, Inputs.of(region), MSL, Target(group=64, cooperating=64, units=2))

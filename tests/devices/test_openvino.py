@@ -226,7 +226,8 @@ EINSUMS = {"ij,jk->ki": [(3, 4), (4, 2)], "iij->j": [(3, 3, 4)], "ij->": [(3, 4)
 @pytest.mark.parametrize(("left", "right"), PRODUCTS)
 def test_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, b = (ys.asarray(RNG.normal(size=s).astype(np.float32)) for s in (left, right))
-    np.testing.assert_allclose(run(a @ b)[0], reference(a @ b)[0], rtol=1e-5, atol=2e-6)
+    rounding = 2e-7 * np.sqrt(left[-1])  # of a sum of so many products, in any order
+    np.testing.assert_allclose(run(a @ b)[0], reference(a @ b)[0], rtol=1e-5, atol=4 * rounding)
 
 
 @pytest.mark.parametrize("subscripts", list(EINSUMS))

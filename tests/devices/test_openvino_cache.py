@@ -12,8 +12,9 @@ import yosegi as ys
 from caches import seeded
 from openvino_regions import in_a_process, needed, numbers, whole
 from yosegi._tune.store import sealed
-from yosegi.devices.openvino import models
-from yosegi.devices.openvino.models import Models
+from yosegi.devices.model import models
+from yosegi.devices.model.models import Models
+from yosegi.devices.openvino.compiler import PluginCompiler
 from yosegi.errors import CompileFailure
 
 pytestmark = needed
@@ -23,7 +24,7 @@ pytestmark = needed
 def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Models:
     """Models with a cache of their own."""
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    return Models("openvino:0", "CPU")
+    return Models("openvino:0", PluginCompiler("CPU"))
 
 
 def test_regions_that_are_the_same_work_share_a_model(own: Models) -> None:
@@ -87,7 +88,7 @@ def test_a_damaged_blob_is_compiled_again(own: Models, tmp_path: Path, damage: A
     expected = own.get(region)(*data)[0].copy()
     (blob,) = (tmp_path / "openvino").glob("*.blob")
     blob.write_bytes(damage(blob.read_bytes()))
-    again = Models("openvino:0", "CPU")
+    again = Models("openvino:0", PluginCompiler("CPU"))
     np.testing.assert_array_equal(again.get(region)(*data)[0], expected)
     assert (again.compiled, again.loaded) == (1, 0)
 
@@ -97,7 +98,7 @@ def test_a_blob_that_openvino_does_not_take_is_compiled_again(own: Models, tmp_p
     own.get(region)
     (blob,) = (tmp_path / "openvino").glob("*.blob")
     sealed(blob, b"not a model")
-    again = Models("openvino:0", "CPU")
+    again = Models("openvino:0", PluginCompiler("CPU"))
     assert again.get(region)(*data)[0].shape == (9,)
     assert (again.compiled, again.loaded) == (1, 0)
 

@@ -17,9 +17,11 @@ from yosegi._run.health import health
 from yosegi._run.trace import trace
 from yosegi._tensor.dtype import bool_, int32
 from yosegi.devices import openvino
-from yosegi.devices.openvino import errors, models, ops, probe
-from yosegi.devices.openvino.op_row import DTYPES, SINGLE, OpRow
-from yosegi.devices.openvino.specimens import NOT_TRIED, region_of, specimens
+from yosegi.devices.model import errors, models
+from yosegi.devices.model.op_row import OpRow
+from yosegi.devices.model.specimens import NOT_TRIED, region_of, specimens
+from yosegi.devices.openvino import compiler, ops, probe
+from yosegi.devices.openvino.op_row import DTYPES, SINGLE
 from yosegi.errors import CompileFailure, DeviceLost, LaunchFailure, OutOfMemory
 
 
@@ -41,7 +43,7 @@ def test_a_library_that_ends_the_process_makes_it_absent(monkeypatch: pytest.Mon
     calls = answering(monkeypatch, tmp_path, answers)
     for _ in range(2):
         absent, card = resolved()
-        assert absent.reason.startswith("CPU: its driver is withdrawn since ")
+        assert absent.reason.startswith("its driver is withdrawn since ")
         assert absent.reason.endswith("SIGILL; `yosegi devices --forget openvino:0` tries it again")
         assert (card.name, card.is_gpu, card.description) == ("openvino:1", True, "GPU: a card")
         reason = card.supports(whole(ys.exp(ys.asarray(numbers(3))))[0])
@@ -84,7 +86,7 @@ def test_every_plugin_that_finds_something_is_a_device(monkeypatch: pytest.Monke
     answering(monkeypatch, tmp_path, answers)
     found = resolved()
     assert [d.name for d in found] == ["openvino:0", "openvino:1", "openvino:2", "openvino:3"]
-    assert [d.models.plugin for d in found] == list(plugins)
+    assert [d.models.compiler.plugin for d in found] == list(plugins)
     assert [d.is_gpu for d in found] == [False, True, True, False]
     assert [d.rank for d in found] == sorted(d.rank for d in found)
     assert all(description in d.description for d, description in zip(found, plugins.values(), strict=True))
@@ -121,11 +123,11 @@ def test_a_compiler_that_kills_its_process_is_a_failed_compilation(
     monkeypatch.setenv("YOSEGI_ISOLATE", "1")
     driver = Driver(DEVICE.name, "a test")
     driver.verdict = Verdict()
-    isolated = models.Models(DEVICE.name, "CPU", driver)
+    isolated = models.Models(DEVICE.name, compiler.PluginCompiler("CPU"), driver)
     region, data = whole(ys.tanh(x := ys.asarray(numbers(5, 7))) + x)
     np.testing.assert_allclose(isolated.get(region)(*data)[0], np.tanh(data[0]) + data[0], rtol=1e-5)
     assert driver.verdict == Verdict()
-    monkeypatch.setattr(models, "_PROBE", "openvino_crashes")
+    monkeypatch.setattr(compiler.PluginCompiler, "proof", "openvino_crashes:prove")
     for number in range(5):
         region, data = whole(ys.tanh(ys.asarray(numbers(5, 8 + min(number, 3)))) * 3)
         with pytest.raises(CompileFailure, match="SIGKILL" if number < 3 else "3 crashes"):
@@ -153,7 +155,12 @@ def test_the_trial_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @needed
 def test_every_row_is_tried_in_every_dtype_that_it_is_for() -> None:
-    tried = {(n.call.op.name, d) for d in DTYPES for n in specimens(d) if DEVICE.supports(region_of([n])[0]) is None}
+    tried = {
+        (n.call.op.name, d)
+        for d in DTYPES
+        for n in specimens(ops.TABLE, d)
+        if DEVICE.supports(region_of([n])[0]) is None
+    }
     wanted = {(name, d) for name, row in ops.ROWS.items() if name not in NOT_TRIED for d in row.dtypes}
     never = {("positive", bool_), *[(name, int32) for name in ("tril", "triu", "where")]}  # no such call, or refused
     never |= {(name, d) for name, d in wanted if name == "scaled_dot_product_attention" and d is bool_}  # its mask's
@@ -162,14 +169,14 @@ def test_every_row_is_tried_in_every_dtype_that_it_is_for() -> None:
 
 @needed
 def test_a_row_that_a_plugin_does_not_compile_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = models.translate
+    real = compiler.translate
 
     def translate(region: Any) -> Any:
         if any(call.op.name == "erf" for call in region.calls):
             raise RuntimeError("Operation Erf is not supported")
         return real(region)
 
-    monkeypatch.setattr(models, "translate", translate)
+    monkeypatch.setattr(compiler, "translate", translate)
     assert wrong_rows() == {"erf float32": "[openvino:0] compiling erf: Operation Erf is not supported"}
 
 
@@ -193,7 +200,7 @@ def test_a_compiler_that_fails_moves_the_work_on(monkeypatch: pytest.MonkeyPatch
     def fails(*args: Any) -> Any:
         raise RuntimeError(text)
 
-    monkeypatch.setattr(models, "translate", fails)
+    monkeypatch.setattr(compiler, "translate", fails)
     a = numbers(7, 7)
     with ys.options(device=DEVICE.name):
         result = (ys.cos(ys.asarray(a)) * 1.25).numpy()

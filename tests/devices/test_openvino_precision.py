@@ -15,9 +15,11 @@ from yosegi._run.child import ChildResult, attempt
 from yosegi._run.device import device_named
 from yosegi._tensor.precision import Precision
 from yosegi.devices import openvino
-from yosegi.devices.openvino import library, precisions
+from yosegi.devices.model import precisions
+from yosegi.devices.model.models import Models
+from yosegi.devices.openvino import library
+from yosegi.devices.openvino.compiler import PluginCompiler
 from yosegi.devices.openvino.device import OpenVINO
-from yosegi.devices.openvino.models import Models
 from yosegi.tools.cli import main
 
 pytestmark = needed
@@ -51,13 +53,13 @@ def test_models_and_blobs_of_each_precision_are_their_own(tmp_path: Path, monkey
     if not survives("bf16"):
         pytest.skip("bf16 ends the process on this machine")
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    own = Models("openvino:0", "CPU")
+    own = Models("openvino:0", PluginCompiler("CPU"))
     region, data = product()
     full, reduced = own.get(region), own.get(replace(region, precision=Precision.BF16))
     assert full is not reduced
     assert own.get(replace(region, precision=Precision.BF16)) is reduced
     assert len(list((tmp_path / "openvino").glob("*.blob"))) == 2
-    again = Models("openvino:0", "CPU")
+    again = Models("openvino:0", PluginCompiler("CPU"))
     exact = data[0].astype(np.float64) @ data[1]
     for model in (full, again.get(region)):
         assert np.max(np.abs(model(*data)[0] - exact)) < 1e-4
@@ -116,7 +118,7 @@ def test_a_precision_that_ends_its_process_takes_nothing_else_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(openvino, "_PRECISIONS", "openvino_crashes")
+    monkeypatch.setattr(openvino, "_PROBE", "openvino_precision_crashes")
     (device,) = resolved()
     assert device.limits.precisions == frozenset()
     region, data = product()
@@ -170,14 +172,13 @@ class Staged:
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_what_a_trial_finds(monkeypatch: pytest.MonkeyPatch, staged: Staged, reason: str | None, name: str) -> None:
-    monkeypatch.setattr(precisions, "OpenVINO", lambda *_: staged)
     monkeypatch.setattr("yosegi._tune.timing.perf_counter", lambda: staged.now)
-    assert precisions.reason_against("CPU", name) == reason
+    assert precisions.reason_against(staged, name) == reason
 
 
 def test_this_machine_has_the_precisions_that_came_through() -> None:
     for precision in library.REDUCED:
-        outcome = attempt(f"{openvino._PRECISIONS}:reason_against", "CPU", precision.value)
+        outcome = attempt(f"{openvino._PROBE}:reason_against", "CPU", precision.value)
         came_through = outcome.failure is None and outcome.result is None
         if not came_through or precision not in DEVICE.limits.precisions:  # a gain may be small, and noise
             reason = outcome.failure or outcome.result or ""

@@ -8,9 +8,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from ..._run.device import Absent, Found
+from ..._run.device import Absent, Found, found
 from ..._run.drivers import Driver
-from ..kernel.device import found
+from ..kernel.device import tried
 from .commands import metal
 from .device import DTYPES, MetalDevice, check, identity_of
 
@@ -30,5 +30,5 @@ def discover() -> Iterable[Found]:
 
 def _found(number: int, device: Any) -> Found:
     driver = Driver(f"metal:{number}", identity_of(device))
-    where, make = f"{check.__module__}:{check.__name__}", partial(MetalDevice, number, driver)
-    return found(driver, str(device.name()), where, number, DTYPES, make, is_gpu=True)
+    qualify = partial(tried, check=f"{check.__module__}:{check.__name__}", number=number, dtypes=DTYPES)
+    return found(driver, str(device.name()), qualify, partial(MetalDevice, number, driver), is_gpu=True)

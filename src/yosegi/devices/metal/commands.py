@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from functools import cache
 from threading import RLock
 from typing import Any, Final, final
@@ -22,9 +23,29 @@ def metal() -> tuple[Any, Any]:
     return Metal, objc
 
 
+@cache
+def foundation() -> Any:
+    """The package `Foundation`."""
+    import Foundation
+
+    return Foundation
+
+
 def pool() -> Any:
     """Give back what Metal's methods hand out inside: without this, each launch leaks its command buffer."""
     return metal()[1].autorelease_pool()
+
+
+@final
+class Encoder(Enum):
+    """The kinds of encoders."""
+
+    KERNELS = auto()
+    FILLS = auto()
+    INDIRECT = auto()
+    """Kernels of an indirect command buffer: an encoder for each."""
+    NONE = auto()
+    """A library encodes its commands itself."""
 
 
 @final
@@ -37,7 +58,7 @@ class Commands:
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
-        self._lock = RLock()
+        self.lock = RLock()
         self._open: Any = None
         self._encoder: Any = None
         self._encoded = 0
@@ -45,25 +66,27 @@ class Commands:
         """The last command buffer that was committed."""
 
     @contextmanager
-    def encoding(self, *, fills: bool = False) -> Iterator[tuple[Any, Any]]:
-        """The open command buffer and an encoder, of kernels or of fills, for one more command."""
-        with self._lock, pool():
+    def encoding(self, kind: Encoder) -> Iterator[tuple[Any, Any]]:
+        """The open command buffer and an encoder for one more command."""
+        with self.lock, pool():
             if self._open is None:
                 self._open = self._queue.commandBuffer()
-            if fills:
+            if kind is not Encoder.KERNELS:
                 self._end_encoder()
-            if self._encoder is None:
-                self._encoder = self._open.blitCommandEncoder() if fills else self._open.computeCommandEncoder()
+            if kind is Encoder.FILLS:
+                self._encoder = self._open.blitCommandEncoder()
+            elif self._encoder is None and kind is not Encoder.NONE:
+                self._encoder = self._open.computeCommandEncoder()
             yield self._open, self._encoder
             self._encoded += 1
-            if fills:
+            if kind is not Encoder.KERNELS:
                 self._end_encoder()
             if self._encoded >= _MOST or self._last is None or is_done(self._last):
                 self._commit()
 
     def finish(self) -> None:
         """Wait until all commands are done. Whether one has failed, its command buffer says."""
-        with self._lock, pool():
+        with self.lock, pool():
             self._commit()
             last = self._last
         if last is not None:  # without the lock: others may go on

@@ -5,11 +5,13 @@ It has no double, and lacks a few functions of the others.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..._tensor.dtype import DType, bfloat16, bool_, complex64, float16, float32
-from ...codegen.c.dialect import INTEGERS, UNSIGNED, Dialect
+from ...codegen.c.dialect import INTEGERS, Dialect
 from ...codegen.c.functions import FUNCTIONS, NAMES
+from ...codegen.c.matrix_unit import MatrixUnit, UnitTile
 
 _FLOATS: Final[dict[DType, str]] = {float32: "float", complex64: "float"}
 _STORED: Final = INTEGERS | _FLOATS | {bool_: "uchar", float16: "ushort", bfloat16: "ushort"}
@@ -25,19 +27,15 @@ MSL: Final = Dialect(
     kernel="kernel void",
     global_pointer="device {const}{type}* {name}",
     local_array="threadgroup {type} {name}[{size}]",
+    local_pointer="threadgroup {type}*",
     global_id="item_number",
     local_id="item_in_group",
     group_id="group_number",
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup)",
     types=INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
     stored=_STORED,
-    masks={8: "char", 16: "short", 32: "int", 64: "long"},
-    unsigned=UNSIGNED,
-    load_half="from_half_bits({pointer}[{at}])",
-    store_half="{pointer}[{at}] = half_bits({value})",
     convert="({type})({x})",
     reinterpret="as_type<{type}>({x})",
-    packed=_STORED,
     packet="struct alignas({align}) {name} {{ {type} lane[{n}]; }};",
     load_packet="*(device const {name}*)({pointer} + {at})",
     store_packet="*(device {name}*)({pointer} + {at}) = {value}",
@@ -56,3 +54,43 @@ MSL: Final = Dialect(
         "uint group_number [[threadgroup_position_in_grid]]",
     ),
 )  # fmt: skip
+"""Without the parts that only some GPUs have."""
+
+_SIMDGROUP: Final = MatrixUnit(
+    functions="",
+    names={float32: "float", float16: "half"},
+    tiles={"unit 32": UnitTile(32, 32, 32, 16, 16, 2), "unit 64": UnitTile(64, 64, 16, 32, 32, 2)},
+    rows=8,
+    columns=8,
+    depth=8,
+    left="simdgroup_matrix<{type}, 8, 8> {name}[{count}]",
+    right="simdgroup_matrix<{type}, 8, 8> {name}",
+    sums="simdgroup_matrix<float, 8, 8> sums[{high}][{wide}]",
+    zero="sums[m][n] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f)",
+    load="simdgroup_load({into}, {place})",
+    load_transposed="simdgroup_load({into}, {place}, 0, true)",
+    multiply_add="simdgroup_multiply_accumulate(sums[m][p], left[m], words, sums[m][p])",
+    store="simdgroup_store(sums[m][n], {place}, 8)",
+    barrier="simdgroup_barrier(mem_flags::mem_threadgroup)",
+)
+"""Tiles take 25 KB of shared memory at most, of 32."""
+
+_BFLOAT: Final = """inline ushort bfloat_bits(float x) { return as_type<ushort>(bfloat(x)); }
+inline float bfloat_rounded(float x) { return float(bfloat(x)); }
+"""
+
+
+def msl(*, has_matrices: bool, has_bfloat: bool) -> Dialect:
+    """The language of a GPU, which may have simdgroup matrices and the type bfloat."""
+    made = MSL
+    if has_bfloat:
+        made = replace(
+            made,
+            header=made.header + _BFLOAT,
+            half_bits={**made.half_bits, bfloat16: "bfloat_bits({x})"},
+            rounded={bfloat16: "bfloat_rounded({x})"},
+        )
+    if has_matrices:
+        names = {**_SIMDGROUP.names, **({bfloat16: "bfloat"} if has_bfloat else {})}
+        made = replace(made, matrix_unit=replace(_SIMDGROUP, names=names))
+    return made

@@ -13,7 +13,7 @@ from ..._tensor.node import Shape
 from ...errors import OutOfMemory
 from ..kernel.memory import Data, HostMemory
 from ..kernel.memory import Memory as KernelMemory
-from .commands import Commands, is_done
+from .commands import Commands, Encoder, is_done
 
 _SHARED: Final = 0  # MTLResourceStorageModeShared
 
@@ -37,12 +37,16 @@ class Memory(KernelMemory):
         wrapped = device.newBufferWithBytesNoCopy_length_options_deallocator_(pages, len(pages), _SHARED, None)
         return Data(shape, dtype, self._made(wrapped))
 
+    def small(self, content: bytes) -> Any:
+        """A buffer with these bytes, for as long as it is kept."""
+        return self._made(self._device.newBufferWithBytes_length_options_(content, len(content), _SHARED))
+
     def _handed(self, data: Data) -> Any:
         self.wait()
         return data.exposed()
 
     def _fill(self, buffer: Any, nbytes: int, byte: int) -> None:
-        with self._commands.encoding(fills=True) as (command_buffer, encoder):
+        with self._commands.encoding(Encoder.FILLS) as (command_buffer, encoder):
             encoder.fillBuffer_range_value_(buffer, (0, nbytes), byte)
         self.keep(command_buffer, ())
 

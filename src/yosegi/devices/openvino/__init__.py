@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from math import inf
 from typing import Any, Final
 
 from ..._graph import decode
-from ..._run.background import Job
 from ..._run.child import attempt
-from ..._run.device import Absent, Device, Found, Pending
-from ..._run.drivers import Driver, Verdict, remembered
-from .blobs import machine
+from ..._run.device import Absent, Device, Found, found
+from ..._run.drivers import Driver, remembered
+from ..model.device import tried
+from .compiler import machine
 from .device import OpenVINO
 from .library import REDUCED
-from .op_row import DTYPES
+from .ops import TABLE
 
 _PROBE: Final = "yosegi.devices.openvino.probe"
-_PRECISIONS: Final = "yosegi.devices.openvino.precisions"
 
 
 def discover() -> Iterable[Found]:
@@ -35,8 +32,8 @@ def discover() -> Iterable[Found]:
     if outcome.failure is not None:
         again = "`yosegi devices --forget openvino` tries again"
         return (Absent("openvino:0", f"listing its plugins in a child process failed: {outcome.failure}; {again}"),)
-    found = [_found(number, plugin, description) for number, (plugin, description) in enumerate(outcome.result)]
-    return found or (Absent("openvino:0", "none of its plugins finds a device"),)
+    listed = [_found(number, plugin, description) for number, (plugin, description) in enumerate(outcome.result)]
+    return listed or (Absent("openvino:0", "none of its plugins finds a device"),)
 
 
 def _plugins(data: Any, place: str) -> None:
@@ -45,34 +42,12 @@ def _plugins(data: Any, place: str) -> None:
 
 
 def _found(number: int, plugin: str, description: str) -> Found:
-    name = f"openvino:{number}"
-    driver = Driver(name, f"{machine()}\n{plugin}: {description}", keeps=("against",))
-    made = partial(_device, plugin, number, description, driver)
-    if driver.verdict is not None:
-        return made()
+    driver = Driver(f"openvino:{number}", f"{machine()}\n{plugin}: {description}", keeps=("against",))
 
-    def qualified() -> Device | Absent:
-        driver.qualified(partial(_verdict, plugin))
-        return made()
+    def made() -> Device:
+        assert driver.verdict is not None
+        return OpenVINO(plugin, number, description, driver.verdict.refused, driver.verdict.more["against"], driver)
 
-    return Pending(name, f"OpenVINO, {plugin}: {description}", plugin.startswith("GPU"), Job(qualified, inf))
-
-
-def _verdict(plugin: str, driver: Driver) -> Verdict:
-    """Every row of the table, by dtypes, and every lower precision: one that ends the process is not used, and says
-    nothing of the others."""
-    verdict = driver.tried(f"{_PROBE}:wrong_rows", [plugin], sorted(d.name for d in DTYPES))
-    against: dict[str, str] = {}
-    for precision in REDUCED if verdict.failure is None else ():
-        outcome = driver.attempt(f"{_PRECISIONS}:reason_against", plugin, precision.value)
-        reason = outcome.result if outcome.failure is None else f"a trial in a child process failed: {outcome.failure}"
-        if reason is not None:
-            against[precision.value] = reason
-    return replace(verdict, more={"against": against})
-
-
-def _device(plugin: str, number: int, description: str, driver: Driver) -> Device | Absent:
-    if driver.absence is not None:
-        return Absent(driver.name, f"{plugin}: {driver.absence}")
-    assert driver.verdict is not None
-    return OpenVINO(plugin, number, description, driver.verdict.refused, driver.verdict.more["against"], driver)
+    what = f"OpenVINO, {plugin}: {description}"
+    qualify = partial(tried, probe=_PROBE, child=(plugin,), table=TABLE, reduced=REDUCED)
+    return found(driver, what, qualify, made, is_gpu=plugin.startswith("GPU"))

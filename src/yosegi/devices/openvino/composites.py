@@ -15,17 +15,10 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._tensor.dtype import float32, float_info
 from ..._tensor.node import Call
-from .op_row import BOOL, SINGLE, OpRow, number, places
+from ..model.op_row import OpRow
+from ..model.shapes import causal, optional_input, too_large_a_causal_mask
+from .op_row import BOOL, SINGLE, number, places
 from .reductions import LONG, too_long, too_many
-
-_MASK_LIMIT: Final = 1 << 24  # elements of a mask that the model holds
-
-
-def _given(call: Call, args: Sequence[Any], name: str) -> Any | None:
-    """One of a composite's optional inputs, if it was given."""
-    given = call.attrs["given"]
-    return args[len(args) - len(given) + given.index(name)] if name in given else None
-
 
 # Softmax
 
@@ -63,7 +56,7 @@ def _too_long_an_axis(graph: Graph, entry: int) -> str | None:
 
 def _scaled(o: Any, call: Call, args: Sequence[Any], made: Any, shape: Sequence[int]) -> Any:
     """Times the weight and plus the bias, where they were given, brought to a shape that broadcasts."""
-    weight, bias = (_given(call, args, name) for name in ("weight", "bias"))
+    weight, bias = (optional_input(call, args, name) for name in ("weight", "bias"))
     made = made if weight is None else o.multiply(made, o.reshape(weight, places(o, shape), False))
     return made if bias is None else o.add(made, o.reshape(bias, places(o, shape), False))
 
@@ -104,7 +97,7 @@ def _attention(o: Any, call: Call, args: Sequence[Any]) -> Any:
     NaN has one at least, and the product by the values spreads it."""
     q, k, v = args[:3]
     scores = o.matmul(o.multiply(q, number(o, call.attrs["scale"], q)), k, False, True)
-    mask = _causal(o, call) if call.attrs["is_causal"] else _given(call, args, "mask")
+    mask = o.constant(causal(call)) if call.attrs["is_causal"] else optional_input(call, args, "mask")
     if mask is None:
         seen = o.softmax(scores, -1)
     elif mask.get_element_type().is_real():
@@ -115,17 +108,9 @@ def _attention(o: Any, call: Call, args: Sequence[Any]) -> Any:
     return o.matmul(seen, v, False, False)
 
 
-def _causal(o: Any, call: Call) -> Any:
-    rows, columns = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
-    return o.constant(np.arange(rows)[:, None] >= np.arange(columns))
-
-
 def _not_attended(graph: Graph, entry: int) -> str | None:
     call = graph.calls[entry]
-    rows, columns = call.inputs[0].shape[-2], call.inputs[1].shape[-2]
-    if call.attrs["is_causal"] and rows * columns > _MASK_LIMIT:
-        return "its mask would be too large"
-    return too_many(columns, LONG)
+    return too_large_a_causal_mask(call) or too_many(call.inputs[1].shape[-2], LONG)
 
 
 # Activations

@@ -6,7 +6,8 @@ makes 0 of NaN; its erf has no digits near 0. Other functions it does not have a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import exp, log
 from typing import Any, Final
 
@@ -14,20 +15,12 @@ from ..._graph.graph import Graph
 from ..._tensor.dtype import bool_, float32, int32
 from ..._tensor.node import Call
 from ...codegen.scalar.error_function import SINGLE as ERF
-from .op_row import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, Builder, OpRow, is_nan, number
+from ..model import formulas
+from ..model.op_row import Builder, OpRow, as_it_is, each
+from .op_row import BOOL, COMPARED, DTYPES, FLOATS, SINGLE, is_nan, number
 
 _LARGE: Final = 87.0  # above, what its exp makes is wrong, or about to be
 _SHIFT: Final = 64.0  # taken from an exponent above that, no digit of it is lost
-
-
-def as_it_is(name: str) -> Builder:
-    """OpenVINO's op of this name, on the same inputs."""
-    return lambda o, call, args: getattr(o, name)(*args)
-
-
-def each(function: Callable[..., Any]) -> Builder:
-    """A builder from a function of the opset and the inputs."""
-    return lambda o, call, args: function(o, *args)
 
 
 # Functions
@@ -38,31 +31,6 @@ def _exp(o: Any, x: Any) -> Any:
     made = o.exp(o.select(large, o.subtract(x, number(o, _SHIFT, x)), x))
     made = o.multiply(made, o.select(large, number(o, exp(_SHIFT), x), number(o, 1, x)))
     return o.select(is_nan(o, x), x, made)
-
-
-def _expm1(o: Any, x: Any) -> Any:
-    """Near 0 by the tangent of half the angle: 2t / (1 - t), in which no digits cancel."""
-    t, one = o.tanh(o.multiply(x, number(o, 0.5, x))), number(o, 1, x)
-    near = o.divide(o.add(t, t), o.subtract(one, t))
-    return o.select(o.less(o.abs(x), one), near, o.subtract(_exp(o, x), one))
-
-
-def _log1p(o: Any, x: Any) -> Any:
-    """The logarithm of 1 + x as it is rounded, and what the rounding took."""
-    one = number(o, 1, x)
-    whole = o.add(x, one)
-    made = o.log(whole)
-    lost = o.divide(o.subtract(o.subtract(whole, one), x), whole)
-    is_finite = o.less(o.abs(made), number(o, float("inf"), x))
-    return o.subtract(made, o.select(is_finite, lost, number(o, 0, x)))
-
-
-def _logaddexp(o: Any, a: Any, b: Any) -> Any:
-    larger = o.select(o.less_equal(b, a), a, b)
-    apart = o.select(o.equal(a, b), number(o, 0, a), o.negative(o.abs(o.subtract(a, b))))  # infinities are not apart
-    # With the selection in between it does not see log(exp(x) + 1), of which it would make a softplus without digits.
-    share = o.select(is_nan(o, apart), apart, o.exp(apart))
-    return o.add(larger, _log1p(o, share))
 
 
 def _erf(o: Any, x: Any) -> Any:
@@ -88,17 +56,13 @@ def _extreme(name: str) -> Builder:
     return build
 
 
-def _truncated(o: Any, x: Any) -> Any:
-    return o.select(o.less(x, number(o, 0, x)), o.ceiling(x), o.floor(x))
-
-
 UNARY: Final[dict[str, OpRow]] = {
     "abs": OpRow(as_it_is("abs"), FLOATS),
     "negative": OpRow(as_it_is("negative"), FLOATS),
     "sign": OpRow(as_it_is("sign"), FLOATS),
     "floor": OpRow(as_it_is("floor"), FLOATS),
     "ceil": OpRow(as_it_is("ceiling"), FLOATS),
-    "trunc": OpRow(each(_truncated), FLOATS),
+    "trunc": OpRow(each(partial(formulas.truncated, number=number)), FLOATS),
     "round": OpRow(each(lambda o, x: o.round(x, "HALF_TO_EVEN")), FLOATS),
     "isnan": OpRow(each(is_nan), FLOATS),
     "isinf": OpRow(each(lambda o, x: o.equal(o.abs(x), number(o, float("inf"), x))), FLOATS),
@@ -107,9 +71,9 @@ UNARY: Final[dict[str, OpRow]] = {
     "reciprocal": OpRow(each(lambda o, x: o.divide(number(o, 1, x), x)), SINGLE),
     "sqrt": OpRow(as_it_is("sqrt"), SINGLE),
     "exp": OpRow(each(_exp), SINGLE),
-    "expm1": OpRow(each(_expm1), SINGLE),
+    "expm1": OpRow(each(lambda o, x: formulas.expm1(o, x, _exp, number)), SINGLE),
     "log": OpRow(as_it_is("log"), SINGLE),
-    "log1p": OpRow(each(_log1p), SINGLE),
+    "log1p": OpRow(each(partial(formulas.log1p, number=number)), SINGLE),
     "log2": OpRow(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(2), x))), SINGLE),
     "log10": OpRow(each(lambda o, x: o.multiply(o.log(x), number(o, 1 / log(10), x))), SINGLE),
     "sin": OpRow(as_it_is("sin"), SINGLE),
@@ -137,7 +101,7 @@ BINARY: Final[dict[str, OpRow]] = {
     "multiply": OpRow(as_it_is("multiply"), SINGLE),
     "divide": OpRow(as_it_is("divide"), SINGLE),
     "pow": OpRow(as_it_is("power"), SINGLE),
-    "logaddexp": OpRow(each(_logaddexp), SINGLE, sums=True),
+    "logaddexp": OpRow(each(partial(formulas.logaddexp, is_nan=is_nan, number=number)), SINGLE, sums=True),
     "maximum": OpRow(_extreme("maximum"), COMPARED - BOOL),
     "minimum": OpRow(_extreme("minimum"), COMPARED - BOOL),
     "equal": OpRow(as_it_is("equal"), COMPARED),

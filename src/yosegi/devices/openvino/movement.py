@@ -8,13 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from ..._graph.graph import Graph
-from ..._graph.reference import bind
-from ..._schedule.fuse import is_constant
 from ..._tensor.node import Call
-from ..._tensor.role import Triangle
-from .op_row import DTYPES, OpRow, number, places
-
-_MASK_LIMIT: Final = 1 << 24  # elements of a triangle's mask, which the model holds
+from ..model.op_row import OpRow
+from ..model.shapes import SliceBounds, diagonal_slice, shifts_of, too_large_a_mask, triangle, unknown_places
+from .op_row import DTYPES, number, places
 
 
 def _same(o: Any, call: Call, args: Sequence[Any]) -> Any:
@@ -33,31 +30,17 @@ def _permuted(o: Any, call: Call, args: Sequence[Any]) -> Any:
     return o.transpose(args[0], places(o, call.attrs["axes"]))
 
 
-class SliceBounds:
-    """A window in the normal form of `ops.index_key`, in the terms of OpenVINO's slices."""
-
-    def __init__(self, key: Sequence[Any], shape: Sequence[int]) -> None:
-        bounds = [
-            (k, k + 1, 1) if isinstance(k, int) else (k[0], k[0] + k[1] * k[2], k[2]) for k in key if k is not None
-        ]
-        # Before the first element is position -1, which would mean the last.
-        self.starts = [start for start, _, _ in bounds]
-        self.stops = [stop if stop >= 0 else -n - 1 for (_, stop, _), n in zip(bounds, shape, strict=True)]
-        self.steps = [step for _, _, step in bounds]
-        self.kept = [1 if isinstance(k, int) else k[1] for k in key if k is not None]
-        """The lengths, with the dimensions that an index drops and without those that `None` adds."""
-
-    def bounds(self, o: Any) -> tuple[Any, Any, Any, Any]:
-        """Starts, stops, steps and axes, as nodes."""
-        axes = range(len(self.starts))
-        return places(o, self.starts), places(o, self.stops), places(o, self.steps), places(o, axes)
+def _bounds(o: Any, window: SliceBounds) -> tuple[Any, Any, Any, Any]:
+    """Starts, stops, steps and axes, as nodes."""
+    axes = range(len(window.starts))
+    return places(o, window.starts), places(o, window.stops), places(o, window.steps), places(o, axes)
 
 
 def _viewed(o: Any, call: Call, args: Sequence[Any]) -> Any:
     if not call.inputs[0].ndim:
         return _reshaped(o, call, args)
     window = SliceBounds(call.attrs["key"], call.inputs[0].shape)
-    made = o.slice(args[0], *window.bounds(o))
+    made = o.slice(args[0], *_bounds(o, window))
     return made if tuple(window.kept) == call.spec.shape else _reshaped(o, call, [made])
 
 
@@ -66,7 +49,7 @@ def _written(o: Any, call: Call, args: Sequence[Any]) -> Any:
     window = SliceBounds(call.attrs["key"], call.inputs[0].shape)
     shape = [1 if k is None else k[1] for k in call.attrs["key"] if not isinstance(k, int)]
     filled = o.reshape(o.broadcast(value, places(o, shape)), places(o, window.kept), False)
-    return o.slice_scatter(x, filled, *window.bounds(o))
+    return o.slice_scatter(x, filled, *_bounds(o, window))
 
 
 def _flipped(o: Any, call: Call, args: Sequence[Any]) -> Any:
@@ -79,52 +62,29 @@ def _flipped(o: Any, call: Call, args: Sequence[Any]) -> Any:
 
 
 def _rolled(o: Any, call: Call, args: Sequence[Any]) -> Any:
-    shifts: dict[int, int] = {}
-    for axis, shift in zip(call.attrs["axis"], call.attrs["shift"], strict=True):
-        shifts[axis] = (shifts.get(axis, 0) + shift) % call.spec.shape[axis]
+    shifts = shifts_of(call)
     return o.roll(args[0], places(o, list(shifts.values())), places(o, list(shifts)))
 
 
 def _diagonal(o: Any, call: Call, args: Sequence[Any]) -> Any:
     *batch, rows, columns = call.inputs[0].shape
-    offset = call.attrs["offset"]
-    start = offset if offset >= 0 else -offset * columns
     flat = o.reshape(args[0], places(o, [*batch, rows * columns]), False)
-    stop = start + (call.spec.shape[-1] - 1) * (columns + 1) + 1
-    return o.slice(flat, places(o, [start]), places(o, [stop]), places(o, [columns + 1]), places(o, [len(batch)]))
+    return o.slice(flat, *[places(o, [bound]) for bound in diagonal_slice(call)], places(o, [len(batch)]))
 
 
 def _triangle(o: Any, call: Call, args: Sequence[Any]) -> Any:
-    rows, columns = call.spec.shape[-2:]
-    k = call.attrs["k"]
-    is_lower = call.op.role == Triangle(is_lower=True)
-    below = np.arange(columns) - np.arange(rows)[:, None] <= k - (not is_lower)
-    mask = o.constant(below if is_lower else ~below)
-    return o.select(mask, args[0], number(o, 0, args[0]))
+    return o.select(o.constant(triangle(call)), args[0], number(o, 0, args[0]))
 
 
-def _too_large_a_triangle(graph: Graph, entry: int) -> str | None:
+def _not_a_triangle(graph: Graph, entry: int) -> str | None:
     call = graph.calls[entry]
     if call.spec.dtype.is_integer and call.spec.dtype.bits > 8:
         return f"it might select {call.spec.dtype.name} in float32"
-    rows, columns = call.spec.shape[-2:]
-    return "its mask would be too large" if rows * columns > _MASK_LIMIT else None
+    return too_large_a_mask(*call.spec.shape[-2:])
 
 
 def _gathered(o: Any, call: Call, args: Sequence[Any]) -> Any:
     return o.gather(args[0], args[1], o.constant(np.int64(call.attrs["at"])))
-
-
-def _unknown_places(graph: Graph, entry: int) -> str | None:
-    """An index that is out of range is the user's mistake, which OpenVINO would not tell."""
-    call, args = graph.calls[entry], graph.args[entry]
-    if call.attrs["axes"] != (call.attrs["at"],):
-        return "it gathers along one axis only"
-    if not is_constant(graph, args[1]):
-        return "it would not tell of an index out of range"
-    indices = np.asarray(bind(graph.calls[args[1]])())
-    inside = indices.size and indices.min() >= 0 and indices.max() < call.inputs[0].shape[call.attrs["at"]]
-    return None if inside else "it would not tell of an index out of range"
 
 
 MOVEMENT: Final[dict[str, OpRow]] = {
@@ -140,7 +100,7 @@ MOVEMENT: Final[dict[str, OpRow]] = {
     "rolled": OpRow(_rolled, DTYPES),
     "concatenate": OpRow(lambda o, call, args: o.concat(list(args), call.attrs["axis"]), DTYPES),
     "diagonal": OpRow(_diagonal, DTYPES),
-    "tril": OpRow(_triangle, DTYPES, _too_large_a_triangle),
-    "triu": OpRow(_triangle, DTYPES, _too_large_a_triangle),
-    "gather": OpRow(_gathered, DTYPES, _unknown_places, takes_places=True),
+    "tril": OpRow(_triangle, DTYPES, _not_a_triangle),
+    "triu": OpRow(_triangle, DTYPES, _not_a_triangle),
+    "gather": OpRow(_gathered, DTYPES, unknown_places, takes_places=True),
 }

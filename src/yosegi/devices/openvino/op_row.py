@@ -1,4 +1,4 @@
-"""A row of the op table, and the dtypes that OpenVINO computes correctly.
+"""The dtypes that OpenVINO computes correctly, and building blocks of its rows.
 
 Inside a model OpenVINO computes in fewer types than it takes. With its precision set to f32 (`library.settings`):
 
@@ -13,15 +13,12 @@ Inside a model OpenVINO computes in fewer types than it takes. With its precisio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from ..._graph.graph import Graph
 from ..._tensor.dtype import DType, bfloat16, bool_, float16, float32, int8, int32, uint8
-from ..._tensor.node import Call
 from .library import openvino
 
 SINGLE: Final = frozenset({float32})
@@ -30,49 +27,11 @@ BOOL: Final = frozenset({bool_})
 COMPARED: Final = FLOATS | {bool_, int8, uint8}
 DTYPES: Final = COMPARED | {int32}
 
-_DIMENSIONS: Final = 8
-
-Builder = Callable[[Any, Call, Sequence[Any]], Any]
-"""The nodes for a call, from the opset, the call, and the nodes of its inputs."""
-
-
-def _no_reason(graph: Graph, entry: int) -> str | None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    """How one of our ops becomes OpenVINO's."""
-
-    build: Builder
-    dtypes: frozenset[DType]
-    """The dtypes of inputs for which the result is the reference's."""
-    check: Callable[[Graph, int], str | None] = _no_reason
-    """Why this call of the op cannot be had, if it cannot."""
-    takes_places: bool = False
-    """Whether its inputs after the first are positions, in a dtype of their own."""
-    gives_places: bool = False
-    """Whether its result is positions."""
-    sums: bool = False
-    """Whether it adds values up, so that its error is relative to the largest of its results, not to each."""
-
-
-def refusal(row: OpRow, graph: Graph, entry: int) -> str | None:
-    """Why a call cannot be had through its row."""
-    call = graph.calls[entry]
-    inputs = call.inputs[:1] if row.takes_places else call.inputs
-    for s in (*inputs, *(() if row.gives_places else call.outputs)):
-        if s.dtype not in DTYPES:
-            return _UNKNOWN.get(s.dtype.kind, "") or f"it would keep {s.dtype.name} in another integer type"
-        if not s.size:
-            return "it has no arrays without elements"
-        if s.ndim > _DIMENSIONS:
-            return f"it has at most {_DIMENSIONS} dimensions"
-    for s in inputs:
-        if s.dtype not in row.dtypes:
-            return _reason_against(s.dtype, call.op.name)
-    return row.check(graph, entry)
-
+TYPES: Final = {
+    "bool": "boolean", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "float16": "f16",
+    "bfloat16": "bf16", "float32": "f32",
+}  # fmt: skip
+"""Our dtypes by OpenVINO's names. int64 is for positions only."""
 
 _UNKNOWN: Final = {
     "real floating": "it would compute float64 in float32",
@@ -80,13 +39,13 @@ _UNKNOWN: Final = {
 }
 
 
-def _reason_against(dtype: DType, name: str) -> str:
+def against(dtype: DType, name: str | None) -> str:
+    """The reason against a dtype, for an op or for any."""
+    if name is None:
+        return _UNKNOWN.get(dtype.kind, "") or f"it would keep {dtype.name} in another integer type"
     if dtype.is_half:
         return f"it would not round the {dtype.name} result of {name}"
     return f"it might compute {name} of {dtype.name} in float32" if dtype.is_integer else f"no {name} of {dtype.name}"
-
-
-# Building blocks that several rows use
 
 
 def number(o: Any, value: float, like: Any) -> Any:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..._tensor.op import REGISTRY
+from ..model.op_row import OpRow, OpTable
 from .composites import COMPOSITES
 from .elementwise import BINARY, SELECTION, UNARY
 from .movement import MOVEMENT
-from .op_row import OpRow
+from .op_row import DTYPES, against
 from .reductions import REDUCTIONS
 from .windows import WINDOWS
 
@@ -20,9 +20,6 @@ ROWS: Final[dict[str, OpRow]] = {
     **UNARY, **BINARY, **SELECTION, **REDUCTIONS, **MOVEMENT, **WINDOWS, **COMPOSITES
 }  # fmt: skip
 """Every op that OpenVINO can have."""
-
-NATIVES: Final = frozenset(name for name in ROWS if REGISTRY[name].decomposition is not None)
-"""The composites among them, which it takes whole."""
 
 LEFT_OUT: Final = {
     "floor_divide": "it rounds the quotient before it takes the floor",
@@ -35,4 +32,8 @@ LEFT_OUT: Final = {
     "scatter": "it would not tell of an index out of range",
     "scatter_add": "it would not tell of an index out of range",
 }
-"""The dtypes that it accepts but computes incorrectly."""
+"""The ops that it accepts but computes incorrectly."""
+
+TABLE: Final = OpTable(
+    "OpenVINO", ROWS, LEFT_OUT, frozenset(UNARY), frozenset(BINARY), DTYPES, against, dimensions=8
+)  # fmt: skip

@@ -1,37 +1,16 @@
 """Functions for child processes, which list and qualify plugins and compile for those that are not trusted.
 
-OpenVINO can end the process it runs in (with its own choice of precision it does so on machines that announce more
-than they can do), and the same op is another kernel on another processor. So a child computes every row of the op
-table on special values, and compares with the reference; others try the lower precisions, and measure what they are
-worth (`precisions`).
+OpenVINO ends the process with its own choice of precision on machines that announce more than they can do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
 
 from ..._graph.portable import Plain
-from ..._graph.reference import bind
-from ..._schedule.portable_region import region_of_plain
-from ..._tensor.dtype import as_dtype, float_info
-from ..._tensor.node import Node
-from ..._tensor.precision import Precision
-from ..._tune.comparison import largest, wrong_elements
-from ...errors import DeviceFailure, LaunchFailure
-from ..kernel.qualification import difference_of, inputs_for
+from ..model import precisions, probe
 from .device import OpenVINO
 from .library import core
-from .ops import ROWS
-from .specimens import region_of, specimens
-
-_ADDED: Final = 4.0  # times the error that an op may have, where many roundings add up
-_CHEAP: Final = 1 << 26
-"""Bytes of a region's inputs and outputs up to which it is run once before it is handed over."""
 
 
 @cache
@@ -45,50 +24,15 @@ def present() -> list[tuple[str, str]]:
 
 
 def wrong_rows(plugin: str, dtype: str) -> dict[str, str]:
-    """The rows of the op table that a plugin computes wrongly for a dtype, "op dtype", and how."""
-    device = _device(plugin)
-    wrong: dict[str, str] = {}
-    nodes = [n for n in specimens(as_dtype(dtype)) if device.supports(region_of([n])[0]) is None]
-    for node, got in zip(nodes, _computed(device, nodes), strict=True):
-        told = got if isinstance(got, str) else _difference(node, got)
-        if told is not None:
-            wrong[f"{node.call.op.name} {dtype}"] = told
-    return wrong
+    """The rows of the op table that a plugin computes wrongly for a dtype, and how."""
+    return probe.wrong_rows(_device(plugin), dtype)
 
 
 def prove(plugin: str, plain: Plain, place: str) -> None:
     """Compile a region, run it once, and leave the compiled model in a file. Raises if the result is wrong."""
-    device, region = _device(plugin), region_of_plain(plain)
-    kernel = device.compile(region)
-    if region.nbytes <= _CHEAP and region.precision is Precision.FULL:
-        wrong = difference_of(device, region, inputs_for(region), {"": lambda: kernel})
-        if wrong is not None:
-            raise LaunchFailure(wrong)
-    device.models.export(region, Path(place))
+    probe.prove(_device(plugin), plain, place)
 
 
-def _computed(device: OpenVINO, nodes: Sequence[Node]) -> list[Any]:
-    """The values of some calls, by one model; where that fails, each by its own, and for those that fail, why."""
-    try:
-        region, data = region_of(nodes)
-        return list(device.compile(region)(*data))
-    except DeviceFailure as failure:
-        return [str(failure)] if len(nodes) == 1 else [made for n in nodes for made in _computed(device, [n])]
-
-
-def _difference(node: Node, got: Any) -> str | None:
-    """How a result differs from the reference's, if it does by more than the op may."""
-    given = [i.buffer.data for i in node.inputs if i.buffer is not None]
-    with np.errstate(all="ignore"):
-        wanted = np.asarray(bind(node.call)(*given)).astype(node.spec.dtype.numpy)
-        allowed: Any = 0
-        if node.spec.dtype.is_float:
-            info = float_info(node.spec.dtype)
-            adds = ROWS[node.call.op.name].sums
-            scale = _ADDED * largest(wanted) if adds else np.abs(wanted.astype(np.float64))
-            allowed = node.call.op.tolerance.ulps * info.eps * scale + info.smallest_normal
-        wrong = wrong_elements(got, wanted, allowed)
-    if not wrong.any():
-        return None
-    at = tuple(np.argwhere(wrong)[0])
-    return f"{got[at]!s} instead of {wanted[at]!s}"
+def reason_against(plugin: str, precision: str) -> str | None:
+    """Why a precision, by its name, is not to be used, or `None` if it is right and faster."""
+    return precisions.reason_against(_device(plugin), precision)

@@ -11,8 +11,8 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._tensor.dtype import DType, bool_, float_info
 from ..._tensor.node import Call, Spec
-from .elementwise import each
-from .op_row import BOOL, FLOATS, SINGLE, Builder, OpRow, is_nan, number, places
+from ..model.op_row import Builder, OpRow, each
+from .op_row import BOOL, FLOATS, SINGLE, is_nan, number, places
 
 LONG: Final = 16384
 """Elements that a sum along the last axes adds with an error of a few units in the last place."""

@@ -9,24 +9,21 @@ from typing import Any, Final
 from ..._graph.graph import Graph
 from ..._tensor.node import Call, Shape
 from ...ops.windows import Windows
-from .op_row import SINGLE, OpRow, places
+from ..model.op_row import OpRow
+from ..model.shapes import cropped, kept_by, windows_of
+from .op_row import SINGLE, places
 from .reductions import LONG_ELSEWHERE, infinite, restored, too_many
 
 # Convolutions
 
 
-def _windows(call: Call) -> Windows:
-    attrs = {name: call.attrs[name] for name in ("stride", "padding", "dilation", "spread")}
-    return Windows(call.inputs[1].shape[2:], **attrs)
-
-
 def _convolved(o: Any, call: Call, args: Sequence[Any]) -> Any:
-    windows = _windows(call)
+    windows = windows_of(call)
     if max(windows.spread) > 1:
         return _transposed(o, call, args, windows)
     x, w = args
     lengths = call.inputs[0].shape[2:]
-    kept = [(max(0, -low), n - max(0, -high)) for n, (low, high) in zip(lengths, windows.padding, strict=True)]
+    kept = kept_by(windows, lengths)
     if any(ends != (0, n) for ends, n in zip(kept, lengths, strict=True)):  # padding below 0 takes away
         axes = range(2, 2 + len(lengths))
         starts, stops = (places(o, side) for side in zip(*kept, strict=True))
@@ -50,7 +47,7 @@ def _transposed(o: Any, call: Call, args: Sequence[Any], windows: Windows) -> An
     turned = o.slice(w, starts, stops, places(o, [-1] * rank), axes)
     split = _reshaped(o, turned, (groups, outputs // groups, channels, *kernel))
     turned = o.transpose(split, places(o, (0, 2, 1, *range(3, 3 + rank))))
-    lows, highs = _cropped(windows)
+    lows, highs = cropped(windows)
     function: Any = o.group_convolution_backprop_data
     if groups == 1:
         turned = _reshaped(o, turned, (channels, outputs, *kernel))
@@ -59,24 +56,17 @@ def _transposed(o: Any, call: Call, args: Sequence[Any], windows: Windows) -> An
     return function(x, turned, list(windows.spread), dilations=list(windows.dilation), **crop)
 
 
-def _cropped(windows: Windows) -> tuple[list[int], list[int]]:
-    """The padding that the transposed convolution leaves out before and behind; below 0, the padding that is added."""
-    pairs = zip(windows.extent, windows.padding, strict=True)
-    sides = [(e - 1 - low, e - 1 - high) for e, (low, high) in pairs]
-    return [low for low, _ in sides], [high for _, high in sides]
-
-
 def _reshaped(o: Any, x: Any, shape: Shape) -> Any:
     return o.reshape(x, places(o, shape), False)
 
 
 def _not_convolved(graph: Graph, entry: int) -> str | None:
-    windows = _windows(graph.calls[entry])
+    windows = windows_of(graph.calls[entry])
     if max(windows.spread) == 1:
         return None
     if max(windows.stride) > 1:
         return "it has no steps over elements that stand apart"
-    lows, highs = _cropped(windows)
+    lows, highs = cropped(windows)
     fits = min(lows) >= 0 and all(-n < s for n, s in zip(highs, windows.spread, strict=True))
     return None if fits else "it has no such padding of elements that stand apart"
 

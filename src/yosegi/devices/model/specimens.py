@@ -13,8 +13,7 @@ from ..._tensor.dtype import DType, bool_, float32, float_info
 from ..._tensor.node import Node
 from ..._tensor.op import REGISTRY, from_array
 from ..._tensor.tensor import Tensor
-from .elementwise import BINARY, UNARY
-from .ops import ROWS
+from .op_row import OpTable
 
 NOT_TRIED: Final = frozenset({"gather"})
 """Rows that take constants where a specimen has values."""
@@ -50,27 +49,25 @@ _CONVOLVED: Final[tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]],
 transposed."""
 
 
-def specimens(dtype: DType) -> list[Node]:
+def specimens(table: OpTable, dtype: DType) -> list[Node]:
     """The calls for a dtype; of those, a device may refuse some."""
-    return [tensor._node for name, tensor in _named(dtype) if dtype in ROWS[name].dtypes]
+    taken = frozenset(name for name, row in table.rows.items() if dtype in row.dtypes)
+    return [tensor._node for name, tensor in _named(table, dtype, taken) if name in taken]
 
 
-def _named(dtype: DType) -> Iterator[tuple[str, Tensor]]:
+def _named(table: OpTable, dtype: DType, taken: frozenset[str]) -> Iterator[tuple[str, Tensor]]:
     values = _values(dtype)
     matrix = np.resize(values, 64 * 61).reshape(64, 61)
     if dtype.is_float:  # rows and columns of nothing else
         matrix[7], matrix[:, 9], matrix[11] = -np.inf, -np.inf, np.inf
     x = from_array(matrix)
     a, b = (from_array(np.ascontiguousarray(grid)) for grid in np.meshgrid(values, values))
-    for name in UNARY:
-        if dtype in ROWS[name].dtypes:
-            yield name, REGISTRY[name](x)
-    for name in BINARY:
-        if dtype in ROWS[name].dtypes:
-            yield name, REGISTRY[name](a, b)
-    for name, attrs in _OF_ANY_VALUES.items():
-        if dtype in ROWS[name].dtypes:
-            yield name, REGISTRY[name](x, **attrs)
+    for name in sorted(taken & table.unary):
+        yield name, REGISTRY[name](x)
+    for name in sorted(taken & table.binary):
+        yield name, REGISTRY[name](a, b)
+    for name in sorted(taken & _OF_ANY_VALUES.keys()):
+        yield name, REGISTRY[name](x, **_OF_ANY_VALUES[name])
     if dtype is not bool_:
         yield "positive", REGISTRY["positive"](x)
     yield "barrier", REGISTRY["barrier"](x, from_array(np.asarray(values[0])))

@@ -1,4 +1,4 @@
-"""OpenVINO's exceptions as failures of a device."""
+"""The exceptions of model compilers as failures of a device."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Final
 
 from ...errors import DeviceFailure, DeviceLost, OutOfMemory
 
-# OpenVINO raises RuntimeError for everything: the text must tell.
-_NO_MEMORY: Final = ("bad_alloc", "allocate", "out of memory", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY")
+# They raise one class for everything: the text distinguishes.
+_NO_MEMORY: Final = (
+    "bad_alloc", "allocate", "out of memory", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "nsufficient memory",
+)  # fmt: skip
 _LOST: Final = ("DEVICE_NOT_AVAILABLE", "DEVICE_LOST", "device lost")
 
 
 @contextmanager
 def translated(kind: type[DeviceFailure], doing: str) -> Iterator[None]:
-    """Raise what OpenVINO raises inside as the failure it is: of this kind, if the text says no more."""
+    """Raise what a compiler raises inside as the failure it is: of this kind, if the text says no more."""
     try:
         yield
     except DeviceFailure:

@@ -1,6 +1,6 @@
-"""Whether a plugin's lower precisions are any good on this machine: tried in a child process, and measured there.
+"""Whether a device's lower precisions are any good on this machine: tried in a child process, and measured there.
 
-A plugin's word is only a hint. It may announce a precision that ends the process, take one and compute in another, or
+A driver's word is only a hint. It may announce a precision that ends the process, take one and compute in another, or
 compute it by a loop that is many times slower than float32.
 """
 
@@ -21,7 +21,7 @@ from ..._tensor.node import Call, spec
 from ..._tensor.op import REGISTRY, embedded, leaf_call
 from ..._tensor.precision import Precision
 from ..._tune.timing import seconds_of
-from .device import OpenVINO
+from .device import ModelDevice
 
 _EPS: Final = {Precision.F16: float_info(float16).eps, Precision.BF16: float_info(bfloat16).eps}
 _SHAPES: Final[dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]]] = {
@@ -32,10 +32,9 @@ _ROUNDS: Final = 7
 _GAIN: Final = 1.1  # less is within what such a measurement is worth
 
 
-def reason_against(plugin: str, name: str) -> str | None:
+def reason_against(device: ModelDevice, name: str) -> str | None:
     """Why a precision, by its name, is not to be used, or `None` if it is right and faster. Called in a child."""
     precision = Precision(name)
-    device = OpenVINO(plugin, 0, "on trial", {}, {})
     gains: dict[str, float] = {}
     for title, region, x, exact in _products():
         full, reduced = (device.compile(replace(region, precision=p)) for p in (Precision.FULL, precision))
