@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo docs test lint types unit conformance chaos contract drivers metal plan-edits transforms gpu native-ops names suites control kills bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
+.PHONY: demo docs test lint types unit conformance chaos contract drivers metal coreml plan-edits transforms gpu native-ops names suites control kills kills-distributed parallel-example scaling sharded-programs bench bench-matrix compile-cost first-call regret bench-twice screenshots notebooks clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -63,11 +63,31 @@ drivers: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/driver_faults.py
 
 # The Metal device over a double of Metal's objects, with every op; needs g++, and clang-16 for the strict compilation.
+# Then the tests of all devices, failing devices and the precision contract, with the double among the machine's devices.
+APPLE := PYTHONPATH=tests:tests/fakes/apple YOSEGI_BACKGROUND=0
+FAULTY := $(APPLE) YOSEGI_CHECK=1 YOSEGI_TEST_METAL_FAULTS=0.02 YOSEGI_TEST_COREML_FAULTS=0.02
+APPLE_GRAPHS ?= 500
+APPLE_CALLS ?= 2000
 metal: $(READY)
-	YOSEGI_TEST_METAL=whole YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_metal.py tests/codegen/test_strict_msl.py
-	PYTHONPATH=tests:tests/fakes/apple $(BIN)/yosegi devices
-	PYTHONPATH=tests:tests/fakes/apple YOSEGI_TEST_METAL_FAULTS=0.02 YOSEGI_CHECK=1 YOSEGI_BACKGROUND=0 \
-	    $(BIN)/python -W ignore tests/chaos.py --graphs 100
+	YOSEGI_TEST_METAL=whole YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_metal.py \
+	    tests/devices/test_metal_programs.py tests/codegen/test_strict_msl.py
+	$(APPLE) $(BIN)/python -m pytest -n 2 tests/devices/test_ops.py tests/devices/test_windows.py -k metal
+	$(APPLE) $(BIN)/yosegi devices
+	$(FAULTY) $(BIN)/python -W ignore tests/chaos.py --graphs $(APPLE_GRAPHS)
+	$(APPLE) YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/hostile.py --programs $(APPLE_GRAPHS) --device metal:0
+	$(APPLE) YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/certificates.py --calls $(APPLE_CALLS) --devices metal:0
+
+# The Core ML device over a double of Core ML's objects, and random programs with faults on it and on Metal's.
+APPLE_PROGRAMS ?= 300
+coreml: $(READY)
+	$(BIN)/python -m pip install -q "coremltools==9.0"
+	YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_coreml.py
+	PYTHONPATH=tests YOSEGI_CHECK=1 $(BIN)/python -W ignore tests/apple_programs.py --programs $(APPLE_PROGRAMS)
+	$(APPLE) $(BIN)/python -m pytest -n 2 tests/devices/test_ops.py -k coreml
+	$(APPLE) $(BIN)/yosegi devices
+	$(FAULTY) $(BIN)/python -W ignore tests/chaos.py --graphs $(APPLE_GRAPHS)
+	$(APPLE) YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/hostile.py --programs $(APPLE_GRAPHS) --device coreml:0
+	$(APPLE) YOSEGI_CALIBRATE=0 $(BIN)/python -W ignore tests/certificates.py --calls $(APPLE_CALLS) --devices coreml:0
 
 # Edited plan files over memory between guard pages: each is refused, gives the same bits, or is a different correct program.
 EDITS ?= 20000
@@ -105,6 +125,26 @@ control: $(READY)
 KILLS ?= 20
 kills: $(READY)
 	$(BIN)/python tests/training/kills.py --kills $(KILLS)
+
+# A training run on three processes, of which a random one is killed or stopped: the others end with the same loss.
+kills-distributed: $(READY)
+	$(BIN)/python -m pip install -q --editable ".[mpi]"
+	$(BIN)/python tests/distributed/killed_ranks.py --kills 30
+
+# The transformer example on 1, 2 and 4 processes, data, tensor and pipeline parallel: the losses of one process.
+STEPS ?= 600
+parallel-example: $(READY)
+	$(BIN)/python -m pip install -q --editable ".[mpi]"
+	$(BIN)/python tests/distributed/parallel_example.py $(STEPS)
+
+# Step times of 1, 2 and 4 ranks, measured and simulated, and of up to 4,096 simulated ranks: docs/performance/scaling.md.
+scaling: $(READY)
+	$(BIN)/python -m pip install -q --editable ".[mpi]"
+	PYTHONPATH=tests:tests/distributed $(BIN)/python tests/distributed/scaling.py --output docs/performance/scaling.md
+
+# 500 random programs on tensors with random layouts, on one to six ranks: the values and gradients of one process.
+sharded-programs: $(READY)
+	$(BIN)/python tests/sharded_programs.py 500
 
 # The benchmark of this machine: bench.json and bench.html. A wrong result fails after the page is written.
 bench: $(READY)

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 from itertools import chain
+from operator import attrgetter
 from types import ModuleType
 
 from docutils import nodes
@@ -40,7 +41,7 @@ class Functions(SphinxDirective):
         """One `autofunction` or `autoclass` for each."""
         module = importlib.import_module(self.arguments[0])
         public = "".join(self.content) or "yosegi"
-        namespace = yosegi if public == "yosegi" else getattr(yosegi, public.removeprefix("yosegi."))
+        namespace = yosegi if public == "yosegi" else attrgetter(public.removeprefix("yosegi."))(yosegi)
         names = _defined(module) if namespace is not module else getattr(module, "__all__", _defined(module))
         shown = [n for n in names if getattr(namespace, n, None) is getattr(module, n, ...)]
         shown = [n for n in shown if _is_shown(module, n) and isinstance(getattr(module, n), type) == self.of_classes]

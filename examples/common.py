@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import yosegi as ys
 console = Console()
 
 
-def arguments(description: str, steps: int) -> argparse.Namespace:
-    """The options of the command line."""
+def arguments(description: str, steps: int, parallel: Sequence[str] = ()) -> argparse.Namespace:
+    """The options of the command line; with names of ways to train on several ranks, `--parallel`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=steps, help="steps of the whole run (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
@@ -29,6 +29,8 @@ def arguments(description: str, steps: int) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in --out")
     parser.add_argument("--explain", action="store_true", help="print where the step ran")
     parser.add_argument("--events", action="store_true", help="write event files for TensorBoard into --out")
+    if parallel:
+        parser.add_argument("--parallel", choices=parallel, help="share the work among the ranks of `yosegi launch`")
     return parser.parse_args()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import re
 import shutil
 import struct
 import subprocess
@@ -32,7 +33,7 @@ from yosegi.codegen.llvm.thread_pool import ThreadPoolState
 from yosegi.devices.cpu import threads as system
 from yosegi.devices.cpu.blas import Blas, Guard
 from yosegi.devices.cpu.blas_calls import Library
-from yosegi.devices.cpu.callables import IN_ORDER, Call, Runtime
+from yosegi.devices.cpu.callables import IN_ORDER, Call, Runtime, not_aligned
 from yosegi.devices.cpu.compiler import Code, Compiler, HostMachine
 from yosegi.devices.cpu.native_groups import Natives
 from yosegi.devices.cpu.product_calls import Objects
@@ -42,11 +43,14 @@ TRIPLE: Final = "aarch64-unknown-linux-gnu"
 EMULATOR: Final = "qemu-aarch64"
 CROSS: Final = "aarch64-linux-gnu-gcc"
 PROCESSORS: Final = {
-    "cortex-a72": "+aes,+crc,+fp-armv8,+neon,+perfmon,+sha2",
-    "a64fx": "+crc,+fp-armv8,+fullfp16,+lse,+neon,+perfmon,+rdm,+sha2,+sve",
+    "generic": ("+fp-armv8,+neon", "cortex-a72"),
+    "apple-m1": ("", "max,sve=off,sme=off"),
+    "a64fx": ("+crc,+fp-armv8,+fullfp16,+lse,+neon,+perfmon,+rdm,+sha2,+sve", "a64fx"),
 }
-"""Processors with NEON alone and with SVE, by the names that both LLVM and qemu have, with features as LLVM lists them
-on Linux."""
+"""LLVM's processors: the least that the architecture has, Apple's first, and one with SVE. Each with the features that
+LLVM lists there, which are none on macOS, and with qemu's name of a processor that has no more."""
+_OF_MACOS: Final = {"sin", "cos", "tan", "fmod", "fmodf", "memcpy", "memset", "bzero"}
+"""The functions that kernels may call: those of the system's library, which every process has."""
 _MARGIN: Final = 256
 """Bytes before and behind every array that no kernel may write to."""
 _FILL: Final = 0xA5
@@ -74,11 +78,11 @@ needs_aarch64 = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def machine(processor: str, triple: str = TRIPLE) -> HostMachine:
     """A processor of that architecture, as `HostMachine.host` would describe it there."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return HostMachine(triple, processor, PROCESSORS[processor], version)
+    return HostMachine(triple, processor, PROCESSORS[processor][0], version)
 
 
 @cache
-def natives(processor: str = "cortex-a72", threads: int = 2, *, futex: bool = True) -> Natives:
+def natives(processor: str = "apple-m1", threads: int = 2, *, futex: bool = True) -> Natives:
     """What makes native calls for such a machine, and runs them under qemu."""
     made = machine(processor)
     return Natives(made, GuestRuntime(GuestCompiler(made, guest(processor)), threads, futex=futex))
@@ -119,7 +123,7 @@ class Guest:
         source.write_text(_PROGRAM)
         _done(CROSS, "-O1", "-o", str(program), str(source), "-rdynamic", "-Wl,--no-as-needed", "-lm")
         self._process = subprocess.Popen(
-            [EMULATOR, "-cpu", processor, "-L", str(system_root), str(program)],
+            [EMULATOR, "-cpu", PROCESSORS[processor][1], "-L", str(system_root), str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -182,6 +186,13 @@ class Guest:
     def write(self, address: int, data: bytes) -> None:
         """Fill memory."""
         self._ask(3, address, data, answer=0)
+
+    def keep(self, data: Any) -> int:
+        """The address of a copy of bytes, or of an array, that stays there."""
+        content = bytes(data) if isinstance(data, bytes) else np.asarray(data).tobytes()
+        address = self.new(len(content))
+        self.write(address, content)
+        return address
 
     def read(self, address: int, size: int) -> bytes:
         """What is in memory."""
@@ -267,6 +278,22 @@ int main(void) {
 """
 
 
+# Code for macOS, which only compiles
+
+
+@cache
+def macos() -> Compiler:
+    """A compiler for Apple's computers."""
+    return Compiler(machine("apple-m1", "arm64-apple-darwin24.0.0"))
+
+
+def called_on_macos(source: str) -> set[str]:
+    """The functions outside a module that its code calls there."""
+    text = macos().assembly(source)
+    called = set(re.findall(r"\tbl?\t_(\w+)|_(\w+)@GOTPAGE\b", text))
+    return {a or b for a, b in called} - set(re.findall(r"^_(\w+):", text, re.MULTILINE))
+
+
 # A compiler and a runtime whose code is there
 
 
@@ -282,6 +309,10 @@ class GuestCompiler(Compiler):
         process."""
         for source in sources:
             assert "llvm.x86" not in source, source
+        if self.machine.model == "apple-m1":
+            for source in sources:
+                missing = called_on_macos(source) - _OF_MACOS
+                assert not missing, f"{missing}\n{source}"
         return super().emit(*sources)
 
     def _linked(self, made: bytes, functions: Sequence[str]) -> Code:
@@ -322,24 +353,11 @@ class GuestRuntime(Runtime):
         return address
 
     def call(
-        self,
-        code: Code,
-        arrays: int,
-        sizes: Sequence[int],
-        *,
-        count: int,
-        chunk: int,
-        finishes: bool = False,
-        lets_go: bool = True,
-        needs: int = IN_ORDER,
-        fallback: Callable[..., Any],
-    ) -> Call:
+        self, code: Code, arrays: int, sizes: Sequence[int], *, needs: int = IN_ORDER,
+        fallback: Callable[..., Any] = not_aligned, **more: Any,
+    ) -> Call:  # fmt: skip
         """A callable for a kernel and its sizes: see `Runtime.call`."""
-        launch = NativeLaunch(
-            kernel=code["kernel"], finish=code["finish"] if finishes else None,
-            pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
-        )  # fmt: skip
-        packed = bytes(launch) + np.asarray(sizes, np.int64).tobytes()
+        packed = self.packed(code, arrays, sizes, **more)
 
         def call(*given: Any) -> None:
             if all(type(a) is np.ndarray and a.flags.num & needs == needs for a in given):
@@ -349,6 +367,17 @@ class GuestRuntime(Runtime):
                 fallback(*given)
 
         return call
+
+    def packed(
+        self, code: Code, arrays: int, sizes: Sequence[int], *, count: int, chunk: int, finishes: bool = False,
+        **more: Any,
+    ) -> bytes:  # fmt: skip
+        """A kernel with its sizes: see `Runtime.packed`."""
+        launch = NativeLaunch(
+            kernel=code["kernel"], finish=code["finish"] if finishes else None,
+            pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
+        )  # fmt: skip
+        return bytes(launch) + np.asarray(sizes, np.int64).tobytes()
 
     def _launch(self, packed: bytes, arrays: Sequence[Array]) -> None:
         """Take the arrays there, run the kernel, and take back what it changed."""

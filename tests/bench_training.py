@@ -114,11 +114,11 @@ def resnet_of(m: Any, base: type, sequential: Any, relu: Any, mean: Any, options
     return ResNet()
 
 
-def ours(model: Any, optimizer: Callable[[Any], Any], x: Any, y: Any, axis: int) -> Callable[[], float]:
+def ours(model: Any, optimizer: Callable[[Any], Any], x: Any, y: Any) -> Callable[[], float]:
     """A step of Yosegi."""
 
     def loss(model: Any, x: Any, y: Any) -> Any:
-        return nn.cross_entropy(model(x), y, axis=axis)
+        return nn.cross_entropy(model(x), y, axis=-1)
 
     @ys.jit
     def step(held: Any, x: Any, y: Any) -> Any:
@@ -167,6 +167,22 @@ def in_turns(contenders: dict[str, Callable[[], float]], steps: int, turns: int)
         print(f"  {name:20} {median(own):8.2f} ms ({min(own):.2f} to {max(own):.2f}), {base / median(own):.2f} times")
 
 
+def cases() -> list[tuple[str, Any, Any, Any, Any, Any, Any]]:
+    """Both models: a name, the model and its peer, inputs, targets, and the optimisers."""
+    codes, following = (RNG.integers(0, CODES, (BATCH, LENGTH)) for _ in range(2))
+    pixels = RNG.standard_normal((IMAGES, 3, 32, 32), np.float32)
+    labels = RNG.integers(0, CLASSES, IMAGES)
+    rng = ys.random.default_rng(0)
+    return [
+        ("transformer", Transformer(rng), TorchTransformer(), codes, following,
+         lambda m: ys.optim.AdamW(m, lr=1e-3), lambda p: torch.optim.AdamW(p, 1e-3)),
+        ("ResNet-18, 32 x 32",
+         resnet_of(nn, nn.Module, nn.Sequential, nn.relu, lambda x: ys.mean(x, axis=(2, 3)), {"rng": rng}),
+         resnet_of(tnn, tnn.Module, tnn.Sequential, F.relu, lambda x: x.mean((2, 3)), {}), pixels, labels,
+         lambda m: ys.optim.SGD(m, lr=0.01, momentum=0.9), lambda p: torch.optim.SGD(p, 0.01, momentum=0.9)),
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
@@ -179,23 +195,11 @@ def main() -> None:
     place = "cuda" if args.device.startswith("cuda") else "cpu"
     torch.set_num_threads(2 if place == "cpu" else torch.get_num_threads())
     torch.manual_seed(0)
-    codes, following = (RNG.integers(0, CODES, (BATCH, LENGTH)) for _ in range(2))
-    pixels = RNG.standard_normal((IMAGES, 3, 32, 32), np.float32)
-    labels = RNG.integers(0, CLASSES, IMAGES)
-    rng = ys.random.default_rng(0)
-    cases: list[tuple[str, Any, Any, Any, Any, Any, Any, int]] = [
-        ("transformer", Transformer(rng), TorchTransformer(), codes, following,
-         lambda m: ys.optim.AdamW(m, lr=1e-3), lambda p: torch.optim.AdamW(p, 1e-3), -1),
-        ("ResNet-18, 32 x 32",
-         resnet_of(nn, nn.Module, nn.Sequential, nn.relu, lambda x: ys.mean(x, axis=(2, 3)), {"rng": rng}),
-         resnet_of(tnn, tnn.Module, tnn.Sequential, F.relu, lambda x: x.mean((2, 3)), {}), pixels, labels,
-         lambda m: ys.optim.SGD(m, lr=0.01, momentum=0.9), lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), -1),
-    ]  # fmt: skip
-    for title, model, peer, x, y, rule, peer_rule, axis in cases:
+    for title, model, peer, x, y, rule, peer_rule in cases():
         print(title)
         model = model.load_state_dict({k: v.numpy() for k, v in peer.state_dict().items()})
         with ys.options(device=args.device, precision=args.precision, tol=args.tol):
-            contenders = {"Yosegi": ours(model, rule, ys.asarray(x), ys.asarray(y), axis)}
+            contenders = {"Yosegi": ours(model, rule, ys.asarray(x), ys.asarray(y))}
             for name in ("PyTorch", "PyTorch compiled")[: 1 + args.compile]:
                 twin = type(peer)()
                 twin.load_state_dict(peer.state_dict())

@@ -102,7 +102,8 @@ def session(rng: np.random.Generator, device: str, most: int, count: Counter[str
             )  # type: ignore[attr-defined]
     count["sessions in reduced precision"] += reduced
     count["sessions"] += 1
-    count[f"calls on {device.partition(':')[0]}"] += calls
+    count[f"calls on {device}"] += calls
+    count.update(f"steps on {record.device}" for record in trace.records)
     return calls
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,14 @@ from fakes import (
     installed,
 )
 from yosegi._run.trace import trace
+from yosegi.devices.kernel.faults import Faults
 
 DTYPES = ("float32", "float64", "int32", "complex64", "float16", "bool")
 SHAPES = ((), (1,), (7,), (4, 5), (1, 5), (3, 1, 5), (0, 3), (130,), (33, 17))
 NATIVES = frozenset({"softmax", "gelu"})
 HANGS_AFTER = 60  # seconds
 KEPT = 4096  # bytes of numbers that programs share, which may stay on a device
+TABLE = 8 * prod(Faults.shape)  # bytes that a device keeps from the first index on that may be out of range
 
 
 def _real(x: Any) -> Any:
@@ -134,6 +137,16 @@ def devices(seed: int) -> list[FakeDevice]:
     return [makers[i]() for i in rng.choice(len(makers), size=2, replace=False)]
 
 
+def agree(result: Any, reference: Any) -> None:
+    """Raise unless a result is the reference's, within what devices may differ by."""
+    assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+    rtol = 3e-2 if reference.dtype == np.float16 else 2e-4
+    with np.errstate(all="ignore"):
+        scale = np.max(np.abs(reference[np.isfinite(reference)]), initial=0)
+    # Some devices' own gelu is closer than the formula with 1 + erf(x), of which nothing is left for x below -5.5.
+    np.testing.assert_allclose(result, reference, rtol=rtol, atol=rtol * scale + 1e-7)
+
+
 def check(seed: int) -> None:
     """One program: on the host, and over the failing devices and those of this machine."""
     with ys.options(device="cpu"):
@@ -146,17 +159,13 @@ def check(seed: int) -> None:
         ys.eval(*tensors)
         results = [t.numpy() for t in tensors]
     for result, reference in zip(results, expected, strict=True):
-        assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
-        rtol = 3e-2 if reference.dtype == np.float16 else 2e-4
-        with np.errstate(all="ignore"):
-            scale = np.max(np.abs(reference[np.isfinite(reference)]), initial=0)
-        np.testing.assert_allclose(result, reference, rtol=rtol, atol=rtol * scale)
+        agree(result, reference)
     result = tensors = results = None  # the last result may be a device's own memory
     gc.collect()
     for fake in fakes:
         assert fake.live < KEPT, f"{fake.name} still holds {fake.live} bytes"
     for name, nbytes in in_use().items():
-        assert nbytes < baseline[name] + KEPT, f"{name} holds {nbytes} bytes, before it was {baseline[name]}"
+        assert nbytes < baseline[name] + KEPT + TABLE, f"{name} holds {nbytes} bytes, before it was {baseline[name]}"
 
 
 def in_use() -> dict[str, int]:

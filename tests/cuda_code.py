@@ -17,7 +17,7 @@ from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.kernel_source import NAME, Kernel
 from yosegi.devices.cuda.dialect import CUDA
 
-TARGET = Target(width=4, group=8, cooperating=8, units=2, blocked=False)
+TARGET = Target(group=8, cooperating=8, units=2)
 """Small groups, so that few elements make many of them."""
 
 _HEADER = f"""{emulation.FIBERS}

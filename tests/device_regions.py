@@ -9,9 +9,10 @@ import numpy as np
 
 import yosegi as ys
 from values import Array, same
+from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
-from yosegi._schedule.fuse import fuse
+from yosegi._schedule.fuse import fuse, join
 
 RNG = np.random.default_rng(11)
 
@@ -23,6 +24,13 @@ def graph_and_leaves(*tensors: ys.Tensor) -> tuple[Any, list[Any]]:
 
 def regions(*tensors: ys.Tensor) -> list[Any]:
     return fuse(graph_and_leaves(*tensors)[0])
+
+
+def join_of(*tensors: ys.Tensor) -> Any:
+    """Tensors as one region. Composites are decomposed."""
+    graph = simplify(expand(graph_of(capture([t._node for t in tensors])[0]), ()))
+    parts = fuse(graph)
+    return parts[0] if len(parts) == 1 else join(parts, graph.outputs)
 
 
 def run(*tensors: ys.Tensor, device: Any) -> list[Array]:

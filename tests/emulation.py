@@ -27,31 +27,33 @@ COMPILER = shutil.which("g++")
 FIBERS = """
 #include <math.h>
 #include <ucontext.h>
+#define PLAIN __attribute__((no_sanitize("thread")))
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 namespace fibers {
 static const unsigned STACK = 1 << 16, MOST = 256, TEAM = 32;
 enum State : char { READY, AT_BARRIER, IN_TEAM, DONE };
-static unsigned item, group, size;
+static unsigned item, group, size, phase, launches;  // phase: barriers so far, over all groups and launches
 static ucontext_t contexts[MOST], outside;
 static char stacks[MOST][STACK];
 static State states[MOST];
 static const char* fault;  // what a kernel did that no GPU would take
 static void (*body)();
 static const long long* values;
-static void begun() {
+static unsigned steps[MOST];  // barriers of an item's team so far
+PLAIN static void begun() {
     body();
     states[item] = DONE;
 }
-static void wait(State state = AT_BARRIER) {
+PLAIN static void wait(State state = AT_BARRIER) {
     states[item] = state;
     swapcontext(&contexts[item], &outside);
 }
-static unsigned count(unsigned from, unsigned to, State state) {
+PLAIN static unsigned count(unsigned from, unsigned to, State state) {
     unsigned found = 0;
     for (unsigned n = from; n < to; n++) found += states[n] == state;
     return found;
 }
-static void run_team(unsigned from, unsigned to) {
+PLAIN static void run_team(unsigned from, unsigned to) {
     do {
         for (unsigned n = from; n < to; n++) {
             item = n;
@@ -61,8 +63,9 @@ static void run_team(unsigned from, unsigned to) {
     } while (count(from, to, IN_TEAM) == to - from);
     if (count(from, to, IN_TEAM)) fault = "items of a team left at a common call";
 }
-static const char* run(long long groups, unsigned items) {
+PLAIN static const char* run(long long groups, unsigned items) {
     size = items;
+    launches++;
     fault = items > MOST ? "too many items in a group" : nullptr;
     for (long long at = 0; at < groups && !fault; at++) {
         group = (unsigned)at;
@@ -74,6 +77,7 @@ static const char* run(long long groups, unsigned items) {
             makecontext(&contexts[n], begun, 0);
         }
         do {
+            phase++;
             for (unsigned n = 0; n < items && !fault; n += TEAM) run_team(n, min(n + TEAM, items));
         } while (!fault && count(0, items, AT_BARRIER) == items);
         if (!fault && count(0, items, DONE) != items) fault = "items of a group left at a barrier";
@@ -83,6 +87,60 @@ static const char* run(long long groups, unsigned items) {
 }
 """
 """What both languages' headers begin with."""
+
+_RACES = """
+namespace races {
+struct Byte { unsigned long at; unsigned phase, writer, reader, written, read, launch, owner; };
+static const unsigned long SIZE = 1 << 22;
+static Byte table[SIZE];  // the last accesses to bytes, by their addresses; items and groups count from 1
+extern "C" __attribute__((visibility("hidden"))) char __bss_start, _end;
+PLAIN static bool clash(unsigned other, unsigned step) {  // no barrier, of the group or their team, is between the two
+    const unsigned item = fibers::item;
+    if (!other || other == item + 1) return false;
+    return (other - 1) / fibers::TEAM != item / fibers::TEAM || step == fibers::steps[item];
+}
+PLAIN static void accessed(void* place, unsigned long nbytes, bool writes) {
+    const unsigned long at = (unsigned long)place, stacks = (unsigned long)fibers::stacks;
+    if (at >= stacks && at < stacks + sizeof fibers::stacks) return;
+    const bool is_local = at >= (unsigned long)&__bss_start && at < (unsigned long)&_end;
+    const unsigned item = fibers::item + 1, group = fibers::group + 1;
+    for (unsigned long byte = at; byte < at + nbytes; byte++) {
+        unsigned long slot = byte * 0x9E3779B97F4A7C15ul >> 42;
+        while (table[slot].at && table[slot].at != byte) slot = (slot + 1) % SIZE;
+        Byte& known = table[slot];
+        known.at = byte;
+        if (known.phase != fibers::phase) known.writer = known.reader = 0;
+        if (known.launch != fibers::launches) known.owner = 0;
+        if (clash(known.writer, known.written))
+            fibers::fault = writes ? "two items wrote one address between barriers"
+                                   : "an item read what another wrote since the last barrier";
+        if (writes && clash(known.reader, known.read))
+            fibers::fault = "an item wrote what another read since the last barrier";
+        if (writes && !is_local && known.owner && known.owner != group)
+            fibers::fault = "two groups wrote one address";
+        known.phase = fibers::phase;
+        known.launch = fibers::launches;
+        (writes ? known.writer : known.reader) = item;
+        (writes ? known.written : known.read) = fibers::steps[fibers::item];
+        if (writes) known.owner = group;
+    }
+}
+}
+extern "C" {
+PLAIN void __tsan_init() {}
+PLAIN void __tsan_func_entry(void*) {}
+PLAIN void __tsan_func_exit() {}
+#define ACCESSES(n) \\
+    PLAIN void __tsan_read##n(void* at) { races::accessed(at, n, false); } \\
+    PLAIN void __tsan_write##n(void* at) { races::accessed(at, n, true); } \\
+    PLAIN void __tsan_unaligned_read##n(void* at) { races::accessed(at, n, false); } \\
+    PLAIN void __tsan_unaligned_write##n(void* at) { races::accessed(at, n, true); }
+ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
+PLAIN void __tsan_read_range(void* at, unsigned long n) { races::accessed(at, n, false); }
+PLAIN void __tsan_write_range(void* at, unsigned long n) { races::accessed(at, n, true); }
+}
+"""
+"""What compilers call for each access when they instrument code for finding races: here, our own detector."""
 
 _LAUNCH = """
 template <unsigned... N> struct Numbers {};
@@ -103,22 +161,29 @@ _OPTIONS = ["-std=c++20", "-nostdinc++", "-O1", "-w", "-ffp-contract=off", "-fwr
 
 
 @cache
-def built(source: str, folder: Path, call: str, *options: str) -> Any:
-    """What launches the kernel of a source that a C++ compiler takes. `call` calls it for an item."""
+def built(source: str, folder: Path, call: str, *options: str, races: bool = False) -> Any:
+    """What launches the kernel of a source that a C++ compiler takes. `call` calls it for an item. With `races`, a
+    launch fails in which two items use one address between barriers, and one of them writes."""
     assert COMPILER is not None
     whole, command = source + _LAUNCH.replace("CALL", call), [COMPILER, *_OPTIONS, *options]
-    stem = folder / hashlib.sha256("\n".join([whole, *command]).encode()).hexdigest()[:16]
+    stem = folder / hashlib.sha256("\n".join([whole, *command, str(races)]).encode()).hexdigest()[:16]
     library = stem.with_suffix(".so")
     if not library.exists():
-        text, made = (stem.with_suffix(f".{os.getpid()}.{ending}") for ending in ("cpp", "so"))
-        text.write_text(whole, encoding="utf-8")
-        done = subprocess.run([*command, str(text), "-o", str(made)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CompileError(done.stderr[:4000])
+        text, part, made = (stem.with_suffix(f".{os.getpid()}.{ending}") for ending in ("cpp", "o", "so"))
+        text.write_text(whole + (_RACES if races else ""), encoding="utf-8")
+        if races:
+            _compiled([*command, "-fsanitize=thread", "-c", str(text), "-o", str(part)])
+        _compiled([*command, str(part if races else text), "-o", str(made)])
         made.replace(library)  # processes may share the folder
     entry: Any = ctypes.CDLL(str(library)).launch
     entry.restype = ctypes.c_char_p
     return entry
+
+
+def _compiled(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(done.stderr[:4000])
 
 
 class CompileError(Exception):

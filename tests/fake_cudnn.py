@@ -9,18 +9,20 @@ from ctypes import c_char, c_char_p
 from dataclasses import dataclass, field
 from typing import Any
 
-CONVOLUTION, ENGINE, CHOICE, HEURISTICS, PLAN, FORWARD, TO_WEIGHTS, GRAPH, VARIANT, TENSOR = (
-    1, 2, 3, 4, 5, 10, 11, 15, 16, 17,
+CONVOLUTION, ENGINE, CHOICE, HEURISTICS, PLAN, FORWARD, TO_WEIGHTS, TO_INPUT, GRAPH, VARIANT, TENSOR = (
+    1, 2, 3, 4, 5, 10, 11, 12, 15, 16, 17,
 )  # fmt: skip
-KIND_OF = {1: CONVOLUTION, 2: HEURISTICS, 3: CHOICE, 4: PLAN, 7: FORWARD, 8: GRAPH, 9: TENSOR, 10: VARIANT, 13: ENGINE}
+KIND_OF = {1: CONVOLUTION, 2: HEURISTICS, 3: CHOICE, 4: PLAN, 8: GRAPH, 9: TENSOR, 10: VARIANT, 13: ENGINE}
 """Whose an attribute is, by its hundreds."""
+KIND_OF_OPERATION = (FORWARD, TO_INPUT, TO_WEIGHTS)
+"""Whose an attribute from 700 on is: each operation has six."""
 TYPE_OF = {
     100: 1, 101: 7, 102: 3, 103: 3, 104: 3, 105: 3, 106: 3, 200: 8, 201: 15, 202: 15, 300: 15, 303: 3, 400: 0, 401: 15,
-    402: 3, 702: 15, 703: 15, 704: 15, 705: 15, 714: 15, 715: 15, 716: 15, 717: 15,
+    402: 3, 702: 15, 703: 15, 704: 15, 705: 15, 708: 15, 709: 15, 710: 15, 711: 15, 714: 15, 715: 15, 716: 15, 717: 15,
     800: 0, 801: 15, 900: 3, 901: 1, 902: 3, 903: 3, 906: 3, 1000: 3,
     1001: 6, 1003: 6, 1301: 3, 1303: 11, 1305: 19,
 }  # fmt: skip
-"""What an attribute holds: a scale (700, 701, 712, 713) is float or double."""
+"""What an attribute holds: a scale (700, 701, 706, 707, 712, 713) is float or double."""
 SIZE_OF = {0: 8, 1: 4, 3: 8, 4: 4, 5: 8, 6: 8, 7: 4, 8: 4, 11: 4, 15: 8, 19: 4}
 EXPECTED, FALLBACK = 3, 2
 """The heuristics' modes that are asked for."""
@@ -53,6 +55,11 @@ class Told:
     types: dict[int, int] = field(default_factory=dict)
     is_finished: bool = False
     offered: Offered | None = None
+
+
+def _kind_of(attribute: int) -> int:
+    """Whose an attribute is."""
+    return KIND_OF_OPERATION[(attribute - 700) // 6] if attribute // 100 == 7 else KIND_OF[attribute // 100]
 
 
 class Library:
@@ -157,7 +164,7 @@ class Library:
 
     def _checked(self, descriptor: Any, name: Any, type_: Any) -> Told:
         told = self.alive[descriptor.value]
-        assert (TO_WEIGHTS if 712 <= name.value <= 717 else KIND_OF[name.value // 100]) == told.kind
+        assert _kind_of(name.value) == told.kind
         assert TYPE_OF.get(name.value, type_.value) == type_.value
         return told
 

@@ -165,13 +165,15 @@ def main() -> int:
         print(check(args.only, args.device, print))
         return 0
     count: Counter[str] = Counter()
+    ran: Counter[str] = Counter()
     for seed in range(args.seed, args.seed + args.programs):
         try:
             count[check(seed, args.device)] += 1
         except AssertionError as error:
             count["MISSED"] += 1
             print(error)
-    print(", ".join(f"{what}: {n}" for what, n in count.items()))
+        ran.update(record.device for record in trace.records)
+    print(", ".join(f"{what}: {n}" for what, n in count.items()) + f"; steps run: {dict(ran)}")
     return 1 if count["MISSED"] else 0
 
 

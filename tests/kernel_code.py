@@ -21,6 +21,7 @@ from yosegi._run.device import Kernel as DeviceKernel
 from yosegi._schedule.fuse import Region, fuse, multiplies
 from yosegi._tensor.dtype import DType
 from yosegi._tensor.node import Call
+from yosegi._tensor.precision import Precision
 from yosegi._tune.autotune import back_to_back
 from yosegi.codegen.c.contractions import FusedContraction, contraction
 from yosegi.codegen.c.dialect import Dialect, Target
@@ -29,12 +30,12 @@ from yosegi.codegen.c.fused_kernels import LibraryProduct
 from yosegi.codegen.c.kernel_source import Kernel
 from yosegi.codegen.c.naive import naive_product
 from yosegi.codegen.c.shared_tiles import tiled_product
-from yosegi.codegen.c.tilings import ON_GPUS, ON_UNITS
-from yosegi.codegen.c.unit_tiles import unit_product
+from yosegi.codegen.c.tilings import ON_GPUS
+from yosegi.codegen.c.unit_tiles import unit_product, unit_tiles
 from yosegi.devices.kernel.fused import Fused
 
 LANGUAGES: dict[str, ModuleType] = {"cuda": cuda_code, "msl": msl_code}
-TARGET = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
+TARGET = Target(group=64, cooperating=64, units=2)
 
 Render = Callable[[Graph, Dialect], tuple[Kernel, Sequence[int], Sequence[Any], Sequence[int]]]
 """From a graph: a kernel, the entries it reads, constants behind them, and the entries it writes."""
@@ -49,10 +50,10 @@ def product_by(variant: str) -> Render:
         inputs = inputs_of(graph, product.expressions)
         if variant == "naive":
             kernel = naive_product(graph, product, dialect, TARGET)
-        elif variant in ON_UNITS:
-            kernel = unit_product(graph, product, dialect, TARGET, ON_UNITS[variant])
+        elif variant in unit_tiles(dialect):
+            kernel = unit_product(graph, product, dialect, unit_tiles(dialect)[variant])
         else:
-            kernel = tiled_product(graph, product, dialect, TARGET, ON_GPUS[variant])
+            kernel = tiled_product(graph, product, dialect, ON_GPUS[variant])
         return kernel, inputs.entries, inputs.constants, graph.outputs[:1]
 
     return render
@@ -78,7 +79,7 @@ class Emulated:
         self.name = language
         self.dialect = LANGUAGES[language].HOSTED
         self.target = TARGET
-        self.arrays, self.compilers = 100, 4
+        self.arrays, self.compilers, self.algorithms, self.memory = 100, 4, 1, self
         self.launches = 0
         self._language, self._folder = LANGUAGES[language], folder
 
@@ -98,7 +99,7 @@ class Emulated:
     def by_library(self, region: Region) -> dict[str, Any]:
         return {}
 
-    def takes(self, product: FusedContraction) -> bool:
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
         return False
 
     def multiplier(self, wanted: LibraryProduct) -> Any:

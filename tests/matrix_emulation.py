@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from yosegi.devices.cpu.compiler import Code, Compiler, Part
 
 _NAMES = {
@@ -53,10 +55,13 @@ class EmulatingCompiler:
         )
 
 
-# A thread's tiles: 64 bytes of configuration, then 8 tiles of 1 KB. @owners says whose they are.
+_THREADS = 1024
+_TILES = 64 + 8 * 1024
+"""Bytes of a thread's tiles: their configuration, then 8 tiles."""
+_memory = np.zeros(64 + _THREADS * (8 + _TILES), np.uint8)
+"""The tiles of all threads, and before them whose they are. All modules of this process share them."""
+_OWNERS = (_memory.ctypes.data + 63) // 64 * 64
 _FUNCTIONS = """
-@owners = internal global [64 x i64] zeroinitializer, align 64
-@tiles = internal global [64 x [8256 x i8]] zeroinitializer, align 64
 
 define internal ptr @mine() #0 {
 entry:
@@ -64,7 +69,7 @@ entry:
   br label %look
 look:
   %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %p = getelementptr i64, ptr @owners, i64 %i
+  %p = getelementptr i64, ptr inttoptr (i64 OWNERS to ptr), i64 %i
   %taken = cmpxchg ptr %p, i64 0, i64 %me seq_cst seq_cst
   %owner = extractvalue { i64, i1 } %taken, 0
   %new = extractvalue { i64, i1 } %taken, 1
@@ -73,13 +78,13 @@ look:
   br i1 %found, label %done, label %next
 next:
   %i1 = add i64 %i, 1
-  %full = icmp eq i64 %i1, 64
+  %full = icmp eq i64 %i1, THREADS
   br i1 %full, label %crowd, label %look
 crowd:
   call void @llvm.trap()
   unreachable
 done:
-  %own = getelementptr [8256 x i8], ptr @tiles, i64 %i
+  %own = getelementptr [8256 x i8], ptr inttoptr (i64 TILES to ptr), i64 %i
   ret ptr %own
 }
 
@@ -301,3 +306,5 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare <16 x i1> @llvm.get.active.lane.mask.v16i1.i64(i64, i64)
 """.replace("ORDER", ", ".join(f"i32 {n}" for n in range(32)))
+_FUNCTIONS = _FUNCTIONS.replace("OWNERS", str(_OWNERS)).replace("TILES", str(_OWNERS + 8 * _THREADS))
+_FUNCTIONS = _FUNCTIONS.replace("THREADS", str(_THREADS))

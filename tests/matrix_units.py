@@ -26,12 +26,11 @@ import numpy as np
 import yosegi as ys
 from matrix_emulation import EmulatingCompiler
 from matrix_peers import PEERS, Array, Gone, Peer, error, exact, numbers
-from yosegi._tensor.dtype import bfloat16, float32
+from yosegi._tensor.dtype import float32
 from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
+from yosegi.codegen.llvm.blocking import BFLOAT16, BlockingPolicy
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.llvm.half_blocking import USUAL, Blocking
-from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.product import FusedStage, Side
+from yosegi.codegen.llvm.product import FusedStage, Product, Side
 from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu import bfloat16_support
 from yosegi.devices.cpu.callables import Runtime
@@ -52,9 +51,8 @@ NAMES = {1: "bf16", 2: "bf16x2", 3: "bf16x3"}
 SETTLE = 0.15  # seconds in which the threads of every library stop looking for work
 """Seconds before a turn: NumPy's threads spin for a while."""
 SETTINGS = ("YOSEGI_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-DEPTHS = (8, 12, 16, 24, 32, 64)
-UNITS_OF_WORK = ((4, 8), (4, 16), (8, 8), (8, 16), (16, 8), (16, 16), (8, 32))
-SHARES = (2, 3, 6)
+ROWS_SHARES, PANELS_SHARES, COPIED_ROWS = (0.4, 0.8, 1.4, 2.8), (0.12, 0.24, 0.48), (16, 64, 512)
+"""Of the policies by which `--sweep` cuts the work."""
 
 
 def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> list[Value]:
@@ -63,16 +61,18 @@ def relu(k: LlvmBuilder, x: Value, bias: Value, rest: Value) -> list[Value]:
     return [k.select(k.lt(made, k.const(0, made)), k.const(0, made), made)]
 
 
-FUSION = HalfProduct(after=FusedStage(relu, float32, (Side(float32), Side(float32))))
+FUSION = Product(float32, after=FusedStage(relu, float32, (Side(float32), Side(float32))), parts=1)
 
 
-def computed(
-    products: HalfProducts, product: HalfProduct, a: Array, b: Array, *sides: Array, kept: bool = False
-) -> Array:
+def plain(parts: int = 1) -> Product:
+    """A product by itself."""
+    return Product(float32, parts=parts)
+
+
+def computed(products: HalfProducts, product: Product, a: Array, b: Array, *sides: Array, kept: bool = False) -> Array:
     """A product, in memory that was poisoned before."""
     out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, np.float32)
-    bound = products.bound(product, Arrays(a, b, (), sides, (out,)), kept=kept)
-    bound(a, products.packed(product, b) if kept else b, *sides, out)
+    contender(products, product, a, b, *sides, kept=kept, out=out).call()
     return out
 
 
@@ -82,7 +82,7 @@ def computed(
 def checks(products: HalfProducts) -> Iterator[tuple[str, float, float]]:
     """What is computed, its error, and the largest that it may have."""
     for parts, largest in bfloat16_support.LARGEST_ERRORS.items():
-        product = HalfProduct(parts=parts)
+        product = plain(parts)
         for words, a, b in operands():
             got = computed(products, product, a, b)
             yield f"{NAMES[parts]}, {words}", error(got, bfloat16_support.expected(a, b, parts)), largest
@@ -100,7 +100,7 @@ def checks(products: HalfProducts) -> Iterator[tuple[str, float, float]]:
     with np.errstate(all="ignore"):
         wanted = a.astype(np.float64) @ b
     for parts, name in NAMES.items():
-        got = computed(products, HalfProduct(parts=parts), a, b)
+        got = computed(products, plain(parts), a, b)
         yield f"{name}, NaN and infinities", float(np.mean(np.isfinite(wanted) != np.isfinite(got))), 0.0
 
 
@@ -129,14 +129,14 @@ def checked(products: HalfProducts) -> list[dict[str, Any]]:
 
 
 def contender(
-    products: HalfProducts, product: HalfProduct, a: Array, b: Array, *sides: Array, kept: bool = False,
-    threads: int | None = None,
+    products: HalfProducts, product: Product, a: Array, b: Array, *sides: Array, kept: bool = False,
+    threads: int | None = None, out: Array | None = None,
 ) -> Contender:  # fmt: skip
     """A product whose result goes where it went before."""
-    out = np.empty((a.shape[-2], b.shape[-1]), np.float32)
-    bound = products.bound(product, Arrays(a, b, (), sides, (out,)), kept=kept, threads=threads)
-    right = products.packed(product, b) if kept else b
-    return Contender(lambda: bound(a, right, *sides, out))
+    made, generated = np.empty((a.shape[-2], b.shape[-1]), np.float32) if out is None else out, products.generated
+    bound = generated.bound(product, Arrays(a, b, (), sides, (made,)), kept=kept, threads=threads)
+    right, work = generated.packed(product, b) if kept else b, np.empty(bound.workspace, np.uint8)
+    return Contender(lambda: bound.call(a, right, *sides, made, work))
 
 
 def jitted(function: Callable[..., Any], *arrays: Array) -> Contender:
@@ -150,12 +150,9 @@ def timed(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, 
     """Products by us and by NumPy."""
     for n in sizes:
         a, b = numbers(n, n), numbers(n, n, seed=1)
-        small = a.astype(bfloat16.numpy), b.astype(bfloat16.numpy)
-        ours = {"bf16 from bf16": (HalfProduct(bfloat16, bfloat16), *small, False)}
+        ours = {}
         for parts, name in NAMES.items():
-            ours |= {
-                f"{name}{', w kept' if kept else ''}": (HalfProduct(parts=parts), a, b, kept) for kept in (False, True)
-            }
+            ours |= {f"{name}{', w kept' if kept else ''}": (plain(parts), a, b, kept) for kept in (False, True)}
         contenders = {"numpy f32": Contender(lambda a=a, b=b: a @ b)}
         contenders |= {name: contender(products, *given, kept=kept) for name, (*given, kept) in ours.items()}
         contenders["jit, precision=f16"] = jitted(lambda x, y: x @ y, a, b)
@@ -247,33 +244,31 @@ def rated(what: str, n: int, timings: dict[str, Timing], errors: dict[str, float
         yield {**row(what, n, name, timing.median, errors.get(name)), "speedup": times.median, "range": str(times)}
 
 
-# Ways of cutting the work
+# Policies of cutting the work
 
 
 def sweep(products: HalfProducts, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     for n, kept in combinations(sizes, (True, False)):
         a, b = numbers(n, n), numbers(n, n, seed=1)
-        rates: dict[Any, tuple[float, Blocking]] = {}
-        for depth, (tall, wide), shares in [(USUAL.depth, (USUAL.tall, USUAL.wide), USUAL.shares),
-                                            *combinations(DEPTHS, UNITS_OF_WORK, SHARES)]:  # fmt: skip
-            products.blocking = replace(USUAL, depth=depth, tall=tall, wide=wide, shares=shares)
-            like = Arrays(a, b, (), (), (np.empty((n, n), np.float32),))
-            words = products.bound(HalfProduct(), like, kept=kept).plan.words
-            key = tuple(words.values())
-            if key not in rates:  # the sizes may not allow what is asked for
-                seconds = middle(contender(products, HalfProduct(), a, b, kept=kept))
-                rates[key] = 2 * n**3 / seconds / 1e9, products.blocking
-        products.blocking = USUAL
-        (usual, _), *_ = rates.values()
-        best = sorted(rates.values(), key=lambda rate: -rate[0])
-        print(f"\n{n}, w {'kept' if kept else 'fresh'}: {usual:.0f} GFLOP/s as it is; the best five of {len(best)}")
-        for rate, blocking in [*best[:5], best[-1]]:
-            print(f"  {rate:7.0f}  {blocking}")
-        yield from [{"n": n, "kept": kept, "blocking": str(blocking), "gflops": rate} for rate, blocking in best]
+        rates: list[tuple[float, BlockingPolicy]] = []
+        for rows, panels, copied in [(BFLOAT16.rows_share, BFLOAT16.panels_share, BFLOAT16.copied_rows),
+                                     *combinations(ROWS_SHARES, PANELS_SHARES, COPIED_ROWS)]:  # fmt: skip
+            policy = replace(BFLOAT16, rows_share=rows, panels_share=panels, copied_rows=copied)
+            products.generated.policy = policy
+            seconds = middle(contender(products, plain(), a, b, kept=kept))
+            rates.append((2 * n**3 / seconds / 1e9, policy))
+        products.generated.policy = None
+        best = sorted(rates, key=lambda rate: -rate[0])
+        rate = f"{rates[0][0]:.0f} GFLOP/s as it is; the best five of {len(best)}"
+        print(f"\n{n}, w {'kept' if kept else 'fresh'}: {rate}")
+        for own, policy in [*best[:5], best[-1]]:
+            print(f"  {own:7.0f}  {policy}")
+        yield from [{"n": n, "kept": kept, "policy": str(policy), "gflops": own} for own, policy in best]
+    products.generated.policy = replace(BFLOAT16, single_work=0)
     print("\nsmall products, µs, by one thread and by two")
     for n in (32, 48, 64, 96, 128, 192, 256):
         a, b = numbers(n, n), numbers(n, n, seed=1)
-        one, two = (middle(contender(products, HalfProduct(), a, b, threads=t)) * 1e6 for t in (1, 2))
+        one, two = (middle(contender(products, plain(), a, b, threads=t)) * 1e6 for t in (1, 2))
         print(f"  {n:4}: {one:7.1f} {two:7.1f}")
         yield {"n": n, "one thread": one, "two threads": two}
 

@@ -53,7 +53,7 @@ def always_native(*, chunked: bool = False) -> Iterator[None]:
     plans = import_module("yosegi._run.evaluate")._plans
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "worthwhile", lambda group: True)
-        patch.setattr(stages, "_COMPILING", 0.0)
+        patch.setattr(stages, "_POLICY", replace(stages._POLICY, compiling=0.0))
         patch.setattr(import_module("yosegi.devices.cpu.device"), "_LOADING", 0.0)
         policy = replace(natives._POLICY, strided_elements=0)
         if chunked:
@@ -75,7 +75,7 @@ def always(way: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(variants.TuningRecords, "best", best)
-        patch.setattr(stages, "_SMALL_PRODUCT", 0)
+        patch.setattr(stages, "_POLICY", replace(stages._POLICY, small_product=0))
         yield
 
 

@@ -403,7 +403,7 @@ def only_native() -> None:
     """Let native code compute whatever it can, however small: that it would not pay is not the question here."""
     natives, stages = (import_module(f"yosegi.devices.cpu.{name}") for name in ("native_groups", "tiered"))
     setattr(natives, "_POLICY", replace(natives._POLICY, numpy_elements=0))  # noqa: B010
-    setattr(stages, "_SMALL_PRODUCT", 0)  # noqa: B010
+    setattr(stages, "_POLICY", replace(stages._POLICY, small_product=0))  # noqa: B010
 
 
 # In the child

@@ -20,8 +20,8 @@ from yosegi.codegen.c.stages import FAULTS, Setting
 from yosegi.devices.kernel.faults import Faults
 
 TARGETS = {
-    "small": Target(width=4, group=8, cooperating=8, units=2, blocked=False),
-    "large": Target(width=4, group=64, cooperating=64, units=64, blocked=False),
+    "small": Target(group=8, cooperating=8, units=2),
+    "large": Target(group=64, cooperating=64, units=64),
 }
 """Small groups, so that few elements make many of them; and many units, so that what is short is cut into slices."""
 

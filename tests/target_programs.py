@@ -14,6 +14,7 @@ import yosegi as ys
 from scalar_calls import Read, calls, operands
 from values import Array, dtypes_of
 from yosegi._tensor.dtype import ALL, DType, as_dtype, real_of
+from yosegi._tensor.op import REGISTRY
 from yosegi.devices.cpu.variants import GENERATED, GENERATED_APART
 from yosegi.ops.windows import Windows, convolved
 
@@ -136,6 +137,9 @@ def _loops() -> Iterator[Program]:
         y = values(layout(x).shape, ys.float32, 1)
         yield Program(f"a {name} array", lambda x, y: x * y + ys.abs(x), (x, y), lambda x, y: x * y + abs(x),
                       layout=layout)  # fmt: skip
+    for dtype in (*FLOATS, ys.complex64):
+        x, y = values((301, 3), dtype), values((3,), dtype, 1)
+        yield Program(f"short rows of {dtype.name}", lambda x, y: x * y + x, (x, y), lambda x, y: x * y + x, ulps=16)
     big = values((700_001,), ys.float32)
     yield Program(
         "a long loop", lambda x: ys.sqrt(x * x + 1) - ys.abs(x), (big,), lambda x: np.sqrt(x * x + 1) - abs(x)
@@ -258,6 +262,9 @@ def _products() -> Iterator[Program]:
         yield Program(f"a stack of {dtype.name}", ys.matmul, (a, b), np.matmul, ulps=50)
         a, b = values((40, 64), dtype), values((64,), dtype, 1)
         yield Program(f"a matrix and a vector of {dtype.name}", ys.matmul, (a, b), np.matmul, ulps=64)
+        a, b = values((5, 13, 70), dtype), values((70, 31, 5), dtype, 1)
+        yield Program(f"an einsum of {dtype.name}", lambda a, b: ys.einsum("bij,jkb->kbi", a, b), (a, b),
+                      lambda a, b: np.einsum("bij,jkb->kbi", a, b), ulps=70)  # fmt: skip
     x, w, b, r = (values(s, ys.float32, n) for n, s in enumerate([(37, 90), (90, 51), (51,), (37, 51)]))
     yield Program("constant weights", lambda x: x @ ys.asarray(w) + ys.asarray(b), (x,),
                   lambda x: x @ w.astype(np.float64) + b, ulps=90)  # fmt: skip
@@ -268,6 +275,15 @@ def _products() -> Iterator[Program]:
                       lambda x, w, b: _gelu(x) @ w + b, ulps=90, way=way)  # fmt: skip
 
 
+_PLAIN: dict[str, Any] = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "spread": (1, 1)}
+CONVOLVED: dict[str, Any] = {
+    "columns": ((2, 12, 19, 23), ((3, 3), {"stride": (2, 2), "padding": ((1, 0), (1, 1))})),
+    "products": ((9, 4, 17, 20), ((15, 17), {"padding": ((0, 1), (0, 0))})),
+    "remainders": ((2, 12, 11, 9), ((4, 3), {"spread": (2, 2), "padding": ((2, 1), (1, 1))})),
+}
+"""The variants of convolutions that need certain windows: shapes, and windows that they are for."""
+
+
 def _convolutions() -> Iterator[Program]:
     dense = Windows((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1))
     sparse = Windows((5, 3), (2, 1), ((2, 2), (0, 0)), (1, 2), (1, 1))
@@ -276,6 +292,13 @@ def _convolutions() -> Iterator[Program]:
         for way in (GENERATED, WINOGRAD):
             yield Program(f"conv2d of {dtype.name}, {way}", lambda x, w: ys.nn.conv2d(x, w, padding=1), (x, w),
                           lambda x, w: convolved(x, w, dense, 1), ulps=108, way=way)  # fmt: skip
+        for way, (shape, (kernel, more)) in CONVOLVED.items():
+            w = values((14, shape[1], *kernel), dtype, 1)
+            of = Windows(kernel, **(_PLAIN | more))
+            yield Program(f"a convolution of {dtype.name}, {way}",
+                          lambda x, w, more=more: REGISTRY["conv"](x, w, **(_PLAIN | more)),
+                          (values(shape, dtype), w), lambda x, w, of=of: convolved(x, w, of, 1),
+                          ulps=2 * np.prod(w.shape[1:]), way=way)  # fmt: skip
         w = values((6, 4, 5, 3), dtype, 1)
         yield Program(f"grouped conv2d of {dtype.name}",
                       lambda x, w: ys.nn.conv2d(x, w, stride=(2, 1), padding=(2, 0), dilation=(1, 2), groups=3), (x, w),

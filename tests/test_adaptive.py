@@ -130,6 +130,6 @@ def test_tolerances_that_are_none(tol: Any) -> None:
         pass
 
 
-@pytest.mark.parametrize("seed", range(5_000, 5_150))
+@pytest.mark.parametrize("seed", [99, 492, *range(5_000, 5_150)])  # in 99 and 492, only sums of squares overflow
 def test_a_hostile_program_is_within_its_tolerance(seed: int) -> None:
     hostile.check(seed)

@@ -19,6 +19,7 @@ import pytest
 import yosegi as ys
 from forks import holds_in_a_fork
 from values import Array
+from yosegi._tune import records
 from yosegi._tune.autotune import Kernel, TrialSetup
 from yosegi._tune.comparison import disagreement
 from yosegi._tune.records import Tuned, TuningRecords, adopting, decisions, size_class
@@ -409,3 +410,10 @@ def test_classes_of_sizes() -> None:
     assert size_class(1000, 1000) == size_class(1024, 1050)
     assert size_class(512) != size_class(1024)
     assert size_class(0, 1) != size_class(1, 1)
+
+
+def test_records_of_other_sources_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    TuningRecords("one machine").best("twice", {"good": lambda: twice}, TRIAL)
+    assert TuningRecords("one machine").known("twice") is not None
+    monkeypatch.setattr(records, "package_digest", lambda: "other sources")
+    assert TuningRecords("one machine").known("twice") is None

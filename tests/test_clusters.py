@@ -188,7 +188,7 @@ def test_every_way_is_right(name: str, tmp_path: Path) -> None:
 
 def test_they_are_measured_against_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work={True: 0, False: 0}))
+    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work=0))
     right(Program(CASES["others read it"][0](), tmp_path))
 
 

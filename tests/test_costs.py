@@ -240,7 +240,7 @@ def test_a_file_that_is_something_else_is_set_aside_and_that_is_told(content, ca
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr("yosegi._run.progress._told", set())
+    monkeypatch.setattr("yosegi._run.progress._shown", set())
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "file"))
     table, device = Costs(), Known()
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(monkeypatch, tmp_path, cap
 
 
 def test_a_full_disk_leaves_the_old_file(monkeypatch, capfd):
-    monkeypatch.setattr("yosegi._run.progress._told", set())
+    monkeypatch.setattr("yosegi._run.progress._shown", set())
     device = Known()
     Costs().set_speed(device, SPEED)
     before = path_of(device).read_bytes()

@@ -209,7 +209,7 @@ def test_a_process_ends_while_a_driver_hangs() -> None:
 
 def test_what_takes_long_is_announced_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yosegi._run.progress._LONG", 0.05)
-    monkeypatch.setattr("yosegi._run.progress._told", set())
+    monkeypatch.setattr("yosegi._run.progress._shown", set())
     for _ in range(2):
         with announced("something slow"):
             time.sleep(0.2)

@@ -19,7 +19,7 @@ NOT_OPS = (
 METHODS = ("astype", "block_until_ready", "copy", "flatten", "item", "numpy", "reshape", "to_device", "tolist")
 NAMESPACES = {"ys": ys, "ys.nn": ys.nn, "ys.linalg": ys.linalg, "ys.fft": ys.fft, "ys.random": ys.random,
               "ys.debug": ys.debug, "ys.nn.init": ys.nn.init, "ys.optim": ys.optim,
-              "ys.training": ys.training}  # fmt: skip
+              "ys.training": ys.training, "ys.distributed": ys.distributed}  # fmt: skip
 
 
 def public(namespace):
@@ -37,6 +37,7 @@ DOCUMENTED = {
     **{f"ys.nn.init.{name}": value for name, value in public(ys.nn.init).items()},
     **{f"ys.optim.{name}": value for name, value in public(ys.optim).items()},
     **{f"ys.training.{name}": value for name, value in public(ys.training).items()},
+    **{f"ys.distributed.{name}": value for name, value in public(ys.distributed).items()},
 }
 WITH_EXAMPLES = {
     f"{space}.{name}": value
@@ -78,9 +79,10 @@ def test_examples_of_ops_are_found():
 def test_the_reference_has_every_public_function():
     pages = Path(__file__).parents[1] / "docs" / "reference"
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages.glob("*.md"))
-    shown = set(re.findall(r"auto(?:function|class):: yosegi\.(?:(?:optim|training)\.)?(\w+)$", text, re.MULTILINE))
+    documented = r"auto(?:function|class):: yosegi\.(?:(?:optim|training|distributed)\.)?(\w+)$"
+    shown = set(re.findall(documented, text, re.MULTILINE))
     modules = [importlib.import_module(name) for name in re.findall(r"```{functions} (\S+)", text)]
-    for namespace in (ys, ys.nn, ys.optim, ys.training):
+    for namespace in (ys, ys.nn, ys.optim, ys.training, ys.distributed):
         functions = {n: v for n, v in public(namespace).items() if not inspect.isclass(v) and n not in shown}
         missing = {n for n, v in functions.items() if not any(v is getattr(m, n, None) for m in modules)}
         assert missing == set(), "name their module in a page of docs/reference"

@@ -34,7 +34,7 @@ A, B = (RNG.normal(size=s).astype(np.float32) for s in ((20, 30), (30, 10)))
 @pytest.fixture(autouse=True)
 def measures_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work={True: 0, False: 0}))
+    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work=0))
 
 
 def product(*, repeats: bool) -> Region:

@@ -46,7 +46,7 @@ def test_the_notebook_of_the_docs_is_up_to_date(page):
 
 
 def test_messages_are_no_errors_in_a_notebook():
-    made = notebooks.notebook("```python\nfrom yosegi._run.progress import tell\n\ntell('at work')\n```\n")
+    made = notebooks.notebook("```python\nfrom yosegi._run.progress import show\n\nshow('at work')\n```\n")
     notebooks.execute(made)
     (output,) = made["cells"][0]["outputs"]
     assert output["output_type"] == "display_data"

@@ -8,7 +8,8 @@ from threading import Barrier, Lock
 
 import pytest
 
-from yosegi._tune.store import ProgramCache, Programs, cache_folder, verdict, written
+from apple_doubles import sysctl_double
+from yosegi._tune.store import ProgramCache, Programs, cache_folder, processor, verdict, written
 from yosegi.errors import CompileFailure
 
 
@@ -22,6 +23,22 @@ def test_the_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert cache_folder() == folder
     monkeypatch.delenv("YOSEGI_CACHE_DIR")
     assert cache_folder().name in ("yosegi", "cache")
+
+
+def test_processors_of_arm_on_linux(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    core = "Features\t: fp asimd fphp\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n"
+    path.write_text(f"processor\t: 0\nBogoMIPS\t: 50.00\n{core}\nprocessor\t: 1\nBogoMIPS\t: 50.00\n{core}")
+    assert processor(str(path)) == "Features\t: fp asimd fphp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c"
+
+
+def test_apples_computers_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them were "arm64 arm": what one had measured held for the next."""
+    names = []
+    for name in ("MacBookPro17,1", "Mac16,8"):  # with an M1, and with an M4 Pro
+        sysctl_double(monkeypatch, {"hw.model": name})
+        names.append(processor(str(tmp_path / name)))  # which is no file
+    assert [name.partition(" ")[2] for name in names] == ["MacBookPro17,1", "Mac16,8"]
 
 
 def test_a_program_is_found_by_its_source_and_what_made_it() -> None:
@@ -123,7 +140,7 @@ def test_that_nothing_can_be_kept_is_told_once(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", "/proc/nowhere")
-    monkeypatch.setattr("yosegi._run.progress._told", set())
+    monkeypatch.setattr("yosegi._run.progress._shown", set())
     for name in ("one", "two"):
         assert written(Path("/proc/nowhere") / name, b"content") is not None
     (line,) = capfd.readouterr().err.splitlines()

@@ -104,6 +104,19 @@ def test_out_of_memory_trims_and_tries_once_more_then_moves_on():
     assert fake.trimmed == 1
 
 
+class LostInTrim(FakeDevice):
+    """A device that is found to be lost when it gives memory back."""
+
+    def trim(self):
+        raise DeviceLost("a command buffer failed")
+
+
+def test_a_device_that_is_lost_while_another_needs_memory():
+    """The loss was raised to the user."""
+    with installed(OutOfMemoryAt(0), LostInTrim()) as names, ys.options(device=names):
+        np.testing.assert_array_equal((ys.asarray(X) + 0.5).numpy(), X + np.float32(0.5))
+
+
 def test_a_failed_region_is_quarantined_and_gets_another_chance(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(health_module.time, "monotonic", lambda: now[0])

@@ -3,6 +3,7 @@
 `yosegi` is a namespace of the Python Array API standard, and a little more: `jit`, `grad`, `explain`, `devices`.
 """
 
+from importlib import import_module as _import
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -432,7 +433,12 @@ from .ops.vectors import (
 __version__ = "0.1.0"
 newaxis = None
 
-__all__ = sorted([name for name in globals() if not name.startswith("_") and name not in ("codegen", "ops")])
+if _TYPE_CHECKING:
+    from . import distributed as distributed
+
+__all__ = sorted(
+    {name for name in globals() if not name.startswith("_") and name not in ("codegen", "ops")} | {"distributed"}
+)
 
 
 def __dir__() -> list[str]:
@@ -442,4 +448,6 @@ def __dir__() -> list[str]:
 if not _TYPE_CHECKING:  # a type checker would take every name for one that is there
 
     def __getattr__(name: str) -> object:
+        if name == "distributed":  # loaded when it is first used: most programs are one process
+            return _import(".distributed", __name__)
         raise AttributeError(_missing(name), name=name)

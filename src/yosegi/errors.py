@@ -54,12 +54,20 @@ class ArgumentError(UserError, ValueError):
     """Any other invalid argument."""
 
 
+class PartialSumError(ArgumentError):
+    """A sum of a value of which each rank has a part, and of one that every rank has."""
+
+
 class TraceError(UserError, TypeError):
     """A traced function needs a value that exists only in a replay."""
 
     def retold(self, name: str) -> UserError:
         """This error itself: it belongs to the traced function."""
         return self
+
+
+class NotFinite(YosegiError, FloatingPointError):
+    """An operation made a NaN or an infinity under `options(check_nan=True)`."""
 
 
 class ValuesLost(YosegiError):

@@ -1,4 +1,4 @@
-"""Every scalar rule in the C family's code, scalar and on vectors, against the reference bodies.
+"""Every scalar rule in the C family's code against the reference bodies.
 
 The code is run, so that a platform to run it on is needed. All ops of one dtype are one program: compiling is what
 takes the time here.
@@ -20,14 +20,10 @@ from yosegi._tensor.dtype import ALL, DType, bool_, float16, float32, float64, i
 from yosegi._tensor.node import spec
 from yosegi._tensor.op import leaf_call
 from yosegi.codegen.c.builder import CBuilder
-from yosegi.codegen.c.kernel_source import SMALL
-from yosegi.codegen.scalar.builder import Builder
 from yosegi.devices.opencl.dialect import OPENCL
 
 DEVICE: Any = make()
 needs_device = pytest.mark.skipif(isinstance(DEVICE, Absent), reason=getattr(DEVICE, "reason", ""))
-
-WIDTHS = {"scalar": 1, "vector": SMALL + 1}
 
 
 def _run(read: list[Read], arrays: list[Array], dtype: DType) -> list[Array]:
@@ -44,20 +40,12 @@ def _run(read: list[Read], arrays: list[Array], dtype: DType) -> list[Array]:
 
 
 @needs_device
-@pytest.mark.parametrize("width", list(WIDTHS))
 @pytest.mark.parametrize("arity", [1, 2])
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
-def test_rules_give_what_the_reference_gives(dtype: DType, arity: int, width: str) -> None:
+def test_rules_give_what_the_reference_gives(dtype: DType, arity: int) -> None:
     read = calls(dtype, arity)
-    arrays = operands(dtype, arity, WIDTHS[width])
-    if width == "scalar":
-        arrays = [a[:SMALL] for a in arrays]
+    arrays = operands(dtype, arity, 1)
     check(read, arrays, _run(read, arrays, dtype))
-
-
-def test_the_builder_has_every_primitive() -> None:
-    primitives = {name for name in vars(Builder) if name.rstrip("_").isalnum() and not name.startswith("_")}
-    assert primitives <= set(dir(CBuilder))
 
 
 def test_equal_expressions_are_written_once() -> None:
@@ -75,8 +63,8 @@ def test_a_block_forgets_what_was_known_inside() -> None:
     assert k.mul(x, x) != inside
 
 
-@pytest.mark.parametrize(("dtype", "text"), [(float32, "0x"), (float64, "double"), (int32, "int"), (float16, "float")])
+@pytest.mark.parametrize(("dtype", "text"), [(float64, "double"), (int32, "int"), (float16, "float")])
 def test_values_have_the_type_they_are_computed_in(dtype: DType, text: str) -> None:
-    k = CBuilder(OPENCL, 16)
+    k = CBuilder(OPENCL)
     k.add(k.literal(1, dtype), k.literal(2, dtype))
-    assert text == "0x" or any(line.startswith(f"const {text}16 ") for line in k.lines)
+    assert all(line.startswith(f"const {text} ") for line in k.lines)

@@ -18,7 +18,7 @@ from values import Array
 from yosegi._graph.graph import capture, graph_of
 from yosegi.codegen.c.contractions import FusedContraction, contraction
 from yosegi.codegen.c.expressions import Read, Windowed
-from yosegi.codegen.c.tilings import ON_UNITS
+from yosegi.codegen.c.unit_tiles import unit_tiles
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.errors import ShapeError, Unsupported
 from yosegi.ops.conv import conv
@@ -29,6 +29,7 @@ WAYS = [
     ("cuda", ys.float32, "naive"), ("cuda", ys.float64, "16"), ("cuda", ys.float32, "32"), ("cuda", ys.float32, "64"),
     ("msl", ys.float32, "naive"), ("msl", ys.float16, "16"), ("msl", ys.bfloat16, "32"),
     ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"), ("cuda", ys.float16, "unit 128"),
+    ("msl", ys.float32, "unit 32"), ("msl", ys.float16, "unit 64"),
 ]  # fmt: skip
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -119,6 +120,7 @@ def test_convolutions(language: str, dtype: Any, variant: str, folder: Path) -> 
 
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "naive"), ("msl", ys.float32, "16"), ("cuda", ys.float16, "unit 32"),
+    ("msl", ys.float32, "unit 32"),
 ])  # fmt: skip
 def test_what_is_behind_a_convolution_is_in_its_kernel(language: str, dtype: Any, variant: str, folder: Path) -> None:
     for name in ("same", "groups", "one window", "whole packets", "1 x 1"):
@@ -232,7 +234,11 @@ def test_complex_numbers_are_refused() -> None:
 @pytest.mark.skipif(compiler() is None, reason="there is no NVRTC")
 def test_the_compiler_of_gpus_takes_them() -> None:
     sources = []
-    for dtype, variant in ((ys.float32, "naive"), (ys.float32, "64"), *[(ys.float16, name) for name in ON_UNITS]):
+    for dtype, variant in (
+        (ys.float32, "naive"),
+        (ys.float32, "64"),
+        *[(ys.float16, name) for name in unit_tiles(CUDA)],
+    ):
         for image, kernel, attrs in CASES.values():
             x, w = (ys.asarray(np.ones(s, dtype.numpy)) for s in (image, kernel))
             graph = graph_of(capture([conv(x, w, **attrs)._node])[0])

@@ -29,7 +29,7 @@ from yosegi.codegen.c.attention import plain_attention
 from yosegi.codegen.c.contractions import FusedContraction
 from yosegi.codegen.c.copies import copy_kernel
 from yosegi.codegen.c.dialect import Target
-from yosegi.codegen.c.fused_kernels import Rest, pieces, product_variants, rendered
+from yosegi.codegen.c.fused_kernels import Rest, planned_kernels, product_variants, rendered
 from yosegi.codegen.c.kernel_source import Inputs
 from yosegi.codegen.c.loop_kernels import loop
 from yosegi.codegen.c.moves import moves
@@ -41,7 +41,7 @@ from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.devices.cuda.splits import split_kernel
 
-H200 = Target(width=4, group=256, cooperating=256, units=1056, blocked=False)
+H200 = Target(group=256, cooperating=256, units=1056)
 
 builds = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 translates = pytest.mark.skipif(cuda_code.compiler() is None, reason="there is no NVRTC")
@@ -128,7 +128,7 @@ REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [
     ((1001, 3), 0), ((6, 100, 20), 1), ((4000, 40), 0), ((700, 44), 0), ((300, 5, 33), (0, 1)), ((3, 2000, 7), 1),
     ((1, 17), 0), ((1, 5), 0),
 ]  # fmt: skip
-IN_ROWS = Target(width=4, group=128, cooperating=64, units=8, blocked=False)
+IN_ROWS = Target(group=128, cooperating=64, units=8)
 """Groups that are rows of teams, where the innermost dimension is kept."""
 
 
@@ -157,7 +157,7 @@ def test_reductions(shape: tuple[int, ...], axis: Any, dtype: Any, target: Targe
 @builds
 @pytest.mark.parametrize("shape", [(5, 1000), (1000, 5), (130,)])
 def test_truths_of_slices_without_elements(shape: tuple[int, ...], folder: Path) -> None:
-    many = Target(width=4, group=8, cooperating=2, units=64, blocked=False)
+    many = Target(group=8, cooperating=2, units=64)
     zeros = numbers(float16, *shape) * 0
     for axis in (0, len(shape) - 1):
         for made, given in (
@@ -205,16 +205,16 @@ def templates() -> list[str]:
         ys.nn.scaled_dot_product_attention(x, w, w, mask),
     ):
         call = tensor._node.call
-        sources.append(plain_attention(call, CUDA, H200).source)
-        sources += [unit_attention(call, CUDA, H200, shape).source for shape in unit_shapes(call).values()]
+        sources.append(plain_attention(call, CUDA).source)
+        sources += [unit_attention(call, CUDA, shape).source for shape in unit_shapes(call).values()]
     patterns = [ys.nn.gelu_linear(x, w), ys.nn.layer_norm_linear(x, w), ys.nn.dropout_linear(x, w, rng=1),
                 ys.nn.attention_scores(x, w, is_causal=True), ys.nn.layer_norm(x)]  # fmt: skip
     for tensor in patterns:
         graph = simplify(expand(graph_of(capture([tensor._node])[0]), ()))
-        for piece in pieces(graph):
-            assert not isinstance(piece, Rest)
-            names = product_variants([piece] if isinstance(piece, FusedContraction) else [], CUDA, H200)
-            sources += [rendered(graph, piece, CUDA, H200, name).kernel.source for name in names]
+        for planned in planned_kernels(graph):
+            assert not isinstance(planned, Rest)
+            names = product_variants([planned] if isinstance(planned, FusedContraction) else [], CUDA, H200)
+            sources += [rendered(graph, planned, CUDA, H200, name).kernel.source for name in names]
     return sources
 
 

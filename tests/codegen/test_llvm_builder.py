@@ -16,7 +16,6 @@ from values import Array, specials
 from yosegi._tensor.dtype import ALL, DType, bfloat16, bool_, complex64, float16, float32, float64, int32, int64
 from yosegi.codegen.llvm import ir, load_store
 from yosegi.codegen.llvm.builder import LlvmBuilder
-from yosegi.codegen.scalar.builder import Builder
 from yosegi.codegen.scalar.value import Value
 
 # Rules ---------------------------------------------------------------------------------------------------------------
@@ -54,11 +53,6 @@ def test_they_do_on_lesser_processors(dtype: DType, arity: int, cpu: str, width:
 def test_there_is_code_for_another_architecture(dtype: DType) -> None:
     read = [pair for arity in (1, 2) for pair in calls(dtype, arity)]
     assert "run:" in assembly(_rules(read, [dtype, dtype, bool_], 4), triple="aarch64-linux-gnu")
-
-
-def test_the_builder_has_every_primitive() -> None:
-    primitives = {name for name in vars(Builder) if name.rstrip("_").isalnum() and not name.startswith("_")}
-    assert primitives <= set(dir(LlvmBuilder))
 
 
 def test_a_product_and_a_sum_are_rounded_one_by_one() -> None:

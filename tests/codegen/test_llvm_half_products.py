@@ -4,6 +4,7 @@ before and after, and the instructions that the real ones get."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product as combinations
 from typing import Any
@@ -20,21 +21,22 @@ from hypothesis import strategies as st
 from matrix_emulation import EmulatingCompiler, emulated
 from native_code import needs_llvm
 from values import Array
-from yosegi._tensor.dtype import DType, bfloat16, float16, float32
+from yosegi._tensor.dtype import bfloat16, float16, float32
 from yosegi.codegen.llvm import ir
-from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
+from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit, unit_shape, unit_tile_source
+from yosegi.codegen.llvm.blocking import BFLOAT16, BlockingPolicy
 from yosegi.codegen.llvm.builder import LlvmBuilder
 from yosegi.codegen.llvm.entry import PARAMETERS
-from yosegi.codegen.llvm.half_blocking import Blocking
-from yosegi.codegen.llvm.half_products import half_product_source
-from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.codegen.llvm.product import FusedStage, Side
+from yosegi.codegen.llvm.half_packing import unit_lines_source, unit_panel_source
+from yosegi.codegen.llvm.product import FusedStage, Product, Side
+from yosegi.codegen.llvm.product_kernels import product_source
 from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.bfloat16_support import LARGEST_ERRORS
 from yosegi.devices.cpu.callables import Runtime
 from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.half_calls import HalfProducts, machine_for
 from yosegi.devices.cpu.operand_layout import Arrays
+from yosegi.devices.cpu.product_calls import GeneratedProducts
 from yosegi.devices.cpu.results import Results
 
 HOST = HostMachine.host()
@@ -48,14 +50,18 @@ SIZES = [
     (1, 1, 1), (1, 7, 127), (7, 1, 33), (16, 16, 32), (2, 31, 17), (13, 32, 5), (17, 33, 16), (32, 32, 64),
     (29, 100, 300), (64, 48, 64), (127, 129, 128), (300, 3, 513), (3, 300, 513), (130, 257, 700), (40, 40, 0),
 ]  # fmt: skip
-SMALL = Blocking(depth=2, tall=2, wide=3)
-"""Several stretches of the sum and several units, already in products that are quick to emulate."""
+SMALL = BlockingPolicy(rows_share=0, panels_share=0.2, single_work=0)
+"""Several blocks of the sum and several units, already in products that are quick to emulate."""
 
 
 @cache
-def products(unit: BFloat16Unit, threads: int = 2, blocking: Blocking = SMALL) -> HalfProducts:
+def products(unit: BFloat16Unit, threads: int = 2, policy: BlockingPolicy = SMALL) -> GeneratedProducts:
     compiler: Any = EmulatingCompiler(Compiler(HOST))
-    return HalfProducts(Runtime(Compiler(HOST), threads), unit, Results(), compiler=compiler, blocking=blocking)
+    return HalfProducts(Runtime(Compiler(HOST), threads), unit, Results(), compiler=compiler, policy=policy).generated
+
+
+def plain(parts: int = 1) -> Product:
+    return Product(float32, parts=parts)
 
 
 def numbers(shape: Sequence[int], seed: int = 0) -> Array:
@@ -71,17 +77,18 @@ def run(
     a: Array,
     b: Array,
     *sides: Array,
-    product: HalfProduct,
+    product: Product,
     threads: int = 2,
-    blocking: Blocking = SMALL,
+    policy: BlockingPolicy = SMALL,
     kept: bool = False,
 ) -> Array:
-    made = products(unit, threads, blocking)
+    made = products(unit, threads, policy)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2], *[s.shape[:-2] for s in sides])
-    out = np.full((*batch, a.shape[-2], b.shape[-1]), np.nan, product.out.numpy)
-    bound = made.bound(product, Arrays(a, b, (), sides, (out,)), kept=kept, threads=threads)
-    bound(a, made.packed(product, b) if kept else b, *sides, out)
-    return out
+    outs = [np.full((*batch, a.shape[-2], b.shape[-1]), np.nan, dtype.numpy) for dtype in product.results]
+    bound = made.bound(product, Arrays(a, b, (), sides, outs), kept=kept)
+    right = made.packed(product, b) if kept else b
+    bound.call(a, right, *sides, *outs, np.empty(bound.workspace, np.uint8))
+    return outs[-1]
 
 
 def check(got: Array, a: Array, b: Array, parts: int) -> None:
@@ -105,13 +112,13 @@ def test_sizes_and_transposes(unit: BFloat16Unit, parts: int, turned: tuple[bool
     for m, n, k in SIZES:
         a = numbers((k, m)).T if turned[0] else numbers((m, k))
         b = numbers((n, k), 1).T if turned[1] else numbers((k, n), 1)
-        check(run(unit, a, b, product=HalfProduct(parts=parts)), a, b, parts)
+        check(run(unit, a, b, product=plain(parts)), a, b, parts)
 
 
 @UNITS
 @given(
     st.tuples(*[st.integers(1, 70)] * 3), st.tuples(*[st.sampled_from([-2, -1, 1, 3])] * 4), st.integers(1, 3),
-    st.booleans(), st.integers(1, 3), st.sampled_from([float32, bfloat16]),
+    st.booleans(), st.integers(1, 3),
 )  # fmt: skip
 def test_strides_of_any_kind(
     unit: BFloat16Unit,
@@ -120,13 +127,12 @@ def test_strides_of_any_kind(
     parts: int,
     turned: bool,
     threads: int,
-    dtype: DType,
 ) -> None:
     m, n, k = sizes
-    big = numbers((3 * m, 3 * k)).astype(dtype.numpy), numbers((3 * k, 3 * n), 1).astype(dtype.numpy)
+    big = numbers((3 * m, 3 * k)), numbers((3 * k, 3 * n), 1)
     a = big[0][:: steps[0], :: steps[1]][:m, :k]
     b = big[1][:: steps[2], :: steps[3]][:k, :n]
-    product = HalfProduct(dtype, dtype, parts)
+    product = plain(parts)
     if turned:  # a.T and b.T have their sum along the same axis only if they change places
         check(run(unit, b.T, a.T, product=product, threads=threads), b.T, a.T, parts)
     else:
@@ -136,49 +142,36 @@ def test_strides_of_any_kind(
 @UNITS
 def test_operands_that_are_repeated(unit: BFloat16Unit) -> None:
     a, b = np.broadcast_to(numbers((1, 50)), (40, 50)), np.broadcast_to(numbers((50, 1), 1), (50, 33))
-    check(run(unit, a, b, product=HalfProduct()), a, b, 1)
+    check(run(unit, a, b, product=plain()), a, b, 1)
 
 
 @UNITS
 @PARTS
 def test_how_the_work_is_cut_changes_nothing(unit: BFloat16Unit, parts: int) -> None:
     a, b = numbers((150, 333)), numbers((333, 170), 1)
-    cuts = [SMALL, Blocking(), Blocking(depth=3, tall=1, wide=1), Blocking(depth=4, tall=3, wide=2, room=1 << 16)]
-    for blocking, threads, kept in combinations(cuts, (1, 2, 3), (False, True)):
-        made = run(unit, a, b, product=HalfProduct(parts=parts), threads=threads, blocking=blocking, kept=kept)
+    cuts = [SMALL, BFLOAT16, replace(SMALL, panels_share=0), replace(BFLOAT16, single_work=0, copied_rows=0)]
+    for policy, threads, kept in combinations(cuts, (1, 2, 3), (False, True)):
+        made = run(unit, a, b, product=plain(parts), threads=threads, policy=policy, kept=kept)
         check(made, a, b, parts)
-
-
-def test_large_operands_are_packed_in_bands() -> None:
-    made = products(BFloat16Unit.TILES, 2, Blocking(room=1 << 16))
-    a, b = numbers((150, 333)), numbers((333, 170), 1)
-    words = made.bound(HalfProduct(), Arrays(a, b, (), (), (np.empty((150, 170), np.float32),))).plan.words
-    assert words["band_m"] == 32 < 150
-    assert words["band_n"] == 32 < 170
-    stack = np.broadcast_to(a, (40, 150, 333))
-    plan = products(BFloat16Unit.TILES, 2, Blocking(room=1 << 20)).bound(
-        HalfProduct(), Arrays(stack + 0, np.stack([b] * 40), (), (), (np.empty((40, 150, 170), np.float32),))
-    )
-    assert 1 < plan.plan.words["wave"] < 40
 
 
 STACKS = [((3,), (3,)), ((3,), ()), ((), (3,)), ((2, 1), (1, 3)), ((2, 3), (3,)), ((1,), (4, 1))]
 
 
 @UNITS
-@pytest.mark.parametrize("room", [1 << 14, 1 << 27], ids=["one by one", "all at once"])
+@pytest.mark.parametrize("single_work", [0, 1 << 24], ids=["all threads on each", "some by each thread"])
 @pytest.mark.parametrize(("left", "right"), STACKS, ids=str)
-def test_stacks(unit: BFloat16Unit, room: int, left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    blocking = Blocking(depth=2, room=room)
+def test_stacks(unit: BFloat16Unit, single_work: int, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    policy = replace(SMALL, single_work=single_work)
     for parts, (m, n, k) in ((1, (33, 20, 70)), (2, (5, 40, 130)), (3, (20, 17, 40))):
         a, b = numbers((*left, m, k)), numbers((*right, k, n), 1)
-        check(run(unit, a, b, product=HalfProduct(parts=parts), blocking=blocking), a, b, parts)
+        check(run(unit, a, b, product=plain(parts), policy=policy), a, b, parts)
 
 
 @UNITS
 @PARTS
 def test_a_kept_operand(unit: BFloat16Unit, parts: int) -> None:
-    product = HalfProduct(parts=parts)
+    product = plain(parts)
     for turned in (False, True):
         b = numbers((47, 100), 1).T if turned else numbers((100, 47), 1)
         for m in (1, 15, 40):
@@ -188,29 +181,12 @@ def test_a_kept_operand(unit: BFloat16Unit, parts: int) -> None:
         check(run(unit, a, b, product=product, kept=True), a, b, parts)
 
 
-def test_a_stack_cannot_be_kept() -> None:
-    a, b, out = numbers((2, 8, 8)), numbers((2, 8, 8)), np.empty((2, 8, 8), np.float32)
-    with pytest.raises(ValueError, match="cannot be kept"):
-        products(BFloat16Unit.TILES).bound(HalfProduct(), Arrays(a, b, (), (), (out,)), kept=True)
-
-
-@UNITS
-@pytest.mark.parametrize("dtypes", [(bfloat16, bfloat16), (bfloat16, float32), (float32, bfloat16)], ids=str)
-def test_bfloat16_operands(unit: BFloat16Unit, dtypes: tuple[Any, Any]) -> None:
-    for turned, parts in combinations((False, True), (1, 2)):
-        a = numbers((70, 40)).T if turned else numbers((40, 70))
-        b = numbers((33, 70), 1).T if turned else numbers((70, 33), 1)
-        a, b = a.astype(dtypes[0].numpy), b.astype(dtypes[1].numpy)
-        got = run(unit, a, b, product=HalfProduct(*dtypes, parts=parts))
-        check(got, a.astype(np.float32), b.astype(np.float32), parts)
-
-
 @UNITS
 @PARTS
 def test_long_sums(unit: BFloat16Unit, parts: int) -> None:
     a, b = numbers((8, 20_000)), numbers((20_000, 8), 1)
     wanted = a.astype(np.float64) @ b
-    got = run(unit, a, b, product=HalfProduct(parts=parts), blocking=Blocking())
+    got = run(unit, a, b, product=plain(parts), policy=BFLOAT16)
     assert np.linalg.norm(got - wanted) < {1: 4e-3, 2: 1e-5, 3: 1e-6}[parts] * np.linalg.norm(wanted)
 
 
@@ -239,8 +215,8 @@ def test_operands_are_rounded_as_numbers_are(unit: BFloat16Unit, side: str, turn
     lines[:, 1] = x
     lines = np.asfortranarray(lines) if turned else lines
     ones = np.ones((3, 1), np.float32)
-    got = run(unit, lines, ones, product=HalfProduct()) if side == "left" else \
-        run(unit, ones.T, lines.T, product=HalfProduct()).T  # fmt: skip
+    got = run(unit, lines, ones, product=plain()) if side == "left" else \
+        run(unit, ones.T, lines.T, product=plain()).T  # fmt: skip
     with np.errstate(all="ignore"):
         wanted = flushed(flushed(x).astype(ml_dtypes.bfloat16).astype(np.float32))
     np.testing.assert_array_equal(got[:, 0], wanted)
@@ -254,7 +230,7 @@ def test_parts_add_up_to_the_number(unit: BFloat16Unit, side: str, parts: int, b
     lines = np.zeros((x.size, 3), np.float32)
     lines[:, 1] = x
     ones = np.ones((3, 1), np.float32)
-    product = HalfProduct(parts=parts)
+    product = plain(parts)
     got = run(unit, lines, ones, product=product) if side == "left" else \
         run(unit, ones.T, lines.T, product=product).T  # fmt: skip
     got = got[:, 0]
@@ -275,15 +251,15 @@ def test_special_values_stay_in_their_rows_and_columns(unit: BFloat16Unit, parts
     b[11, 5], b[30, 33] = np.inf, np.nan
     with np.errstate(all="ignore"):
         wanted = a.astype(np.float64) @ b
-    got = run(unit, a, b, product=HalfProduct(parts=parts))
+    got = run(unit, a, b, product=plain(parts))
     special = ~np.isfinite(wanted)
     assert special.sum() == 5 * 40 - 6
     if parts > 1:  # an infinity in a part that is multiplied less
         special[20, 5] = special[39, 5] = False
         assert not np.isfinite(got[[20, 39], 5]).any()
     np.testing.assert_array_equal(got[special], wanted[special].astype(np.float32))
-    plain = np.isfinite(wanted)
-    np.testing.assert_allclose(got[plain], wanted[plain], rtol=1e-2 if parts == 1 else 2 * LARGEST_ERRORS[parts])
+    usual = np.isfinite(wanted)
+    np.testing.assert_allclose(got[usual], wanted[usual], rtol=1e-2 if parts == 1 else 2 * LARGEST_ERRORS[parts])
 
 
 @UNITS
@@ -291,9 +267,9 @@ def test_numbers_below_the_smallest_normal_one_count_as_zero(unit: BFloat16Unit)
     tiny = np.float32(np.finfo(np.float32).tiny)
     a = np.array([[tiny / 2, tiny, 2 * tiny, 1]], np.float32)
     b = np.array([[1, 0, 0, 0], [0, 1, 0, 0.5], [0, 0, 1, -0.75], [0, 0, 0, 0]], np.float32)
-    got = run(unit, a, b, product=HalfProduct())
+    got = run(unit, a, b, product=plain())
     np.testing.assert_array_equal(got, np.array([[0, tiny, 2 * tiny, -1.5 * tiny]], np.float32))
-    small = run(unit, a[:, 1:2], np.full((1, 1), 0.5, np.float32), product=HalfProduct())
+    small = run(unit, a[:, 1:2], np.full((1, 1), 0.5, np.float32), product=plain())
     assert small[0, 0] == 0
 
 
@@ -321,28 +297,29 @@ def reciprocal(k: LlvmBuilder, x: Value) -> list[Value]:
 @PARTS
 @pytest.mark.parametrize("kept", [False, True])
 def test_an_epilogue(unit: BFloat16Unit, parts: int, kept: bool) -> None:
-    product = HalfProduct(parts=parts, after=FusedStage(relu, float32, (Side(float32), Side(float32))))
+    product = Product(float32, after=FusedStage(relu, float32, (Side(float32), Side(float32))), parts=parts)
     for m, n, k in ((1, 5, 3), (32, 32, 32), (50, 61, 200), (33, 16, 40)):
         a, b, bias, rest = numbers((m, k)), numbers((k, n), 1), numbers((1, n), 2), numbers((m, n), 3)
         got = run(unit, a, b, bias, rest, product=product, kept=kept)
-        plain = run(unit, a, b, product=HalfProduct(parts=parts), kept=kept)
-        np.testing.assert_array_equal(got, np.maximum(plain + bias + rest, 0))
+        sums = run(unit, a, b, product=plain(parts), kept=kept)
+        np.testing.assert_array_equal(got, np.maximum(sums + bias + rest, 0))
 
 
 @UNITS
 def test_an_epilogue_with_a_number_for_each_row(unit: BFloat16Unit) -> None:
-    product = HalfProduct(after=FusedStage(scaled, float32, (Side(float32, along=False),)))
+    product = Product(float32, after=FusedStage(scaled, float32, (Side(float32, along=False),)), parts=1)
     a, b, scale = numbers((3, 40, 70)), numbers((70, 37), 1), numbers((3, 40, 1), 2)
     got = run(unit, a, b, scale, product=product)
-    np.testing.assert_array_equal(got, run(unit, a, b, product=HalfProduct()) * scale)
+    np.testing.assert_array_equal(got, run(unit, a, b, product=plain()) * scale)
 
 
 @UNITS
 @pytest.mark.parametrize("out", [bfloat16, float16], ids=str)
 def test_results_of_another_dtype(unit: BFloat16Unit, out: Any) -> None:
     a, b = numbers((40, 70)), numbers((70, 37), 1)
-    got = run(unit, a, b, product=HalfProduct(out=out))
-    np.testing.assert_array_equal(got, run(unit, a, b, product=HalfProduct()).astype(out.numpy))
+    after = FusedStage(lambda k, x: [x, k.convert(x, out)], float32)
+    got = run(unit, a, b, product=Product(float32, after=after, outs=(float32, out), parts=1))
+    np.testing.assert_array_equal(got, run(unit, a, b, product=plain()).astype(out.numpy))
 
 
 @UNITS
@@ -354,7 +331,7 @@ def test_a_prologue(unit: BFloat16Unit, function: Any, turned: bool) -> None:
     b = numbers((45, 20), 1)
     wide = a.astype(np.float64)
     expected = (np.exp(wide) if function is exponential else 1 / wide).astype(np.float32)
-    check(run(unit, a, b, product=HalfProduct(before=FusedStage(function, float32))), expected, b, 1)
+    check(run(unit, a, b, product=Product(float32, FusedStage(function, float32), parts=1)), expected, b, 1)
 
 
 # The instructions
@@ -370,9 +347,14 @@ def test_the_real_text_has_the_real_instructions(unit: BFloat16Unit, parts: int,
         "before": FusedStage(exponential, float32),
         "after": FusedStage(relu, float32, (Side(float32), Side(float32))),
     }
-    source = half_product_source(HalfProduct(parts=parts, **(around if fused else {})), unit, target)
+    product = Product(float32, parts=parts, **(around if fused else {}))
+    shape = unit_shape(parts)
+    tiles = [unit_tile_source(unit, parts, r, v, target.attributes) for r in (1, 2) for v in (1, 2)]
+    sources = [product_source(target, float32, shape, unit), *tiles]
+    sources += [unit_lines_source(product, target), unit_panel_source(float32, parts, target)]
+    source = "\n".join(sources)
     assert "emulated" not in source
-    made = Compiler(machine).assembly(source)
+    made = "\n".join(map(Compiler(machine).assembly, sources))
     assert "vcvtne2ps2bf16" in made
     words = ("ldtilecfg", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease")
     if unit is BFloat16Unit.TILES:
@@ -381,7 +363,8 @@ def test_the_real_text_has_the_real_instructions(unit: BFloat16Unit, parts: int,
     else:
         assert "vdpbf16ps" in made
         assert not any(word in made for word in words)
-    assert not any(word in emulated(source) for word in ("llvm.x86.tile", "llvm.x86.avx512bf16", "llvm.x86.tdp"))
+    real = ("llvm.x86.tile", "llvm.x86.avx512bf16", "llvm.x86.tdp")
+    assert not any(word in emulated(s) for s in sources for word in real)
 
 
 @pytest.mark.parametrize(("rows", "width"), [(16, 64), (3, 20)])

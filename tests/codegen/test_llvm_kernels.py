@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import yosegi as ys
-from native_code import both, needs_llvm
+from native_code import both, needs_llvm, region_of
 from values import Array, same
 from yosegi._graph.graph import capture
+from yosegi._schedule.groups import Group, RowLimits, grouped
 from yosegi._tensor.dtype import ALL, DType
+from yosegi.codegen.llvm.nest import Nest, operands_of
 
 pytestmark = needs_llvm
 
@@ -104,6 +106,25 @@ def test_reductions_along_any_axes(what: Any, dtype: DType, name: str, chunked: 
     of_nothing = not shape or axes == ()
     for got, expected in both(result, chunked=chunked, reference_only=of_nothing):
         close(got, expected, result.dtype)
+
+
+def test_vectors_run_along_the_large_arrays() -> None:
+    # Statistics of channels, as a batch norm has them: many small results, and two as large as the input.
+    x = ys.asarray(values((4, 16, 8, 8), ys.float32, 0))
+    mean = ys.mean(x, axis=(0, 2, 3), keepdims=True)
+    moved = x - mean
+    variance = ys.mean(moved * moved, axis=(0, 2, 3), keepdims=True)
+    small = [v + n for v in (mean, variance) for n in range(3, 7)]
+    results = moved, moved * variance, *small
+    region, _ = region_of(*results)
+    (kernel,) = grouped(region, RowLimits())
+    group = Group.of(kernel)
+    assert len(group.outputs) >= len(results)
+    reads, writes = operands_of(group, {})
+    nest = Nest(group, [*reads, *writes], counts=False)
+    assert nest.vector.reduced, "vectors run along the channels, where elements of the input are far apart"
+    for got, expected in both(*results, chunked=False):
+        close(got, expected, ys.float32)
 
 
 @given(reductions(), st.sampled_from(["float16", "bfloat16", "float32", "float64"]), st.booleans())

@@ -13,7 +13,6 @@ import emulation
 import yosegi as ys
 from kernel_code import computed, product_by
 from values import Array
-from yosegi.codegen.c.tilings import ON_UNITS
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(5)
@@ -55,13 +54,15 @@ def test_products_of_any_shape(language: str, dtype: Any, variant: str, folder: 
         close(got, np.matmul(*wide(a, b)), 2 if dtype.is_half else 32)
 
 
-@pytest.mark.parametrize("dtype", [ys.float16, ys.bfloat16], ids=lambda d: d.name)
-@pytest.mark.parametrize("variant", ON_UNITS)
-def test_products_on_a_matrix_unit(dtype: Any, variant: str, folder: Path) -> None:
+@pytest.mark.parametrize(("language", "dtype", "variant"), [
+    *[("cuda", d, f"unit {n}") for d in (ys.float16, ys.bfloat16) for n in (32, 64, 128)],
+    *[("msl", d, f"unit {n}") for d in (ys.float32, ys.float16, ys.bfloat16) for n in (32, 64)],
+])  # fmt: skip
+def test_products_on_a_matrix_unit(language: str, dtype: Any, variant: str, folder: Path) -> None:
     for m, k, n in [*SHAPES[:4], (70, 200, 72)]:
         a, b = normal(dtype, m, k), normal(dtype, k, n)
-        got = computed(ys.asarray(a) @ ys.asarray(b), "cuda", product_by(variant), folder)
-        close(got, np.matmul(*wide(a, b)), 2)
+        got = computed(ys.asarray(a) @ ys.asarray(b), language, product_by(variant), folder)
+        close(got, np.matmul(*wide(a, b)), 2 if dtype.is_half else 32)
 
 
 @pytest.mark.parametrize("variant", ["64", "128"])
@@ -73,6 +74,7 @@ def test_larger_tiles(variant: str, folder: Path) -> None:
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "naive"), ("cuda", ys.float32, "16"), ("msl", ys.float32, "naive"), ("msl", ys.float32, "16"),
     ("cuda", ys.float16, "unit 32"), ("cuda", ys.float16, "unit 64"), ("cuda", ys.float16, "unit 128"),
+    ("msl", ys.float32, "unit 32"), ("msl", ys.float16, "unit 64"), ("msl", ys.bfloat16, "unit 32"),
 ])  # fmt: skip
 def test_stacks_and_transposes_are_strides(language: str, dtype: Any, variant: str, folder: Path) -> None:
     for rows, depth in ((20, 30), (24, 32)):  # without packets, and with them
@@ -101,6 +103,7 @@ def standardised(x: Array) -> Array:
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "16"), ("cuda", ys.float16, "naive"), ("msl", ys.float16, "16"),
     ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"),
+    ("msl", ys.float32, "unit 64"), ("msl", ys.bfloat16, "unit 32"),
 ])  # fmt: skip
 def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder: Path) -> None:
     for m, k, n in ((129, 37, 70), (40, 64, 24)):
@@ -129,7 +132,7 @@ def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder
 
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "naive"), ("cuda", ys.float32, "16"), ("msl", ys.float32, "naive"), ("msl", ys.float32, "16"),
-    ("cuda", ys.float16, "unit 32"),
+    ("cuda", ys.float16, "unit 32"), ("msl", ys.float32, "unit 32"),
 ])  # fmt: skip
 def test_dropout_drops_what_the_host_drops(language: str, dtype: Any, variant: str, folder: Path) -> None:
     x = ys.asarray(np.ones((37, 21), dtype.numpy))

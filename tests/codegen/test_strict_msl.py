@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import metal_double
+import apple_doubles
 import strict_msl
 from native_ops import graphs
 from yosegi._graph.expand import expand
@@ -20,7 +20,7 @@ from yosegi.devices.metal.dialect import MSL
 
 pytestmark = [
     pytest.mark.skipif(strict_msl.MISSING is not None, reason=str(strict_msl.MISSING)),
-    pytest.mark.skipif(metal_double.MISSING is not None, reason=str(metal_double.MISSING)),
+    pytest.mark.skipif(apple_doubles.NO_METAL is not None, reason=str(apple_doubles.NO_METAL)),
 ]
 
 PROLOGUE = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -38,7 +38,7 @@ MATHEMATICS = {
 @pytest.fixture(scope="module")
 def sources() -> list[str]:
     """The sources of all templates, and of every op that has kernels, from a device that compiles nothing."""
-    device, made = metal_double.device(garbage=False), dict[str, None]()
+    device, made = apple_doubles.metal_device(garbage=False), dict[str, None]()
 
     def get(source: str) -> Any:
         made[source] = None
@@ -61,6 +61,8 @@ def sources() -> list[str]:
 
 def test_every_template_compiles(sources: list[str]) -> None:
     assert len(sources) > len(families(DTYPES)) + len(MATHEMATICS)
+    for kind in ("float", "half", "bfloat"):
+        assert any(f"simdgroup_matrix<{kind}, 8, 8> left" in source for source in sources)
     refused = {source: why for source in sources if (why := strict_msl.refusal(source)) is not None}
     assert not refused, f"{len(refused)} of {len(sources)}\n" + "\n".join([*refused.values()][:3])
 
@@ -68,7 +70,8 @@ def test_every_template_compiles(sources: list[str]) -> None:
 def test_every_function_is_metals_or_defined(sources: list[str]) -> None:
     """clang takes OpenCL's functions, of which Metal lacks some."""
     own = {"if", "for", "while", "return", "kernel_", "alignas", "buffer", "unroll", "threadgroup_barrier", "half",
-           "float", "atomic_fetch_max_explicit", "atomic_fetch_add_explicit"}  # fmt: skip
+           "float", "bfloat", "atomic_fetch_max_explicit", "atomic_fetch_add_explicit", "simdgroup_load",
+           "simdgroup_store", "simdgroup_multiply_accumulate", "simdgroup_barrier"}  # fmt: skip
     types = set(MSL.types.values()) | set(MSL.stored.values())
     for source in sources:
         defined = set(re.findall(r"inline \w+ (\w+)\(", source))
@@ -79,6 +82,9 @@ def test_every_function_is_metals_or_defined(sources: list[str]) -> None:
 @pytest.mark.parametrize(("body", "reason"), [
     ("constant float* p = a;", "cannot initialize"), ("threadgroup float* p = a;", "cannot initialize"),
     ("double x = a[0];", "double"), ("no_such_function(a);", "undeclared"),
+    ("simdgroup_matrix<float, 8, 8> m; constant float* p = 0; simdgroup_load(m, p);", "no matching function"),
+    ("simdgroup_matrix<half, 8, 8> m; simdgroup_load(m, a);", "no matching function"),
+    ("simdgroup_matrix<float, 16, 16> m;", "8 x 8"),
 ])  # fmt: skip
 def test_what_metal_refuses_is_refused(body: str, reason: str) -> None:
     source = f"{PROLOGUE}kernel void f(device float* a [[buffer(0)]])\n{{ BODY }}\n"

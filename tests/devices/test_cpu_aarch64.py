@@ -16,17 +16,25 @@ pytest.importorskip("llvmlite")
 
 import scalar_calls
 import yosegi as ys
-from aarch64_code import PROCESSORS, GuestRuntime, library, machine, natives, needs_aarch64
+from aarch64_code import PROCESSORS, GuestCompiler, GuestRuntime, library, machine, natives, needs_aarch64
+from devices.test_cpu_control import BODIES, check_control, control_call
 from native_code import RESULTS, always, always_native, region_of
 from target_programs import PROGRAMS, RULES, WINOGRAD, Program, rules, values
 from values import Array
 from yosegi._graph.expand import in_parts
+from yosegi._graph.float64 import float64_outputs
 from yosegi._run.trace import trace
 from yosegi._tensor.dtype import DType
+from yosegi._tune.certificate import random_matrix
+from yosegi._tune.projection import VECTORS, projection_of
+from yosegi.codegen.llvm.control import Lists
 from yosegi.codegen.llvm.product import Product
+from yosegi.devices.cpu import guard
 from yosegi.devices.cpu.bfloat16_support import find
+from yosegi.devices.cpu.control import Loops
 from yosegi.devices.cpu.operand_layout import Arrays
 from yosegi.devices.cpu.product_calls import GeneratedProducts, Objects
+from yosegi.devices.cpu.projections import Projections
 from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY, Variants
 
@@ -38,7 +46,7 @@ THREADED = ("loops", "reductions", "rows", "products", "convolutions")
 
 
 @cache
-def variants(processor: str = "cortex-a72", threads: int = 2, *, futex: bool = True) -> Variants:
+def variants(processor: str = "apple-m1", threads: int = 2, *, futex: bool = True) -> Variants:
     """The variants of products on a machine of that architecture; its BLAS is one of the program under qemu."""
     made = Variants(natives(processor, threads, futex=futex), RESULTS)
     made.__dict__["_library"] = library(made)  # a cached property, which would have found the BLAS of this process
@@ -130,7 +138,7 @@ def test_a_right_operand_that_is_packed_once(dtype: DType) -> None:
             np.testing.assert_allclose(out, exact, rtol=0, atol=k * 4 * float(ys.finfo(dtype).eps))
 
 
-def _refuse(*arrays: Array) -> None:
+def _refuse(*arrays: Array) -> Any:
     raise AssertionError("the arrays do not lie as the product was made for")
 
 
@@ -143,7 +151,54 @@ def test_a_convolution_of_what_is_not_finite() -> None:
     assert np.isfinite(got[0]).sum() == got[0].size - 8 * 9
 
 
+# Kernels that no program above uses
+
+
+@pytest.mark.parametrize("name", [name for name in BODIES if name != "rows past the caches"])
+def test_loops_and_branches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their instructions are in the memory of the program under qemu."""
+    runtime = natives().runtime
+    assert isinstance(runtime, GuestRuntime)
+    monkeypatch.setattr(Lists, "keep", lambda lists, data: runtime.guest.keep(data))
+    call, arrays = control_call(BODIES[name]())
+    check_control(Loops(natives()).body(call), call, arrays)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 70, 51), (300, 257, 129), (1, 64, 5)])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray], ids=["rows", "columns"])
+def test_projections(m: int, k: int, n: int, layout: Callable[[Array], Array]) -> None:
+    """Of operands whose rows, or whose columns, are contiguous."""
+    runtime = natives().runtime
+    assert runtime is not None
+    a, b = layout(values((m, k), ys.float32)), layout(values((k, n), ys.float32, 1))
+    drawn = random_matrix(n, VECTORS, is_fixed=True)
+    (call,) = region_of(ys.asarray(a) @ ys.asarray(b))[0].calls
+    region = projection_of(call, VECTORS)
+    kernel = Projections(runtime).kernel(region, _refuse)
+    made = (a.astype(np.float64) @ b).astype(np.float32)
+    made[m // 2] += 0.5
+    (sums,), (exact,) = kernel(a, b, made, drawn), float64_outputs(region, [a, b, made, drawn])
+    np.testing.assert_allclose(sums, exact, rtol=1e-4, atol=1e-4 * np.max(np.abs(exact)))
+
+
 # The machine
+
+
+def test_an_instruction_that_the_processor_lacks_is_survived() -> None:
+    """By the handler of `devices.cpu.guard`, with the functions of the system under qemu."""
+    compiler = natives("generic").runtime.compiler  # type: ignore[union-attr]
+    assert isinstance(compiler, GuestCompiler)
+    there = compiler.guest
+    names = {"SETJMP": "__sigsetjmp", "LONGJMP": "siglongjmp"}
+    text = guard._TEXT.replace("PARAMETERS", ", ".join(f"i64 %a{n}" for n in range(8)))
+    for word, name in names.items():
+        text = text.replace(word, str(there.find(name)))
+    guarded = compiler.linked(text, ("guarded", "handler"))
+    there.call(there.find("signal"), 4, guarded["handler"])  # SIGILL
+    code = '@kernel = constant [2 x i32] [i32 {}, i32 3596551104], section ".text", align 4'  # and RET
+    for instruction, status in ((0xD503201F, 0), (0x04BF5020, 1), (0xD503201F, 0)):  # NOP, and RDVL of SVE
+        kernel = compiler.linked(code.format(instruction), ("kernel",))
+        assert there.call(guarded["guarded"], kernel["kernel"]) & 0xFFFFFFFF == status
 
 
 @EACH_PROCESSOR

@@ -90,7 +90,11 @@ def control_call(made: Any) -> Any:
 @pytest.mark.parametrize("name", BODIES)
 def test_a_native_program_gives_what_the_reference_gives(name):
     call, arrays = control_call(BODIES[name]())
-    native = Loops(NATIVES).body(call)
+    check_control(Loops(NATIVES).body(call), call, arrays)
+
+
+def check_control(native: Any, call: Any, arrays: list[Any]) -> None:
+    """Run a native program twice, and compare its results with the reference's."""
     wanted = bind(call)(*arrays)
     for _ in range(2):
         got = native(*arrays)

@@ -36,7 +36,8 @@ from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
 from yosegi.devices.cpu import tiered
 from yosegi.devices.cpu.bfloat16_support import expected as exact
 from yosegi.devices.cpu.compiler import HostMachine
-from yosegi.devices.cpu.half_calls import PARTS, HalfProducts
+from yosegi.devices.cpu.half_calls import PARTS
+from yosegi.devices.cpu.product_calls import GeneratedProducts
 from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import GENERATED, IN_ONE, LOOPS_APART, ONE_APART
 
@@ -132,6 +133,7 @@ def test_results_and_operands_of_other_dtypes(way: str) -> None:
     x, w, r = numbers(64, 96), numbers(96, 80, seed=1), numbers(64, 80, seed=2)
     product = halved(x) @ halved(w)
     kernel, arrays = compiled(Precision.BF16, ys.asarray(x) @ ys.asarray(w) > ys.asarray(r), way=way)
+    assert calls_of(kernel) == ["n0", "n1"]  # no result of the loop can hold sums
     (got,) = kernel(*arrays)
     assert got.dtype == bool
     clear = np.abs(product - r) > 1e-5
@@ -144,26 +146,37 @@ def test_results_and_operands_of_other_dtypes(way: str) -> None:
 
 @pytest.mark.parametrize("way", [ONE_APART, LOOPS_APART])
 def test_what_does_not_fit_goes_apart(way: str) -> None:
-    """Several results, or several arrays before the product: loops of their own, and nothing is told as a failure."""
+    """Several arrays before the product, or no result that holds sums: loops of their own, and no failure."""
     x, w, b, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(96, seed=3)
     left, right, bias, scale = map(ys.asarray, (x, w, b, s))
     calls = ["n0", "n1"] if way == ONE_APART else ["n0", "n1", "n2"]
     kernel, arrays = compiled(Precision.BF16, (left * scale) @ right + bias, way=way)
     check(kernel(*arrays)[0], lambda p: p + b, x * s, w, 1)
     assert calls_of(kernel) == calls
-    sums = (left * 2) @ right + bias
-    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums), way=way)
+    kernel, arrays = compiled(Precision.BF16, (left * 2) @ right + bias > 0, way=way)
+    wanted = halved(x * 2) @ halved(w) + b
+    clear = np.abs(wanted) > 1e-5
+    np.testing.assert_array_equal(kernel(*arrays)[0][clear], (wanted > 0)[clear])
+    assert calls_of(kernel) == calls
+
+
+def test_several_results_are_one_call() -> None:
+    x, w, b = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2)
+    sums = (ys.asarray(x) * 2) @ ys.asarray(w) + ys.asarray(b)
+    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums), way=IN_ONE)
     plain, positive = kernel(*arrays)
     check(plain, lambda p: p + b, x * 2, w, 1)
     np.testing.assert_array_equal(positive, np.maximum(plain, 0))
-    assert calls_of(kernel) == calls
+    assert calls_of(kernel) == ["n0"]
 
 
 def test_where_nothing_fits_all_goes_apart() -> None:
     x, w, b, s = numbers(64, 96), numbers(96, 80, seed=1), numbers(80, seed=2), numbers(96, seed=3)
-    sums = (ys.asarray(x) * ys.asarray(s)) @ ys.asarray(w) + ys.asarray(b)
-    kernel, arrays = compiled(Precision.BF16, sums, ys.nn.relu(sums))
-    check(kernel(*arrays)[0], lambda p: p + b, x * s, w, 1)
+    program = (ys.asarray(x) * ys.asarray(s)) @ ys.asarray(w) + ys.asarray(b) > 0
+    kernel, arrays = compiled(Precision.BF16, program)
+    wanted = halved(x * s) @ halved(w) + b
+    clear = np.abs(wanted) > 1e-5
+    np.testing.assert_array_equal(kernel(*arrays)[0][clear], (wanted > 0)[clear])
     assert calls_of(kernel) == ["n0", "n1", "n2"]
 
 
@@ -215,8 +228,8 @@ WEIGHTS: dict[str, tuple[Callable[[Any], Any], tuple[int, int]]] = {
 @pytest.mark.parametrize("view", WEIGHTS)
 def test_a_constant_is_packed_once(view: str, precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[Any] = []
-    pack = HalfProducts.packed
-    monkeypatch.setattr(HalfProducts, "packed", lambda self, *what: packed.append(what) or pack(self, *what))
+    pack = GeneratedProducts.packed
+    monkeypatch.setattr(GeneratedProducts, "packed", lambda self, *what: packed.append(what) or pack(self, *what))
     seen, shape = WEIGHTS[view]
     base, bias = numbers(*shape), numbers(80, seed=2)
     weights = ys.asarray(base)

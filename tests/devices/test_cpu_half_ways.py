@@ -24,9 +24,7 @@ from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region
 from yosegi._tensor.dtype import bfloat16
 from yosegi._tensor.precision import Precision
-from yosegi.codegen.llvm.half_words import HalfProduct
-from yosegi.devices.cpu import half_calls as halves_module
-from yosegi.devices.cpu import half_clusters
+from yosegi.devices.cpu import product_calls
 from yosegi.devices.cpu import variants as ways_module
 from yosegi.devices.cpu.compiler import HostMachine
 from yosegi.devices.cpu.half_calls import PARTS
@@ -76,7 +74,8 @@ def test_a_second_process_writes_and_compiles_nothing(monkeypatch: pytest.Monkey
     own = replace(region, precision=Precision.BF16)
     with fresh(monkeypatch, tmp_path) as first:
         expected = native_function(own, first)(*arrays)[0]
-    monkeypatch.setattr(halves_module, "half_product_source", lambda *what: pytest.fail("written again"))
+    for name in ("product_source", "unit_tile_source", "unit_lines_source", "unit_panel_source"):
+        monkeypatch.setattr(product_calls, name, lambda *what: pytest.fail("written again"))
     with fresh(monkeypatch, tmp_path) as second:
         np.testing.assert_array_equal(native_function(own, second)(*arrays)[0], expected)
 
@@ -110,14 +109,14 @@ def refusals() -> list[str]:
 
 def test_a_kernel_that_is_wrong_is_never_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """One that leaves its output as it is."""
-    made = half_clusters.fused
+    made = ways_module.fused
 
     def idle(*what: Any) -> Any:
         return replace(made(*what), call=lambda *arrays: None)
 
     region, arrays = layer()
     with fresh(monkeypatch, tmp_path) as found:
-        monkeypatch.setattr(half_clusters, "fused", idle)
+        monkeypatch.setattr(ways_module, "fused", idle)
         (got,) = native_function(replace(region, precision=Precision.BF16), found, body_of(found))(*arrays)
         assert len([m for m in refusals() if "wrong" in m]) == 2
     check_layer(got)
@@ -133,9 +132,11 @@ def test_another_precision_than_was_asked_for_is_wrong(
     x = numbers(64, 96)
     region = with_constants(lambda x: ys.nn.relu(x @ weights + bias), x, monkeypatch)
     precision = next(p for p, parts in PARTS.items() if parts == asked)
-    of = HalfProduct.of
+    generated = Variants._generated
     with fresh(monkeypatch, tmp_path) as found:
-        monkeypatch.setattr(HalfProduct, "of", lambda product, parts: of(product, given))
+        monkeypatch.setattr(
+            Variants, "_generated", lambda self, operands, products, parts: generated(self, operands, products, given)
+        )
         native_function(replace(region, precision=precision), found)
         assert len([m for m in refusals() if "wrong" in m]) == (0 if {asked, given} == {2, 3} else 2)
 
@@ -146,7 +147,7 @@ def test_a_compiler_that_fails_is_told_and_the_body_serves(monkeypatch: pytest.M
 
     region, arrays = layer()
     with fresh(monkeypatch, tmp_path) as made:
-        monkeypatch.setattr(half_clusters.HalfClusters, "native", fails)
+        monkeypatch.setattr(Variants, "_generated", fails)
         (got,) = native_function(replace(region, precision=Precision.BF16), made, body_of(made))(*arrays)
         assert "out of luck" in refusals()[0]
     check_layer(got)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit
 from yosegi.devices.cpu import bfloat16_support
 from yosegi.devices.cpu.bfloat16_support import Found, find
 from yosegi.devices.cpu.callables import Runtime
-from yosegi.devices.cpu.compiler import Compiler, HostMachine
+from yosegi.devices.cpu.compiler import Compiler, HostMachine, Part
 from yosegi.devices.cpu.device import Cpu
 from yosegi.devices.cpu.half_calls import HalfProducts, is_worth
+from yosegi.devices.cpu.product_calls import GeneratedProducts
 from yosegi.devices.cpu.results import Results
 from yosegi.errors import ArgumentError, CompileFailure
 
@@ -149,8 +151,8 @@ def test_arrays_in_any_order(halves: HalfProducts) -> None:
 
 def test_a_constant_is_packed_once(halves: HalfProducts, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = []
-    plain = HalfProducts.packed
-    monkeypatch.setattr(HalfProducts, "packed", lambda self, *what: packed.append(what) or plain(self, *what))
+    plain = GeneratedProducts.packed
+    monkeypatch.setattr(GeneratedProducts, "packed", lambda self, *what: packed.append(what) or plain(self, *what))
     a, b = numbers(40, 96), numbers(96, 80, seed=1)
     w = ys.asarray(b)
     with ys.options(precision="f16", device="cpu"):
@@ -315,14 +317,11 @@ def test_wrong_results_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     bfloat16_support.check(emulating(BFloat16Unit.DOTS))
     plain = EmulatingCompiler.load_all
 
+    def wrongly(part: Part) -> str:
+        return part.write().replace("tdpbf16ps(i8 3, i8 5, i8 7)", "tdpbf16ps(i8 3, i8 5, i8 6)")
+
     def wrong(self: Any, parts: Any) -> Any:
-        (part,) = parts
-
-        def wrongly() -> str:
-            source: str = part.write()
-            return source.replace("tdpbf16ps(i8 3, i8 5, i8 7)", "tdpbf16ps(i8 3, i8 5, i8 6)")
-
-        return plain(self, [replace(part, words=f"wrong\n{part.words}", write=wrongly)])
+        return plain(self, [replace(p, words=f"wrong\n{p.words}", write=partial(wrongly, p)) for p in parts])
 
     monkeypatch.setattr(EmulatingCompiler, "load_all", wrong)
     with pytest.raises(AssertionError, match="the results are wrong"):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import yosegi as ys
 from native_code import NATIVES, always_native, expected, needs_llvm, process, program, region_of
 from yosegi.devices.cpu.callables import Runtime
 from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.device import Cpu
+from yosegi.devices.cpu.results import Results
 from yosegi.devices.cpu.tiered import native_function
 from yosegi.devices.cpu.variants import Variants
 
@@ -71,7 +75,7 @@ def test_the_memory_of_a_result_is_used_again() -> None:
 
 def test_old_values_never_show() -> None:
     device = Cpu()
-    device.results.pool.on_take = lambda memory, nbytes: memory.raw.fill(0xAB)
+    device.results.pool.on_take = lambda memory, nbytes: ctypes.memset(memory.address, 0xAB, nbytes)
     x = np.random.default_rng(0).normal(size=(1001, 1003)).astype(np.float32)
     t = ys.asarray(x)
     results = program(t), ys.nn.softmax(t), ys.cumulative_sum(t, axis=1), t > 0
@@ -106,3 +110,26 @@ except Exception as error:
 def test_a_limit_holds_for_what_is_kept_too(tmp_path: Path) -> None:
     said = process(LIMITED, tmp_path, YOSEGI_MEMORY_LIMIT="cpu=10MB", YOSEGI_DEVICE="cpu")
     assert said == "True\n2 OutOfMemory"
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not count pages in files")
+def test_trim_gives_back_pages_beside_memory_in_use() -> None:
+    results = Results()
+    nbytes = 8 << 20
+    first, *others = (results.new((nbytes,), np.dtype(np.uint8), nbytes) for _ in range(8))
+    for array in (first, *others):
+        array[:] = 7
+    del array, others
+    before = resident()
+    assert results.trim() == 7 * nbytes
+    assert before - resident() > 6 * nbytes, "one array kept the pages of all others"
+    assert results.cached == 0
+    assert (first == 7).all()
+    again = results.new((nbytes,), np.dtype(np.uint8), nbytes)
+    again[:] = 9
+    assert (first == 7).all()
+
+
+def resident() -> int:
+    """The bytes of this process's pages."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -296,9 +296,7 @@ def test_no_room() -> None:
 @needs_gpu
 def test_what_does_not_compile_says_why() -> None:
     with pytest.raises(CompileFailure, match="no_such_thing"):
-        Launch(
-            DEVICE.queue, Generated('extern "C" __global__ void kernel_() { no_such_thing; }', (), False, 1, 1), 0, 0
-        )
+        Launch(DEVICE.queue, Generated('extern "C" __global__ void kernel_() { no_such_thing; }', (), False, 1, 1), 0)
 
 
 @needs_gpu

@@ -137,6 +137,16 @@ def test_what_the_library_is_told(
     del run
 
 
+def noting(orders: list[Any]) -> Any:
+    """A replacement for `transposed` that notes the order of axes and the reversed ones."""
+
+    def transposed(queue: Any, shape: Any, order: Any, dtype: Any, reverses: Any = ()) -> Any:
+        orders.append((order, *reverses))
+        return lambda data: data
+
+    return transposed
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("size", "padding", "dilation"), [(9, 1, 1), (10, 1, 1), (12, 0, 2)])
 def test_the_gradient_by_the_weights_has_engines_of_its_own(
@@ -145,11 +155,7 @@ def test_the_gradient_by_the_weights_has_engines_of_its_own(
     """It was computed as a convolution with weights of 32 by 32, in 1 ms where the engines for it take 0.2."""
     orders: list[Any] = []
 
-    def transposed(queue: Any, shape: Any, order: Any, dtype: Any) -> Any:
-        orders.append(order)
-        return lambda data: data
-
-    monkeypatch.setattr(import_module("yosegi.devices.cuda.convolutions"), "transposed", transposed)
+    monkeypatch.setattr(import_module("yosegi.devices.cuda.convolutions"), "transposed", noting(orders))
     library = used([Offered()])
     x, w = ys.asarray(np.ones((2, 3, size, size), np.float32)), ys.asarray(np.ones((5, 3, 3, 3), np.float32))
     made = REGISTRY["conv"](x, w, stride=stride, padding=padding, dilation=dilation)
@@ -164,7 +170,32 @@ def test_the_gradient_by_the_weights_has_engines_of_its_own(
         assert library.at(operation, attribute).attributes[902] == list(shape)
     windows = library.at(operation, 714).attributes
     assert [windows[n][0] for n in (102, 103, 104, 105)] == [dilation, stride, padding, padding]
-    assert orders == [(1, 0, 2, 3)] * 3
+    assert orders == [((1, 0, 2, 3),)] * 3
+    del run
+
+
+@pytest.mark.parametrize(("size", "padding", "dilation"), [(9, 1, 1), (10, 1, 1), (12, 0, 2)])
+def test_the_gradient_by_the_input_of_a_strided_convolution_has_engines_of_its_own(
+    used: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, size: int, padding: int, dilation: int
+) -> None:
+    """A generated kernel multiplied the zeros between the elements, too."""
+    orders: list[Any] = []
+    monkeypatch.setattr(import_module("yosegi.devices.cuda.convolutions"), "transposed", noting(orders))
+    library = used([Offered()])
+    x, w = ys.asarray(np.ones((2, 3, size, size), np.float32)), ys.asarray(np.ones((5, 3, 3, 3), np.float32))
+    made = REGISTRY["conv"](x, w, stride=2, padding=padding, dilation=dilation)
+    gradient = ys.grad(lambda x: ys.sum(REGISTRY["conv"](x, w, stride=2, padding=padding, dilation=dilation)))
+    regions = fuse(graph_of(capture([gradient(x)._node])[0]))
+    (region,) = [part for part in regions if part.calls[-1].op.name == "conv"]
+    convolving = convolutions(queue)
+    assert convolving.refusal(region.calls[-1]) is None
+    run = convolving.compiled(region)
+    (operation,) = library.of(fake.TO_INPUT)
+    for attribute, shape in ((711, made.shape), (709, w.shape), (710, x.shape)):
+        assert library.at(operation, attribute).attributes[902] == list(shape)
+    windows = library.at(operation, 708).attributes
+    assert [windows[n][0] for n in (102, 103, 104, 105)] == [dilation, 2, padding, padding]
+    assert orders == [(None,), ((1, 0, 2, 3), 2, 3), (None,)]
     del run
 
 
@@ -347,7 +378,7 @@ def test_errors_are_what_they_mean(used: Any, queue: Queue, status: int, when: s
     [
         ({"padding": ((1, 0), (0, 0))}, "pads one side more"),
         ({"padding": ((-1, -1), (0, 0))}, "cuts the sides off"),
-        ({"spread": 2}, "stand apart"),
+        ({"spread": 2, "stride": 2}, "stand apart"),
     ],
 )
 def test_what_it_need_not_have_is_refused(used: Any, queue: Queue, attrs: Any, reason: str) -> None:

@@ -16,14 +16,18 @@ from kernel_code import Emulated
 from values import Array
 from yosegi._graph.graph import capture, graph_of
 from yosegi._run.device import host_device
-from yosegi._schedule.fuse import Region, fuse
+from yosegi._schedule.fuse import Region, RegionKind, fuse, join
+from yosegi._tensor.dtype import float32
+from yosegi._tensor.op import convert
 from yosegi._tensor.precision import Precision
 from yosegi._tune.autotune import TuningResult
 from yosegi._tune.records import TuningRecords, noting
 from yosegi.codegen.c.contractions import FusedContraction
 from yosegi.codegen.c.fused_kernels import LibraryProduct
-from yosegi.devices.cuda.blas_epilogues import Matrices, Matrix, matrices_of
 from yosegi.devices.kernel.fused import Fused
+from yosegi.devices.kernel.half_operands import HALVES, reads_halves, with_half_operands
+from yosegi.devices.kernel.matrices import Matrices, Matrix, matrices_of
+from yosegi.devices.kernel.sequences import sequence
 from yosegi.errors import CompileFailure
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
@@ -35,15 +39,16 @@ class WithLibrary(Emulated):
 
     def __init__(self, folder: Path) -> None:
         super().__init__("cuda", folder)
+        self.algorithms = 3
         self.asked: list[Matrices] = []
         self.precisions: list[Precision] = []
         self.failing: set[int] = set()
 
-    def takes(self, product: FusedContraction) -> bool:
-        return matrices_of(product) is not None
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
+        return matrices_of(product, HALVES.get(precision)) is not None
 
     def multiplier(self, wanted: LibraryProduct) -> Any:
-        matrices = matrices_of(wanted.product)
+        matrices = matrices_of(wanted.product, HALVES.get(wanted.precision))
         assert matrices is not None
         self.asked.append(matrices)
         self.precisions.append(wanted.precision)
@@ -192,3 +197,54 @@ def test_only_float32_has_operands_that_are_rounded(tmp_path: Path) -> None:
     (region,) = fuse(graph_of(capture([(x @ w)._node])[0]))
     variants = Fused(WithLibrary(tmp_path), "a machine").variants(replace(region, precision=Precision.TF32))
     assert "16" in variants
+
+
+def single(shape: tuple[int, ...]) -> ys.Tensor:
+    return ys.asarray(RNG.normal(size=shape).astype(np.float32))
+
+
+def halved(precision: Precision, *roots: ys.Tensor) -> tuple[Region, list[Array]]:
+    """A unit in a precision, with 16-bit operands, and its inputs."""
+    key, leaves, _ = capture([root._node for root in roots])
+    graph = graph_of(key)
+    unit = replace(join(fuse(graph), ()), inputs=graph.inputs, outputs=graph.outputs, precision=precision)
+    return unit, [node.buffer.data for node in leaves if node.buffer is not None]
+
+
+@pytest.mark.parametrize("precision", [Precision.F16, Precision.BF16])
+def test_products_of_a_unit_share_operands_in_16_bits(precision: Precision, tmp_path: Path) -> None:
+    """The loop that computes an operand stores it rounded, once for the product and for the gradient of the weights."""
+    x, w, v, g = map(single, ((6, 24, 40), (48, 40), (32, 48), (6, 24, 32)))
+    hidden = ys.tanh(x @ w.T)
+    out = ys.exp(hidden @ v.T)
+    weight_gradient = ys.reshape(g, (144, 32)).T @ ys.reshape(hidden, (144, 48))
+    unit, arrays = halved(precision, out, weight_gradient, hidden)
+    machine = WithLibrary(tmp_path)
+    fused = Fused(machine, "a machine")
+    made = with_half_operands(unit, fused.takes_halves)
+    half = HALVES[precision]
+    products = [part for part in made.parts if part.kind is RegionKind.CONTRACTION]
+    assert [made.graph.calls[e].spec.dtype for part in products for e in part.inputs] == [half] * 6
+    rounding = [c for c in made.calls if c.op is convert and c.spec.dtype is half]
+    assert len(rounding) == 5  # x, w, v, g and hidden, which two products read
+    kernel = sequence(made, fused, lambda p: fused.compiled(p) if reads_halves(p) else machine.compile(p))
+    got = kernel(*[machine.from_host(a) for a in arrays])
+    assert [(a.operand, a.dtype) for a in machine.asked] == [(half, float32)] * 3
+
+    def cut(a: Array) -> Array:
+        return a.astype(half.numpy).astype(np.float64)
+
+    X, W, V, G = (cut(a.numpy()) for a in (x, w, v, g))
+    tanh = np.tanh(X @ W.T).astype(np.float32)
+    expected = np.exp(cut(tanh) @ V.T), G.reshape(144, 32).T @ cut(tanh).reshape(144, 48), tanh
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3 * np.abs(theirs).max())
+    full = [a.numpy() for a in (out, weight_gradient, hidden)]
+    assert all(np.abs(ours - theirs).max() > 0 for ours, theirs in zip(got, full, strict=True))  # they were rounded
+
+
+def test_a_product_that_the_library_lacks_keeps_its_operands(tmp_path: Path) -> None:
+    x, w = map(single, ((2, 3, 4, 5), (3, 5, 4)))
+    unit, _ = halved(Precision.F16, ys.tanh(ys.einsum("abcd,bdc->ab", x * 2, w)), ys.exp(x))
+    assert with_half_operands(unit, Fused(WithLibrary(tmp_path), "a machine").takes_halves) is unit

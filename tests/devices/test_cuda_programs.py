@@ -19,8 +19,8 @@ from program_cases import BAD, ELEMENTS, INDEXING, RNG, SEARCHES, call
 from program_code import expected
 from values import Array, same
 from yosegi.codegen.c.kernel_source import Kernel
-from yosegi.devices.cuda import regions as cuda_regions
 from yosegi.devices.cuda.device import CUDADevice
+from yosegi.devices.cuda.launch import Queue
 from yosegi.errors import IndexingError
 from yosegi.ops.index import scatter_add
 
@@ -35,13 +35,14 @@ class Launched:
 
     folder: Path
 
-    def __init__(self, queue: Any, generated: Kernel, inputs: int, outputs: int) -> None:
-        self._queue, self._kernel, self._count, self._outputs = queue, generated, inputs + outputs, outputs
+    def __init__(self, queue: Any, generated: Kernel, buffers: int) -> None:
+        self._queue, self._kernel, self._count = queue, generated, buffers
 
-    def __call__(self, *data: Any) -> None:
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        data = (*inputs, *outputs)
         self._queue.runtime.setDevice(0)
         self.at([d.pointer for d in data])
-        self._queue.note(self, data, self._outputs)
+        self._queue.note(self, data, len(outputs))
 
     def at(self, pointers: Sequence[int]) -> None:
         assert len(pointers) == self._count
@@ -58,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> CUDADevice:
     monkeypatch.setattr(Launched, "folder", folder, raising=False)
-    monkeypatch.setattr(cuda_regions, "Launch", Launched)
-    monkeypatch.setattr(cuda_regions, "CUDA", cuda_code.HOSTED)
+    monkeypatch.setattr(Queue, "launch", lambda queue, kernel, buffers: Launched(queue, kernel, buffers))
+    monkeypatch.setattr(Queue, "dialect", cuda_code.HOSTED)
     return CUDADevice(fake_cupy(1), 0)
 
 

@@ -160,7 +160,7 @@ def measured(queue: HostQueue, choices: TuningRecords, number: int, ran: list[st
         target=queue.target,
         seconds=seconds,
         undecided=queue.undecided,
-        to_host=lambda d: seen(d.pointer),
+        memory=SimpleNamespace(to_host=lambda d: seen(d.pointer)),
     )  # fmt: skip
     region: Any = SimpleNamespace(
         kind=RegionKind.CONTRACTION, calls=(), inputs=(), nodes=(), precision=Precision.FULL, repeats=True

@@ -75,7 +75,7 @@ def test_products_in_each_way(shape: tuple[int, int, int]) -> None:
 
 def test_templates_as_a_gpu_gets_them() -> None:
     machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports, 100)
-    machine.target = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
+    machine.target = Target(group=64, cooperating=64, units=2)
     x, w = (ys.asarray(RNG.normal(size=s).astype(np.float16)) for s in ((70, 24), (40, 24)))
     patterns = [ys.nn.layer_norm_linear(x, w), ys.nn.softmax(x), ys.nn.scaled_dot_product_attention(x, w, w)]
     for tensor in patterns:
@@ -198,7 +198,7 @@ REDUCTIONS: list[tuple[tuple[int, ...], Any]] = [
 ]  # fmt: skip
 TARGETS = {
     "as found": None,
-    "coalescing": Target(width=4, group=32, cooperating=32, units=8, blocked=False),
+    "coalescing": Target(group=32, cooperating=32, units=8),
 }
 
 

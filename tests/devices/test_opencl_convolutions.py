@@ -60,7 +60,7 @@ def test_every_dtype(dtype: Any) -> None:
 def test_every_way(number: int, target: str) -> None:
     machine = Machine(DEVICE.queue, DEVICE.compile, DEVICE.supports, 100)
     if target == "a gpu":
-        machine.target = Target(width=4, group=64, cooperating=64, units=2, blocked=False)
+        machine.target = Target(group=64, cooperating=64, units=2)
     image, kernel, attrs = SHAPES[number]
     x, w = values(ys.float32, *image), values(ys.float32, *kernel)
     (region,) = fuse(graph_of(capture([conv(ys.asarray(x), ys.asarray(w), **attrs)._node])[0]))

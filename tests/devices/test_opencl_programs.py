@@ -116,7 +116,7 @@ def test_a_wrong_result_raises_in_the_thread_that_reads_it() -> None:
 
 @pytest.mark.parametrize("name", ALL_CASES)
 def test_cases_as_a_gpu_gets_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DEVICE.queue, "target", Target(width=4, group=64, cooperating=64, units=64, blocked=False))
+    monkeypatch.setattr(DEVICE.queue, "target", Target(group=64, cooperating=64, units=64))
     tensor = ALL_CASES[name]()
     same(run(tensor)[0], expected(tensor))
 

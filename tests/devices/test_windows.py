@@ -15,7 +15,7 @@ from yosegi._tensor.op import REGISTRY
 from yosegi.ops.conv import conv
 
 RNG = np.random.default_rng(14)
-DEVICES = [d.name for d in ys.devices() if d.name.partition(":")[0] in ("opencl", "cuda")]
+DEVICES = [d.name for d in ys.devices() if d.name.partition(":")[0] in ("opencl", "cuda", "metal")]
 EACH = pytest.mark.parametrize("device", DEVICES)
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 9, 10), (4, 3, 3, 3), {"padding": 1}),

@@ -189,7 +189,7 @@ class HostQueue(Queue):
     def __init__(self) -> None:
         runtime = Runtime()
         cupy = HostCupy(runtime)
-        target = Target(width=4, group=256, cooperating=256, units=8, blocked=False)
+        target = Target(group=256, cooperating=256, units=8)
         programs: Any = None
         super().__init__(cupy, Stream(), programs, Memory(runtime, 1, 0, "cuda:0"), 0, target)
         self.graphs: list[Sequence[Turn]] = []

@@ -116,13 +116,13 @@ def test_normal_with_parameters_has_gradients_to_them() -> None:
 
 
 def test_extreme_bits_give_finite_numbers() -> None:
-    from yosegi.ops.random import _above_zero, _unit_double
+    from yosegi.ops.draws import above_zero, unit_double
 
     words = ys.asarray(np.array([0, 1, 2**31, 2**32 - 1], np.uint32))
-    for numbers in (_above_zero(words), _unit_double(words, words) + 2.0**-53):
+    for numbers in (above_zero(words), unit_double(words, words) + 2.0**-53):
         assert (numbers.numpy() > 0).all()
         assert (numbers.numpy() <= 1).all()
-    assert (_unit_double(words, words).numpy() < 1).all()
+    assert (unit_double(words, words).numpy() < 1).all()
 
 
 def test_exponential() -> None:

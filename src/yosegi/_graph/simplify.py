@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor.node import Call
-from .._tensor.op import REGISTRY, constant, embedded, leaf, pick, pick_call
+from .._tensor.op import REGISTRY, OpKind, constant, embedded, leaf, pick, pick_call
 from .._tensor.role import Control, Operands, Overwrite, Passed, Placing, View, is_contraction, is_view
 from .graph import Graph
 from .reference import bind
@@ -79,7 +79,8 @@ class GraphRewriter:
         if isinstance(call.op.role, View) and args[0] in self.numbers:
             self.numbers[at] = self.numbers[args[0]]
         is_small = len(call.outputs) == 1 and call.spec.size <= _FOLD_LIMIT
-        if is_small and not isinstance(call.op.role, Control) and all(a in self.values for a in args):
+        is_pure = call.op.kind is not OpKind.DISTRIBUTED and not isinstance(call.op.role, Control)
+        if is_small and is_pure and all(a in self.values for a in args):
             with np.errstate(all="ignore"):
                 array = np.array(bind(call)(*[self.values[a] for a in args]), call.spec.dtype.numpy)
             array.flags.writeable = False
@@ -297,7 +298,7 @@ def _walked(graph: Graph, users: Counter[int]) -> Graph:
 
 
 def _without_dead(program: GraphRewriter, outputs: tuple[int, ...]) -> Graph:
-    alive = [call.op is leaf for call in program.calls]
+    alive = [call.op is leaf or call.op.kind is OpKind.DISTRIBUTED for call in program.calls]  # other ranks wait
     for o in outputs:
         alive[o] = True
     for i in range(len(alive) - 1, -1, -1):

@@ -47,25 +47,25 @@ def candidates_for(
     found: list[Candidate] = []
     refused: list[tuple[str, str]] = []
     precisions = precisions_for(region, policy)
-    wide = widened(region) if Precision.F64 in precisions else None
+    in_float64 = widened(region) if Precision.F64 in precisions else None
     if region.precision is not Precision.FULL:
         region = replace(region, precision=Precision.FULL)
     for device in chain:
         reason = refusal(device, region)
-        if reason is None and wide is not None and Precision.FULL not in precisions:
-            reason = refusal(device, wide)  # float64 is all that may be
+        if reason is None and in_float64 is not None and Precision.FULL not in precisions:
+            reason = refusal(device, in_float64)  # float64 is all that may be
         if reason is not None:
             refused.append((device.name, reason))
             continue
-        found += [Candidate.of(device, p) for p in precisions if _supports(device, region, wide, p)]
+        found += [Candidate.of(device, p) for p in precisions if _supports(device, region, in_float64, p)]
     return found, tuple(refused)
 
 
-def _supports(device: Device, region: Region, wide: Region | None, precision: Precision) -> bool:
+def _supports(device: Device, region: Region, in_float64: Region | None, precision: Precision) -> bool:
     if precision is Precision.FULL:
         return True
     if precision is Precision.F64:
-        return wide is not None and refusal(device, wide) is None
+        return in_float64 is not None and refusal(device, in_float64) is None
     return precision in device.limits.precisions and device.supports(replace(region, precision=precision)) is None
 
 

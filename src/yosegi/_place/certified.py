@@ -146,13 +146,8 @@ class _Written:
 
     def copied(self, region: Region, inputs: Sequence[int]) -> dict[int, int]:
         """Add a region's calls, for these inputs; the new entries by the old ones."""
-        graph, writer = region.graph, self.writer
         new = dict(zip(region.inputs, inputs, strict=True))
-        for entry in region.nodes:
-            for arg in graph.args[entry]:
-                if arg not in new:
-                    new[arg] = writer.append(graph.calls[arg])  # a constant
-            new[entry] = writer.append(graph.calls[entry], *[new[a] for a in graph.args[entry]])
+        self.writer.copy(region.graph, region.nodes, new)
         for part in [region] if region.kind is RegionKind.PROJECTION else region.parts:
             nodes, given, made = (tuple([new[e] for e in own]) for own in (part.nodes, part.inputs, part.outputs))
             self._parts.append(replace(part, nodes=nodes, inputs=given, outputs=made, regions=()))

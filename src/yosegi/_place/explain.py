@@ -17,23 +17,23 @@ _SPECS: Final = 6  # inputs or outputs that are listed one by one
 class Explanation:
     """A plan as text. `print` it, display it in a notebook, or call `to_json()`."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+    def __init__(self, report: dict[str, Any]) -> None:
+        self._report = report
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""
-        return self._told
+        return self._report
 
     def __str__(self) -> str:
         lines = []
-        for i, step in enumerate(self._told["steps"]):
+        for i, step in enumerate(self._report["steps"]):
             lines.append(f"step {i} on {_where(step)}: {_shown(step['ops'], step['composites'])}")
             lines.append(f"  {_flow(step)}")
             lines += [f"  {line}" for line in _kernels(step)]
             lines += [f"  {line}" for line in (*_times(step), *_rejected(step), *_actual(step), *_launched(step))]
         lines += [*self._classes(), *self._totals()]
-        if self._told["launched"]:
-            lines.append(f"all steps, certified together: {self._told['launched']}")
+        if self._report["launched"]:
+            lines.append(f"all steps, certified together: {self._report['launched']}")
         return "\n".join(lines) or "nothing to compute: the values are there"
 
     __repr__ = __str__
@@ -41,7 +41,7 @@ class Explanation:
     def _classes(self) -> list[str]:
         """The shares of devices and classes of work in the predicted time; nothing where there is one of them."""
         devices, tasks = Counter[str](), Counter[str]()
-        for step in self._told["steps"]:
+        for step in self._report["steps"]:
             for work in step["works"]:
                 devices[step["device"]] += work["predicted_ms"]
                 tasks[work["task"]] += work["predicted_ms"]
@@ -53,22 +53,22 @@ class Explanation:
 
     def _totals(self) -> list[str]:
         """The predicted time of the plan and of each single device; nothing if no devices were compared."""
-        singles = self._told["singles"]
+        singles = self._report["singles"]
         if not singles:
             return []
-        predicted, measured = self._told["predicted"], self._told["measured_ms"]
+        predicted, measured = self._report["predicted"], self._report["measured_ms"]
         parts = ", ".join(f"{name} {predicted[f'{name}_ms']:.3f}" for name in ("compute", "conversion", "transfer"))
         ran = "" if measured is None else f", measured {measured:.3f} ms"
         lines = [f"in all: predicted {predicted['total_ms']:.3f} ms ({parts}){ran}"]
         for single in singles:
-            told = "measured in parts" if single["is_measured"] else "predicted"
-            lines.append(f"  all it can on {single['device']}: {single['total_ms']:.3f} ms {told}")
+            source = "measured in parts" if single["is_measured"] else "predicted"
+            lines.append(f"  all it can on {single['device']}: {single['total_ms']:.3f} ms {source}")
         return lines
 
     def _repr_html_(self) -> str:
         heads = ("step", "device", "ops", "kernels", "in → out", "takes", "not on", "ran")
         rows = []
-        for i, step in enumerate(self._told["steps"]):
+        for i, step in enumerate(self._report["steps"]):
             not_on = [line.removeprefix("not on ") for line in _rejected(step)]
             lists = ("; ".join(lines) for lines in (_times(step), not_on, [*_actual(step), *_launched(step)]))
             ops = _shown(step["ops"], step["composites"])
@@ -141,10 +141,10 @@ def _times(step: dict[str, Any]) -> list[str]:
     """The predicted time of the step on its device, unless it comes from a prior."""
     chosen = step["candidates"][0]
     is_known = not chosen["is_prior"] or chosen["measured_ms"] is not None or chosen["error"] is not None
-    return [_told(chosen)] if is_known else []
+    return [_sentence(chosen)] if is_known else []
 
 
-def _told(candidate: dict[str, Any]) -> str:
+def _sentence(candidate: dict[str, Any]) -> str:
     prior = ", a prior" if candidate["is_prior"] else ""
     measured = "" if candidate["measured_ms"] is None else f", measured {candidate['measured_ms']:.3f} ms"
     error = "" if candidate["error"] is None else f", error {candidate['error']:.1e}"
@@ -159,7 +159,7 @@ def _rejected(step: dict[str, Any]) -> list[str]:
             where = (
                 f"in {candidate['precision']}" if candidate["device"] == step["device"] else f"on {_where(candidate)}"
             )
-            lines.append(f"not {where}: {candidate['reason']} ({_told(candidate)})")
+            lines.append(f"not {where}: {candidate['reason']} ({_sentence(candidate)})")
     return lines
 
 

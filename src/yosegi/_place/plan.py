@@ -121,7 +121,8 @@ class Step:
     @property
     def tolerance(self) -> float | None:
         """How far off its results may be, if they carry a certificate."""
-        return self.policy.tolerance if is_product(self.region) else None
+        tolerance = self.policy.tolerance
+        return tolerance if tolerance is not None and is_product(self.region) else None
 
     def error_on(self, candidate: Candidate) -> float | None:
         """How far off a candidate's result was when it was last looked at."""
@@ -253,7 +254,7 @@ class Plan:
         """The step that is all of the plan, from its inputs to its outputs, for the plans that are no more than one."""
         self.host_kernel = self._host_kernel()
         """The whole plan as one kernel on host arrays, for the plans that are no more than that."""
-        self.unit = unit_of(schedule)
+        self.unit = None if self.sole_step else unit_of(schedule)
         """The whole plan as one unit whose products are certified together, for the plans that can be one."""
 
     @property
@@ -338,7 +339,7 @@ class Plan:
         errors = {} if unit is None else {id(step): error for step, error in unit.errors}
         made = {value: n for n, step in enumerate(self.steps) for value in step.region.outputs}
         return {
-            "steps": [_told(step, made, errors.get(id(step))) for step in self.steps],
+            "steps": [_step_report(step, made, errors.get(id(step))) for step in self.steps],
             "predicted": forecast.to_json(),
             "measured_ms": None if self.watch is None else self.watch.milliseconds,
             "singles": [{"device": name, **forecast.to_json()} for name, forecast in self.singles().items()],
@@ -447,7 +448,7 @@ def _refusal(region: Region, candidate: Candidate, policy: Policy) -> str | None
     return None
 
 
-def _told(step: Step, made: dict[int, int], error: float | None) -> dict[str, Any]:
+def _step_report(step: Step, made: dict[int, int], error: float | None) -> dict[str, Any]:
     """A step as plain data; `made` gives the step that makes a value, `error` the bound by the plan's unit."""
     calls, fused = step.region.graph.calls, step.fused
     works = works_of(step.region.graph, fused) if fused else step.works

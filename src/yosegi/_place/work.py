@@ -173,10 +173,10 @@ _words: Final[WeakKeyDictionary[Call, str]] = WeakKeyDictionary()
 def _word(call: Call) -> str:
     word = _words.get(call)
     if word is None:
-        attrs = {name: _told(value) for name, value in call.attrs.items() if name not in ("space", "pinned")}
+        attrs = {name: _described(value) for name, value in call.attrs.items() if name not in ("space", "pinned")}
         word = _words[call] = f"{call.op.name} {attrs} {call.outputs}"
     return word
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     return f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else repr(value)

@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from logging import getLogger
+from math import inf
 from threading import Event, RLock, Thread
 from typing import Any, Final, Protocol, final, runtime_checkable
 
@@ -28,6 +29,7 @@ from .._tensor.precision import Precision
 from ..errors import ArgumentError
 from .background import Job
 from .child import Closed, close_all
+from .drivers import Driver, Verdict
 from .forks import in_forked_child
 from .memory import HOST
 from .progress import announced
@@ -172,6 +174,27 @@ class Pending:
 
 Found = Device | Absent | Pending
 """Results of a folder's `discover`."""
+
+
+def found(
+    driver: Driver, description: str, qualify: Callable[[Driver], Verdict], make: Callable[[], Device], *, is_gpu: bool
+) -> Found:
+    """The device of a driver that has a verdict; otherwise `Pending`, until `qualify` has found one."""
+
+    def made() -> Device | Absent:
+        if driver.absence is not None:
+            return Absent(driver.name, driver.absence)
+        try:
+            return make()
+        except Exception as error:  # a broken installation raises whatever it likes
+            return Absent(driver.name, f"it does not work: {type(error).__name__}: {error}")
+
+    def qualified() -> Device | Absent:
+        driver.qualified(qualify)
+        return made()
+
+    return made() if driver.verdict is not None else Pending(driver.name, description, is_gpu, Job(qualified, inf))
+
 
 _DELAY: Final = 1.0
 """Seconds after the first evaluation until devices are looked for: a short program never pays for it."""

@@ -16,8 +16,9 @@ from .._place.costs import costs, is_measuring
 from .._place.explain import Explanation
 from .._place.place import place, place_on
 from .._place.plan import Plan, Schedule
+from .._schedule.fuse import communicates
 from .._tensor.environment import setting
-from .._tensor.node import Node, install_evaluator
+from .._tensor.node import Node, in_order, install_evaluator
 from .._tensor.op import leaf as leaf_op
 from .._tensor.op import leaf_call, pick
 from .._tensor.options import Options, current
@@ -32,6 +33,7 @@ from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, Valu
 from ..ops.creation import asarray
 from .background import background
 from .device import Device, chain_named, device_named, host_device, owner_of, present
+from .finite import check_finite
 from .forks import in_forked_child
 from .health import health
 from .memory import HOST, Buffer
@@ -88,6 +90,12 @@ class PlanCache:
 _plans: Final[dict[Options, PlanCache]] = {}
 
 
+class _Planned:
+    """The number of plans that were made, alternatives to others included."""
+
+    number = 0
+
+
 def plan_for(key: Key) -> Plan:
     """The plan for a structure under the options in force: a known one, or a new one."""
     options = current()
@@ -103,15 +111,15 @@ def plan_for(key: Key) -> Plan:
 
 def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
     """A new plan: the graph, expanded, simplified, cut into regions, placed. `repeats`: it will run many times."""
-    options = current()
+    options, graph = current(), HOOKS.lower(graph)
     chain, policy, is_named = chain_named(options.device), options.policy, options.device != "auto"
     placing = partial(place, chain=chain, policy=policy, is_named=is_named, repeats=repeats or policy.is_fixed)
     made = _placed(graph, chain, policy, placing)
     plan = Plan(made.graph, made.steps)
     if is_named:
         check_fallback(plan, chain[0])
-    if policy.is_fixed or not is_measuring():
-        return plan
+    if policy.is_fixed or not is_measuring() or any(communicates(step.region) for step in plan.steps):
+        return plan  # other ranks take no part in trials
     if not is_named and len(chain) > 1:
         if is_worth_judging(plan, chain):
             plan.watch = Watch(plan, _alternatives(graph, chain, policy))
@@ -122,6 +130,7 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
 
 def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Callable[[Graph], Schedule]) -> Schedule:
     """The graph, placed with the composites native that one of the `takers` has; decomposed if none gets any."""
+    _Planned.number += 1
     if policy.precisions:
         takers = ()  # a product inside a native composite has no precision of its own
     made = placing(_simplified(graph, takers))
@@ -152,7 +161,19 @@ def _alternatives(graph: Graph, chain: tuple[Device, ...], policy: Policy) -> Al
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
-    """Compute these nodes, and with them whatever on their way somebody still holds."""
+    """Compute these nodes, and the nodes on their path that are still referenced. With `check_nan`, compute one node at
+    a time."""
+    if not current().check_nan:
+        _evaluate(nodes)
+        return
+    for node in in_order(nodes, lambda n: n.inputs if n.buffer is None else ()):
+        inputs = node.inputs  # before buffer: see Node
+        if node.buffer is None:
+            _evaluate((node,))
+            check_finite(node, inputs)
+
+
+def _evaluate(nodes: Sequence[Node]) -> None:
     while True:
         pending = [n for n in nodes if n.buffer is None]
         if not pending:
@@ -296,7 +317,7 @@ def check_results(nodes: Sequence[Node], buffers: Sequence[Buffer]) -> None:
         parts = buffer.data if len(node.call.outputs) > 1 else (buffer.data,)
         for spec, part in zip(node.call.outputs, parts, strict=True):
             got = (part.shape, part.dtype)
-            assert got == (spec.shape, spec.dtype.numpy), f"{node.call!r} promised {spec!r}, gave {got}"
+            assert got == (spec.local.shape, spec.dtype.numpy), f"{node.call!r} promised {spec!r}, gave {got}"
 
 
 install_evaluator(evaluate, fetch)
@@ -500,19 +521,20 @@ def explain(*tensors: Any) -> Explanation:
 
 
 def memory_stats() -> dict[str, Any]:
-    """Return the memory of each device and the transfers since the process started.
+    """Return the memory of each device, and the transfers and plans since the process started.
 
     Returns
     -------
     dict
         `devices` maps the name of each device to its bytes: `free`, `total`, and the counters of its pool.
-        `transfers` maps each route between memories to its `count` and `bytes`.
+        `transfers` maps each route between memories to its `count` and `bytes`. `plans` is the number of plans that
+        were made: in a loop it stays the same after the first steps.
 
     Examples
     --------
     >>> import yosegi as ys
     >>> sorted(ys.memory_stats())
-    ['devices', 'transfers']
+    ['devices', 'plans', 'transfers']
     """
     held_by = {}
     for device in present():
@@ -520,7 +542,7 @@ def memory_stats() -> dict[str, Any]:
         held_by[device.name] = {"free": free, "total": total, **device.statistics()}
     traffic = transfers.traffic
     moved = {m.value: {"count": traffic.count[m], "bytes": traffic.nbytes[m]} for m in traffic.count}
-    return {"devices": held_by, "transfers": moved}
+    return {"devices": held_by, "transfers": moved, "plans": _Planned.number}
 
 
 def device_of(x: Tensor) -> Device:

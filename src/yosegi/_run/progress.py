@@ -9,13 +9,13 @@ from threading import Timer
 from typing import Final
 
 _LONG: Final = 1.0  # seconds
-_told: Final[set[str]] = set()
+_shown: Final[set[str]] = set()
 
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
     """Say what is under way if the block takes more than a second; each thing once in a process."""
-    timer = Timer(_LONG, _tell, (what,)) if f"{what} …" not in _told else None
+    timer = Timer(_LONG, _show, (what,)) if f"{what} …" not in _shown else None
     if timer is not None:
         timer.daemon = True
         timer.start()
@@ -26,15 +26,15 @@ def announced(what: str) -> Iterator[None]:
             timer.cancel()
 
 
-def _tell(what: str) -> None:
-    tell(f"{what} …")
+def _show(what: str) -> None:
+    show(f"{what} …")
 
 
-def tell(what: str) -> None:
+def show(what: str) -> None:
     """Say something in one line on standard error, once in a process."""
-    if what in _told or sys.stderr is None:
+    if what in _shown or sys.stderr is None:
         return
-    _told.add(what)
+    _shown.add(what)
     if sys.stderr.isatty() or "ipykernel" in sys.modules:  # a notebook shows plain lines as errors, in red
         from rich.console import Console
 

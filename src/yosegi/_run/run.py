@@ -269,7 +269,14 @@ def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
 
 
 def _trim() -> int:
-    return sum(device.trim() for device in present())
+    """Have all devices give back what their pools keep. One that is found to be lost then has nothing to give."""
+    freed = 0
+    for device in present():
+        try:
+            freed += device.trim()
+        except DeviceLost as failure:
+            _forget_device(device, failure)
+    return freed
 
 
 def _finish(step: Step, device: Device, start: float, moved: int, failures: list[Failure]) -> None:

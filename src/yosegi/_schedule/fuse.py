@@ -14,8 +14,9 @@ from enum import Enum
 from typing import Any, Final
 
 from .._graph.graph import Graph
+from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape
-from .._tensor.op import constant, embedded, leaf, leaf_call
+from .._tensor.op import OpKind, constant, convert, embedded, leaf, leaf_call
 from .._tensor.precision import Precision
 from .._tensor.role import Contraction, Reduction
 
@@ -99,6 +100,16 @@ class Region:
 def multiplies(call: Call) -> bool:
     """Whether the call is a product, of matrices or of windows."""
     return isinstance(call.op.role, Contraction)
+
+
+def is_exact_conversion(call: Call) -> bool:
+    """True for a conversion from a 16-bit float to float32."""
+    return call.op is convert and call.inputs[0].dtype.is_half and call.spec.dtype is float32
+
+
+def communicates(region: Region) -> bool:
+    """Whether the region exchanges values with other ranks: it must not run twice, so it is a step of its own."""
+    return region.graph.calls[region.nodes[0]].op.kind is OpKind.DISTRIBUTED
 
 
 def is_composite(region: Region) -> bool:

@@ -9,7 +9,7 @@ in its cache. A running total is a whole value that needs its row in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 from sys import maxsize
@@ -20,6 +20,7 @@ from .._tensor.dtype import bool_
 from .._tensor.node import Call, Shape
 from .._tensor.role import Extremum, Placing, Power, Reduction, Scan, is_view
 from .fuse import Region, RegionKind, is_constant, multiplies
+from .recompute import FAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +237,9 @@ def _begun(graph: Graph, entry: int, limits: RowLimits) -> _GrowingGroup | None:
     return group if prod(group.space) and group.takes(entry) else None
 
 
-def grouped(region: Region, limits: RowLimits) -> list[Region]:
-    """A region as groups, which are loops and reductions, and single ops, in an order in which they can run."""
+def grouped(region: Region, limits: RowLimits, late: Set[int] = frozenset()) -> list[Region]:
+    """A region as groups, which are loops and reductions, and single ops, in an order in which they can run. Groups
+    that begin long before a `late` entry do not take it."""
     graph = region.graph
     made: list[_GrowingGroup | int | None] = []
     home: dict[int, int] = {}
@@ -245,12 +247,13 @@ def grouped(region: Region, limits: RowLimits) -> list[Region]:
         args = graph.args[entry]
         # A group can take an op if all that the op reads is made there or before.
         last = max((home[a] for a in args if a in home), default=-1)
-        found = next((n for n in range(max(last, 0), len(made)) if _fits(made[n], entry, n == last)), None)
+        earliest = entry - FAR if entry in late else 0
+        found = next((n for n in range(max(last, 0), len(made)) if _fits(made[n], entry, n == last, earliest)), None)
         if found is None:
             found = len(made)
             made.append(_begun(graph, entry, limits) or entry)
         home[entry] = found
-    _join(graph, made, home)
+    _join(graph, made, home, late)
     readers: dict[int, set[int]] = {}
     for entry, at in home.items():
         for a in graph.args[entry]:
@@ -259,28 +262,33 @@ def grouped(region: Region, limits: RowLimits) -> list[Region]:
     return [_finished(region, g, n, readers, shown) for n, g in enumerate(made) if g is not None]
 
 
-def _join(graph: Graph, made: list[_GrowingGroup | int | None], home: dict[int, int]) -> None:
+def _join(graph: Graph, made: list[_GrowingGroup | int | None], home: dict[int, int], late: Set[int]) -> None:
     """Put plain loops into those that they feed: an op that reads values of several loops has joined only the last.
 
-    Loops that read products stay apart: they may be fused with those.
+    Loops that read products stay apart: they may be fused with those. Late values that are computed again do not go
+    through memory, whatever reads them.
     """
 
     def plain(number: int) -> _GrowingGroup | None:
         group = made[number]
-        if not isinstance(group, _GrowingGroup) or group.axes is not None:
-            return None
-        return None if any(multiplies(graph.calls[a]) for a in group.reads) else group
+        return group if isinstance(group, _GrowingGroup) and group.axes is None and not reads_product(group) else None
+
+    def reads_product(group: _GrowingGroup) -> bool:
+        return any(multiplies(graph.calls[a]) for a in group.reads)
 
     def is_read_before(group: _GrowingGroup, first: int, last: int) -> bool:
         parts = [[part] if isinstance(part, int) else part.nodes for part in made[first:last] if part is not None]
         return any(a in group.passes for nodes in parts for n in nodes for a in graph.args[n])
 
     for last in range(len(made)):
-        later = plain(last)
-        feeding = sorted({home[a] for a in later.reads if a in home}, reverse=True) if later is not None else []
-        for first in feeding:
+        later = made[last]
+        if not isinstance(later, _GrowingGroup):
+            continue
+        for first in sorted({home[a] for a in later.reads if a in home}, reverse=True):
             group = plain(first)
-            if later is None or group is None or group.space != later.space or is_read_before(group, first + 1, last):
+            if group is None or group.space != later.space or is_read_before(group, first + 1, last):
+                continue
+            if group.nodes[0] not in late and plain(last) is None:
                 continue
             joined = _GrowingGroup(graph, later.space, later.limits)
             if all(joined.takes(entry) for entry in sorted([*group.nodes, *later.nodes])):
@@ -288,9 +296,9 @@ def _join(graph: Graph, made: list[_GrowingGroup | int | None], home: dict[int, 
                 home.update(dict.fromkeys(group.nodes, last))
 
 
-def _fits(group: _GrowingGroup | int | None, entry: int, feeds: bool) -> bool:
+def _fits(group: _GrowingGroup | int | None, entry: int, feeds: bool, earliest: int) -> bool:
     """Whether a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
-    if not isinstance(group, _GrowingGroup):
+    if not isinstance(group, _GrowingGroup) or group.nodes[0] < earliest:
         return False
     shares = feeds or any(a in group.reads and group.graph.calls[a].spec.size > 1 for a in group.graph.args[entry])
     return shares and group.takes(entry)

@@ -10,7 +10,7 @@ several regions keeps them as its `regions`; devices compile what stands here an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -44,9 +44,10 @@ class Fusion:
     """True if only the first reader of a product's result may be its epilogue."""
 
 
-def kernels_of(region: Region, fusion: Fusion) -> list[Region]:
-    """The kernels of a unit, in an order in which they can run, without those that no other kernel needs any more."""
-    parts = region.parts if fusion.rows is None else grouped(region, fusion.rows)
+def kernels_of(region: Region, fusion: Fusion, late: Set[int] = frozenset()) -> list[Region]:
+    """The kernels of a unit, in an order in which they can run, without those that no other kernel needs any more. Row
+    kernels that begin long before a `late` entry do not take it."""
+    parts = region.parts if fusion.rows is None else grouped(region, fusion.rows, late)
     return _Kernels(parts, frozenset(region.outputs), fusion).made()
 
 

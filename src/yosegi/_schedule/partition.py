@@ -10,7 +10,8 @@ from .._graph.graph import Graph
 from .._place.candidates import Candidate, Refusals
 from .._place.work import Work
 from .._tensor.precision import Precision
-from .fuse import Region, join
+from .fuse import Region, communicates, join
+from .overlap import overlapping, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Unit:
 
 def units_of(graph: Graph, placed: Sequence[Placed], *, repeats: bool = False) -> list[Unit]:
     """The units of a graph, in an order in which they can run."""
-    ordered = _together(placed)
+    ordered = _ordered(placed)
     last_use = _last_uses(graph, ordered)
     units: list[Unit] = []
     begin = 0
@@ -67,6 +68,22 @@ def units_of(graph: Graph, placed: Sequence[Placed], *, repeats: bool = False) -
         units.append(Unit(region, candidate, works, frees, refused, any(c.is_pinned for c in group)))
         begin = end
     return units
+
+
+def _ordered(placed: Sequence[Placed]) -> Sequence[Placed]:
+    """The regions in an order in which communication overlaps with work. Between two communications, as everywhere in
+    graphs without waits, those of one device stand together."""
+    if not any(waits(c.region) for c in placed):
+        return _together(placed)
+    order: list[Placed] = []
+    between: list[Placed] = []
+    for each in [placed[n] for n in overlapping([c.region for c in placed])]:
+        if communicates(each.region):
+            order += [*_together(between), each]
+            between = []
+        else:
+            between.append(each)
+    return [*order, *_together(between)]
 
 
 def _together(placed: Sequence[Placed]) -> Sequence[Placed]:
@@ -111,7 +128,7 @@ def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
             and (most is None or size + ops <= most)
             and each.candidate.device is group[0].candidate.device
             and each.candidate.device.coalesces
-            and not (each.is_alone or group[0].is_alone)
+            and not (each.is_alone or group[0].is_alone or communicates(each.region) or communicates(group[0].region))
             and (each.precision is None or precision is None or each.precision is precision)
         ):
             group.append(each)

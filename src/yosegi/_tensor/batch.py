@@ -12,6 +12,7 @@ Most rules follow from the role of an op. The others are named in the op's block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .node import Node
@@ -80,14 +81,20 @@ def merged(op: Op[Any], batched: Flags, *inputs: Tensor, **attrs: Any) -> Tensor
     return made.reshape((*x.shape[:2], *made.shape[1:]))
 
 
-def along(*names: str) -> Rule:
+@dataclass(frozen=True, slots=True)
+class Along:
     """The rule of ops whose attributes of these names count dimensions: they count one more."""
 
-    def rule(op: Op[Any], batched: Flags, *inputs: Tensor, **attrs: Any) -> Tensor | tuple[Tensor, ...]:
-        moved = {name: _next(attrs[name]) for name in names}
+    names: tuple[str, ...]
+
+    def __call__(self, op: Op[Any], batched: Flags, *inputs: Tensor, **attrs: Any) -> Tensor | tuple[Tensor, ...]:
+        moved = {name: _next(attrs[name]) for name in self.names}
         return stacked(op, batched, *inputs, **{**attrs, **moved})
 
-    return rule
+
+def along(*names: str) -> Along:
+    """The rule of ops that work along the dimensions in these attributes, and are independent along all others."""
+    return Along(names)
 
 
 def along_first(*names: str) -> Rule:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from ..errors import UserError
 from .dtype import DType, float32, promote
 from .node import Call, Node, Spec, in_order, spec
-from .op import Arr, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
+from .op import IN_COMPOSITE, Arr, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
 from .role import Role
 from .tensor import Tensor
 
@@ -59,7 +59,7 @@ def composite(
                 result = _traced(made, specs, own)[1].spec
             except UserError as error:
                 raise error.retold(made.name) from None
-            return Normal(spec(result.shape, result.dtype), own)
+            return Normal(spec(result.shape, result.dtype, layout=result.layout), own)
 
         made: Op[P] = op(
             kind, infer=infer, vjp=vjp if vjp is None or computes_half else _in_single(vjp),
@@ -136,10 +136,19 @@ def _traced(op: Op[Any], specs: Sequence[Spec], attrs: dict[str, Any]) -> tuple[
     assert op.decomposition is not None
     function = _with_optional(op.decomposition, op)
     inputs = [Node(leaf_call(s), ()) for s in specs]
+    token = IN_COMPOSITE.set(True)
+    try:
+        return inputs, _output(op, function, inputs, attrs)
+    finally:
+        IN_COMPOSITE.reset(token)
+
+
+def _output(op: Op[Any], function: Callable[..., Any], inputs: Sequence[Node], attrs: dict[str, Any]) -> Node:
+    specs = [n.spec for n in inputs]
     if op.computes_half or not any(s.dtype.is_half for s in specs):
-        return inputs, function(*map(Tensor, inputs), **attrs)._node
-    made = function(*[Tensor(_widened(n)) for n in inputs], **attrs)._node
-    return inputs, cast(made, _floating(specs)) if made.spec.dtype is float32 else made
+        return function(*map(Tensor, inputs), **attrs)._node  # type: ignore[no-any-return]
+    made: Node = function(*[Tensor(_widened(n)) for n in inputs], **attrs)._node
+    return cast(made, _floating(specs)) if made.spec.dtype is float32 else made
 
 
 def _floating(specs: Sequence[Spec]) -> DType:

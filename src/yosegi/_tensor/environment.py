@@ -26,6 +26,7 @@ _FLAGS: Final = {
     "off": False,
 }
 _TRACEBACKS: Final = ("short", "full")
+_ENGINES: Final = ("mpi", "off")
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
                  "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
@@ -41,7 +42,13 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _tolerance(text: str) -> float:
+def _count(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
+
+
+def _positive(text: str) -> float:
     if not 0 < float(text) < math.inf:
         raise ValueError
     return float(text)
@@ -53,6 +60,10 @@ def _precision(text: str) -> str:
 
 def _traceback(text: str) -> str:
     return _TRACEBACKS[_TRACEBACKS.index(text)]
+
+
+def _engine(text: str) -> str:
+    return _ENGINES[_ENGINES.index(text)]
 
 
 def _level(text: str) -> int:
@@ -86,14 +97,17 @@ _SETTINGS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
     "YOSEGI_BACKGROUND": _A_FLAG,
     "YOSEGI_CALIBRATE": _A_FLAG,
     "YOSEGI_CHECK": _A_FLAG,
+    "YOSEGI_DEADLINE": (_positive, "a positive number of seconds"),
     "YOSEGI_DETERMINISTIC": _A_FLAG,
     "YOSEGI_DISABLE_GPU": _A_FLAG,
+    "YOSEGI_DISTRIBUTED": (_engine, f"one of {', '.join(_ENGINES)}"),
     "YOSEGI_ISOLATE": _A_FLAG,
     "YOSEGI_LOG": (_level, f"one of {', '.join(_LEVELS)}"),
     "YOSEGI_MEMORY_LIMIT": (_limits, "a size such as 512MB, or name=size pairs with commas between"),
     "YOSEGI_PRECISION": (_precision, f"one of {', '.join(STRATEGIES)}"),
+    "YOSEGI_SPARES": (_count, "a whole number"),
     "YOSEGI_THREADS": (_threads, "a whole number of at least 1"),
-    "YOSEGI_TOL": (_tolerance, "a positive number such as 1e-3"),
+    "YOSEGI_TOL": (_positive, "a positive number such as 1e-3"),
     "YOSEGI_TRACEBACK": (_traceback, "short or full"),
 }
 """How each variable is read, and what it should be. Those that may be any text are not here."""

@@ -52,6 +52,11 @@ _CALLS: Final = {"__array__": "NumPy", "__dlpack__": "DLPack", "__buffer__": "a 
 
 def read(node: Node) -> Array:
     """The node's value as a host array, computed if it was not yet. It may be writeable: not to be handed out."""
+    if node.spec.layout is not None:
+        raise ArgumentError(
+            f"[numpy] expected a value that every rank has, got one with the layout {node.spec.layout}; use "
+            "ys.distributed.gather on all ranks, or ys.distributed.local for this rank's part"
+        )
     noted = READS.get()
     if noted is not None:
         noted.append(ValueRead(node, _place()))
@@ -132,7 +137,8 @@ def describe(node: Node, device: Callable[[], Any]) -> str:
     body = np.array2string(shown, separator=", ", prefix="Tensor(")
     if array.size == 0:
         body = f"[], shape={array.shape}"
-    return f"Tensor({body}, dtype={dtype.name}, device={device()})"
+    layout = "" if node.spec.layout is None else f", shape={node.spec.shape}, layout={node.spec.layout}"
+    return f"Tensor({body}, dtype={dtype.name}, device={device()}{layout})"
 
 
 _FEW: Final = 64

@@ -17,6 +17,7 @@ from ..errors import ShapeError
 from .dtype import DType
 
 if TYPE_CHECKING:
+    from ..distributed.layout import Layout
     from .op import Op
 
 Shape = tuple[int, ...]
@@ -28,35 +29,45 @@ _MAX_BYTES: Final = (1 << 63) - 1
 class Spec:
     """Shape and dtype of a value. Made by `spec()`, one object per distinct spec.
 
+    A spec with a layout belongs to a value that is distributed over ranks. Its shape is that of the whole value, and
+    `local` is the spec of the part that this rank has. Without a layout, every rank has the whole value.
+
     A weak spec belongs to a Python number whose value is not known yet (an argument of a traced function): like the
     number itself, it takes on the dtype of the tensor it meets.
     """
 
-    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size", "weak")
+    __slots__ = ("__weakref__", "dtype", "layout", "nbytes", "ndim", "shape", "size", "weak")
 
-    def __init__(self, shape: Shape, dtype: DType, weak: bool) -> None:
+    def __init__(self, shape: Shape, dtype: DType, weak: bool, layout: Layout | None) -> None:
         self.shape = shape
         self.dtype = dtype
         self.weak = weak
+        self.layout = layout
         self.ndim = len(shape)
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
 
     def __repr__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        layout = "" if self.layout is None else f" {self.layout}"
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]{layout}"
+
+    @property
+    def local(self) -> Spec:
+        """The spec of the part that this rank has."""
+        return self if self.layout is None else spec(self.layout.local_shape(self.shape), self.dtype)
 
 
 _SPECS: Final[WeakValueDictionary[tuple[Any, ...], Spec]] = WeakValueDictionary()
 
 
 @lru_cache(maxsize=4096)  # holds on to recent ones: a spec is often dropped and asked for again
-def spec(shape: Shape, dtype: DType, weak: bool = False) -> Spec:
-    """The one `Spec` of this shape and dtype."""
-    key = (shape, dtype, weak)
+def spec(shape: Shape, dtype: DType, weak: bool = False, layout: Layout | None = None) -> Spec:
+    """The one `Spec` of this shape, dtype and layout."""
+    key = (shape, dtype, weak, layout)
     found = _SPECS.get(key)
     if found is not None:
         return found
-    made = Spec(shape, dtype, weak)
+    made = Spec(shape, dtype, weak, layout)
     if made.ndim > MAX_DIMENSIONS:
         raise ShapeError(f"expected at most {MAX_DIMENSIONS} dimensions, got {made.ndim}")
     if prod([max(1, n) for n in shape]) * dtype.itemsize > _MAX_BYTES:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -51,6 +52,8 @@ Arr: TypeAlias = Any
 
 P = ParamSpec("P")
 _MEMO_LIMIT: Final = 8192
+IN_COMPOSITE: Final = ContextVar("in_composite", default=False)
+"""True while a composite is decomposed."""
 
 
 class OpKind(Enum):
@@ -67,6 +70,7 @@ class OpKind(Enum):
     COMPLEX = "complex math"
     RANDOM = "random distributions"
     CONTROL = "control flow"
+    DISTRIBUTED = "communication"
 
     __hash__ = object.__hash__  # by identity: devices are asked for it with every region
 
@@ -110,6 +114,7 @@ class Op(Generic[P]):
         role: Role | None = None,
         batch: Callable[..., Any] | None = None,
         jvp: Callable[..., Any] | None = None,
+        linear: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = function.__name__.strip("_")
         self.__doc__ = function.__doc__
@@ -128,6 +133,7 @@ class Op(Generic[P]):
         self.role = role
         self.batch = batch
         self.jvp = jvp
+        self.linear = linear
         parameters = list(self.__signature__.parameters.values())
         self._variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self._names = tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
@@ -222,6 +228,11 @@ class Op(Generic[P]):
         return self._bind((specs, values, exact(values), "pass"), specs, values).call
 
     @property
+    def infers_layouts(self) -> bool:
+        """True if its own rule gives the layouts of its outputs. Layouts of other ops follow from their roles."""
+        return self.decomposition is not None or self.kind is OpKind.DISTRIBUTED
+
+    @property
     def attr_types(self) -> dict[str, Any]:
         """The type of each attribute, as it is annotated: what a file may hold for it."""
         if self._attr_types is None:
@@ -283,17 +294,22 @@ class Op(Generic[P]):
         casts = None if self.promotes_from is None else promotion_casts(specs, self.promotes_from, self.inexact)
         named = dict(zip(self._attr_names, attrs, strict=True))
         typed = specs if casts is None else tuple([_retyped(s, to) for s, to in zip(specs, casts, strict=True)])
-        result = self.infer(*typed, **named)
+        has_layouts = any(s.layout is not None for s in typed) and not self.infers_layouts
+        result = self.infer(*[_whole(s) for s in typed] if has_layouts else typed, **named)
         if isinstance(result, Normal):
             result, named = result
         outputs = result if isinstance(result, tuple) else (result,)
+        is_inside = has_layouts and IN_COMPOSITE.get()
+        if has_layouts:
+            typed, outputs = HOOKS.propagate(self, typed, named, outputs, is_inside)
         if self.promotes_from == 0 and all(s.weak for s in specs):
             outputs = tuple([spec(s.shape, s.dtype, weak=True) for s in outputs])
         if len(self._bound) >= _MEMO_LIMIT:
             self._bound.clear()
         call = self.interned((typed, *named.items(), exact(named.values()), outputs), named, typed, outputs)
         bound = _Bound(call, casts if casts is not None and any(casts) else None)
-        self._bound[key] = bound
+        if not is_inside:  # whose sums of partial values are no mistakes: the user's may be
+            self._bound[key] = bound
         return bound
 
 
@@ -321,18 +337,19 @@ def op(
     inexact: bool = False,
     computes_half: bool = False,
     operator: str | None = None,
-    tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
+    tolerance: Tolerance = Tolerance(),
     decomposition: Callable[..., Tensor] | None = None,
     role: Role | None = None,
     batch: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
+    linear: tuple[tuple[int, ...], ...] = (),
 ) -> Callable[[Callable[P, Arr]], Op[P]]:
     """Declare the decorated function an op, with itself as the NumPy reference body.
 
     - `infer(*specs, **attrs)` gives the output's spec, or those of several outputs, or a `Normal`; it raises on misuse.
     - `vjp(g, out, *inputs, **attrs)` gives one cotangent per input, `None` where none flows. The gradient pass sums
       out broadcast dimensions and casts to the input's dtype by itself. For complex inputs it gives `g * conj(f')`.
-    - `scalar(k, *inputs)` is the operation on one element, in the primitives of `codegen.scalar.builder.Builder`.
+    - `scalar(k, *inputs)` is the operation on one element, in the primitives of `codegen.scalar.primitives.Primitives`.
     - `ufunc` is the whole reference body, for the ops that NumPy has as one; the function then only gives signature
       and documentation. `real_ufunc` is the body for real inputs only; the function is that for complex ones.
     - `promotes_from` is the index of the first of the inputs that are brought to a common dtype.
@@ -344,12 +361,14 @@ def op(
     - `batch(op, batched, *inputs, **attrs)` is the op on many examples at once: see `batch`. Most roles imply it.
     - `jvp(tangents, out, *inputs, **attrs)` gives the tangent of each output, with `None` for a zero on both sides. It
       is needed only where it is better than the transpose of the vjp.
+    - `linear` lists groups of inputs: the op is a linear function of each group, with the other inputs fixed. A sum of
+      two inputs has the group (0, 1), a product the groups (0,) and (1,). Most roles imply it.
     """
 
     def declare(function: Callable[P, Arr]) -> Op[P]:
         made = Op(
             function, kind, infer, vjp, scalar, ufunc, real_ufunc, promotes_from, inexact, computes_half, tolerance,
-            decomposition, role, batch, jvp,
+            decomposition, role, batch, jvp, linear,
         )  # fmt: skip
         assert made.name not in REGISTRY, f"two ops are named {made.name}"
         REGISTRY[made.name] = made
@@ -384,7 +403,12 @@ def flat(g: Any, out: Any, *inputs: Any, **attrs: Any) -> tuple[None, ...]:
 
 
 def _retyped(s: Spec, to: DType | None) -> Spec:
-    return s if to is None and not s.weak else spec(s.shape, s.dtype if to is None else to)
+    return s if to is None and not s.weak else spec(s.shape, s.dtype if to is None else to, layout=s.layout)
+
+
+def _whole(s: Spec) -> Spec:
+    """The spec without its layout."""
+    return s if s.layout is None else spec(s.shape, s.dtype, s.weak)
 
 
 # Leaves and constants -------------------------------------------------------------------------------------------
@@ -563,7 +587,7 @@ def _single_for_bfloat16(x: Arr) -> Arr:
 
 
 @op(OpKind.MOVEMENT, infer=lambda x, *, dtype: spec(x.shape, dtype), vjp=lambda g, out, x, *, dtype: (g,),
-    scalar=lambda k, x, *, dtype: k.convert(x, dtype))  # fmt: skip
+    scalar=lambda k, x, *, dtype: k.convert(x, dtype), linear=((0,),))  # fmt: skip
 def convert(x: Arr, /, *, dtype: DType) -> Arr:
     """The values converted to another dtype."""
     if x.dtype.kind == "c" and dtype.kind == "bool":

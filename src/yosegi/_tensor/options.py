@@ -14,6 +14,8 @@ from .environment import setting
 from .precision import STRATEGIES, Policy, policy_of
 
 ON_FALLBACK: Final = ("silent", "warn", "error")
+NAN_CHECKS: Final[list[Callable[[], Any]]] = []
+"""Preparations for `check_nan`, each done once, when the option is first used: before that it costs nothing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,6 +28,7 @@ class Options:
     precision: str
     tol: float
     deterministic: bool
+    check_nan: bool
 
     @property
     def policy(self) -> Policy:
@@ -35,7 +38,7 @@ class Options:
 
 @cache
 def _interned(
-    device: str, on_fallback: str, background: bool, precision: str, tol: float, deterministic: bool
+    device: str, on_fallback: str, background: bool, precision: str, tol: float, deterministic: bool, check_nan: bool
 ) -> Options:
     # One object per distinct set: plans are kept by the identity of their options.
     if on_fallback not in ON_FALLBACK:
@@ -44,7 +47,9 @@ def _interned(
         raise ArgumentError(f"[options] expected precision among {', '.join(STRATEGIES)}, got {precision!r}")
     if not 0 < tol < float("inf"):
         raise ArgumentError(f"[options] expected a positive number for tol, got {tol!r}; 1e-3 is the default")
-    return Options(device, on_fallback, background, precision, tol, deterministic)
+    while check_nan and NAN_CHECKS:
+        NAN_CHECKS.pop()()
+    return Options(device, on_fallback, background, precision, tol, deterministic, check_nan)
 
 
 def _as_tolerance(value: Any) -> float:
@@ -57,6 +62,7 @@ def _as_tolerance(value: Any) -> float:
 _DEFAULT: Final = _interned(
     setting("YOSEGI_DEVICE", "auto"), "silent", setting("YOSEGI_BACKGROUND", True), setting("YOSEGI_PRECISION", "f32"),
     setting("YOSEGI_TOL", 1e-3), setting("YOSEGI_DETERMINISTIC", False),
+    False,
 )  # fmt: skip
 _current: ContextVar[Options] = ContextVar("options", default=_DEFAULT)
 
@@ -76,6 +82,7 @@ def options(
     precision: str | None = None,
     tol: float | None = None,
     deterministic: bool | None = None,
+    check_nan: bool | None = None,
 ) -> Iterator[Options]:
     """Set options for a block of code, or as a decorator for a function.
 
@@ -99,6 +106,9 @@ def options(
         The relative error (Frobenius norm) that a product or a reduction may have under "adaptive".
     deterministic : bool
         True: nothing depends on measurements, and the same program gives the same bits in every run.
+    check_nan : bool
+        True: every operation runs by itself, also in jitted functions, and its result is checked. `NotFinite` names the
+        first operation that makes a NaN or an infinity of inputs without one, its module and the line.
 
     Yields
     ------
@@ -128,6 +138,7 @@ def options(
         precision or old.precision,
         old.tol if tol is None else _as_tolerance(tol),
         old.deterministic if deterministic is None else bool(deterministic),
+        old.check_nan if check_nan is None else bool(check_nan),
     )
     token = _current.set(chosen)
     try:

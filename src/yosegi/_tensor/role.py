@@ -30,6 +30,11 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A value that another thread makes: it is read as late as possible, so that other work runs meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
 class Nonnegative:
     """An elementwise op whose results are never negative."""
 
@@ -158,6 +163,11 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """The window `key` of an array."""
+
+
+@dataclass(frozen=True, slots=True)
 class Overwrite:
     """An array with the window `key` of it replaced by another array."""
 
@@ -203,7 +213,7 @@ class Control:
 
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | Overwrite | Passed | Control | Leaf
+    | Progression | Transform | RandomWords | Attention | Cut | Overwrite | Passed | Control | Leaf | Wait
 )  # fmt: skip
 
 

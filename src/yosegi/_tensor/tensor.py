@@ -39,6 +39,11 @@ class Hooks:
     from_plain: Callable[[Array, str], Tensor] = field(init=False)
     ufunc: Callable[..., Any] = field(init=False)
     function: Callable[..., Any] = field(init=False)
+    propagate: Callable[..., Any] = field(init=False)
+    lower: Callable[[Any], Any] = field(default=lambda graph: graph)
+    gradient_like: Callable[[Tensor, Any], Tensor] = field(default=lambda g, spec: g)
+    sum_of_layouts: Callable[[Tensor, Tensor], Tensor] = field(init=False)
+    """The last four are those of `distributed`. No tensor has a layout before it is imported."""
 
 
 HOOKS: Final = Hooks()
@@ -173,6 +178,11 @@ class Tensor:
     def nbytes(self) -> int:
         """The number of bytes of the elements."""
         return self._node.spec.nbytes
+
+    @property
+    def layout(self) -> Any:
+        """The distribution over ranks: `None` if every rank has the whole value. See `ys.distributed.Layout`."""
+        return self._node.spec.layout
 
     @property
     def device(self) -> Any:

@@ -25,7 +25,8 @@ from .._run.memory import HOST, Buffer
 from .._run.trace import trace
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
 from .._tensor.html import folded, heading
-from .._tensor.node import Call, Node, Spec, evaluate, in_order, spec
+from .._tensor.interchange import sealed
+from .._tensor.node import Call, Node, Spec, evaluate, fetch, in_order, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
@@ -305,6 +306,8 @@ class Jitted(Generic[P, R]):
             node = value._node
             kinds.append(node.spec)
             nodes.append(node)
+        if current().check_nan:
+            return self._checked(kinds, structure, nodes)
         plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
         key = (current(), *kinds) if plain else (current(), structure, *kinds)
         replay = self._replays.get(key)
@@ -322,20 +325,32 @@ class Jitted(Generic[P, R]):
     def _marked(self, name: str, value: Any) -> Any:
         return _static(value) if name in self._static else value
 
-    def _trace(self, kinds: Sequence[Spec | _Static], structure: Structure) -> _Replay:
-        given = [Node(leaf_call(k), ()) for k in kinds if isinstance(k, Spec)]
+    def _called_with(self, kinds: Sequence[Spec | _Static], structure: Structure, given: Iterable[Node]) -> Any:
+        """The function's result for these nodes in place of its tensors and numbers."""
         nodes = iter(given)
         copies = Copies(structure, [k.value if isinstance(k, _Static) else Tensor(next(nodes)) for k in kinds])
         args, kwargs = copies.tree
-        with tracing("jit") as traced:
-            try:
-                returned = self._function(*args, **kwargs)
-            except AttributeError as error:
-                copies.explain(error)
-                raise
+        try:
+            returned = self._function(*args, **kwargs)
+        except AttributeError as error:
+            copies.explain(error)
+            raise
         copies.check()
+        return returned
+
+    def _checked(self, kinds: Sequence[Spec | _Static], structure: Structure, given: Iterable[Node]) -> R:
+        """The function's result, each op by itself, without a trace: see `options(check_nan=True)`."""
+        values, shape = flatten(self._called_with(kinds, structure, given))
+        results = [asarray(v) if _is_array(v) else _plain(v) for v in values]
+        evaluate([r._node for r in results if isinstance(r, Tensor)])
+        return unflatten(shape, results)  # type: ignore[no-any-return]
+
+    def _trace(self, kinds: Sequence[Spec | _Static], structure: Structure) -> _Replay:
+        given = [Node(leaf_call(k), ()) for k in kinds if isinstance(k, Spec)]
+        with tracing("jit") as traced:
+            returned = self._called_with(kinds, structure, given)
         values, shape = flatten(returned)
-        is_output = [isinstance(v, (Tensor, np.ndarray, np.generic)) for v in values]
+        is_output = [_is_array(v) for v in values]
         tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
         indices = iter(range(len(tensors)))
         results = tuple(_Output(next(indices)) if out else _plain(v) for v, out in zip(values, is_output, strict=True))
@@ -349,7 +364,7 @@ class Jitted(Generic[P, R]):
         form = None
         if all(is_output) and not prints:
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
-        calls = tuple(leaf_call(spec(t.shape, t.dtype)) for t in tensors)
+        calls = tuple(leaf_call(spec(t.shape, t.dtype, layout=t.layout)) for t in tensors)
         fed = [node for node, _ in traced.feeds]
         specs = tuple(n.spec for n in (*given, *fed))
         outputs = tuple(c.spec for c in calls)
@@ -404,6 +419,10 @@ def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
             "has no attributes; pass what the function needs of it, or close over it"
         )
     return made
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray, np.generic))
 
 
 def _called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -479,7 +498,7 @@ def _graph_of_trace(roots: list[Node], given: list[Node]) -> Graph:
 
 
 def _constant(source: Node) -> Any:
-    return source.buffer.data if len(source.call.outputs) > 1 else Tensor(source).numpy()  # type: ignore[union-attr]
+    return source.buffer.data if len(source.call.outputs) > 1 else sealed(fetch(source))  # type: ignore[union-attr]
 
 
 def _evaluate_outside(roots: list[Node], given: set[Node]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._tensor.interchange import ValueRead
 from .._tensor.node import Node
-from .._tensor.tensor import Tensor
+from .._tensor.tensor import HOOKS, Tensor
 from .._tensor.tracebacks import user_level
 from .._tensor.tree import Structure, flatten, paths, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
@@ -48,7 +48,9 @@ class Recorded:
             if g.shape != output.spec.shape:
                 raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
         fitted = [fitted_to(g, o.spec) for g, o in zip(tensors, self.outputs, strict=True)]
-        return tuple(unflatten(self.structure, pull_back(self.tape, self.outputs, fitted, self.variables)))
+        made = pull_back(self.tape, self.outputs, fitted, self.variables)
+        own = [HOOKS.gradient_like(g, v.spec) for g, v in zip(made, self.variables, strict=True)]
+        return tuple(unflatten(self.structure, own))
 
 
 def recorded(

@@ -7,13 +7,17 @@ rules are written in tensor operations, so a gradient is itself a graph and can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from .._tensor.composite import rebuilt
 from .._tensor.node import Call, Node, Spec, in_order
 from .._tensor.op import Arr, OpKind, number, op, pick, pick_call
+from .._tensor.options import current
+from .._tensor.origins import BACKWARD, backward_origin
 from .._tensor.role import Passed
-from .._tensor.tensor import Tensor
+from .._tensor.tensor import HOOKS, Tensor
 from ..errors import ArgumentError
 from ..ops.elementwise import real
 from ..ops.reduce import sum as reduce_sum
@@ -57,6 +61,14 @@ def cotangent_inputs(node: Node) -> Sequence[Node]:
 
 def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node]) -> list[Tensor]:
     """The cotangents of the variables, given those of the outputs."""
+    work = partial(_pulled_back, tape, outputs, gs, variables)
+    # In a context of its own, the origin that it sets ends with it.
+    return copy_context().run(work, True) if current().check_nan else work(False)
+
+
+def _pulled_back(
+    tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variables: Sequence[Node], has_origins: bool
+) -> list[Tensor]:
     sums: dict[Node, list[Tensor | None]] = {}
     for output, g in zip(outputs, gs, strict=True):
         _accumulate(sums, output, 0, g)
@@ -65,6 +77,8 @@ def pull_back(tape: Tape, outputs: Sequence[Node], gs: Sequence[Tensor], variabl
         if parts is None:
             continue
         call = node.call
+        if has_origins:
+            BACKWARD.set(backward_origin(node))
         if call.op is pick:
             assert parts[0] is not None
             _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
@@ -113,7 +127,9 @@ def _total(sums: dict[Node, list[Tensor | None]], variable: Node) -> Tensor:
 def _accumulate(sums: dict[Node, list[Tensor | None]], node: Node, index: int, g: Tensor) -> None:
     parts = sums.setdefault(node, [None] * len(node.call.outputs))
     known = parts[index]
-    parts[index] = g if known is None else known + g
+    if known is not None:
+        g = known + g if known.layout == g.layout else HOOKS.sum_of_layouts(known, g)
+    parts[index] = g
 
 
 def fitted_to(g: Tensor, wanted: Spec) -> Tensor:

@@ -5,7 +5,7 @@ A look is a run timed step by step and two timed as a whole. The third run of a 
 whose number has doubled since the last. After the first look the plan is judged: each single-device plan, which is the
 plan that naming the device gives, is tried beside it on real inputs. Predictions decide the order of the trials, and
 whether a candidate plan that is predicted to be hopeless is worth a run; nothing else. Trials together take at most
-half of the time that the plan itself has taken, or up to `DECIDED` runs twice that time, if that is enough to decide by
+half of the time that the plan itself has taken, or up to `decided_runs` twice that time, if that is enough to decide by
 then. A plan that has slowed down since it was judged is judged again.
 """
 
@@ -32,19 +32,38 @@ from ..errors import DeviceFailure, NotReady, ValuesLost
 from .timing import seconds_of, turn_of
 from .trial import HOPELESS, Run, Trial, effort_of, timed_by_steps, timed_plan, tried
 
-DECIDED: Final = 200
-"""Runs by which a plan has been judged."""
-_LATE: Final = 100  # runs, from which more effort is spent to decide in time
-_EFFORT: Final = (0.5, 2.0)  # of the time that a plan has taken, for all trials together, before and from then on
-_FAR: Final = 8.0  # times a plan's time: a candidate plan with a GPU predicted to take longer is hopeless
-_EFFORT_IF_FAR: Final = 0.1  # of the time that a plan has taken, for a trial of a hopeless candidate plan
-_MISSED: Final = 1.3  # times what was predicted, or measured when the plan was judged: something has changed
-_BETTER: Final = 0.97  # of a plan's time: a candidate plan must take less to replace it
-_MATTERS: Final = 1e-3  # seconds of a run: below, a device that was never measured is not tried
-_SHOWS: Final = 1e-4  # seconds of a run: below, effort is bounded whatever it takes to decide
-_SHORT: Final = 1e-3  # seconds of a run: below, watching a host kernel that has been judged would show
-_TRUSTED: Final = 4.0  # times its estimate that a trial counts as effort: one surprise must not delay all others
-_PLANNING: Final = 1e-4  # seconds, roughly, for each call of a program
+
+@dataclass(frozen=True, slots=True)
+class LearningPolicy:
+    """The effort that a plan's run time pays for, and the times from which another plan is tried or replaces it."""
+
+    decided_runs: int = 200
+    """Runs by which a plan has been judged."""
+    late_runs: int = 100
+    """Runs from which more effort is spent, to decide in time."""
+    effort_shares: tuple[float, float] = (0.5, 2.0)
+    """Of the time that a plan has taken, for all trials together, before `late_runs` and from then on."""
+    far_ratio: float = 8.0
+    """Times a plan's time: a candidate plan with a GPU predicted to take longer is hopeless."""
+    far_effort_share: float = 0.1
+    """Of the time that a plan has taken, for a trial of a hopeless candidate plan."""
+    missed_ratio: float = 1.3
+    """Times the prediction, or the time when the plan was judged: something has changed."""
+    better_share: float = 0.97
+    """Of a plan's time: a candidate plan must take less to replace it."""
+    unmeasured_seconds: float = 1e-3
+    """Seconds of a run: below, a device that was never measured is not tried."""
+    bounded_seconds: float = 1e-4
+    """Seconds of a run: below, effort is bounded whatever it takes to decide."""
+    unwatched_seconds: float = 1e-3
+    """Seconds of a run: below, watching a host kernel that has been judged would show."""
+    trusted_ratio: float = 4.0
+    """Times its estimate that a trial counts as effort: one surprise must not delay all others."""
+    planning_seconds: float = 1e-4
+    """Seconds of planning, roughly, for each call of a program."""
+
+
+POLICY: Final = LearningPolicy()
 _AGAIN: Final = "placed again"
 
 
@@ -77,7 +96,7 @@ class Alternatives:
     @property
     def planning(self) -> float:
         """Seconds that making all candidate plans takes, roughly."""
-        return _PLANNING * self.size * (1 + len(self.chain))
+        return POLICY.planning_seconds * self.size * (1 + len(self.chain))
 
 
 def is_worth_judging(plan: Plan, chain: Sequence[Device]) -> bool:
@@ -89,7 +108,7 @@ def is_worth_judging(plan: Plan, chain: Sequence[Device]) -> bool:
         return bool(plan.steps)
     step = plan.steps[0]
     seconds = costs.modelled(step.works, step.candidate).total
-    return any(_overhead(device) < _FAR * seconds for device in chain[:-1])
+    return any(_overhead(device) < POLICY.far_ratio * seconds for device in chain[:-1])
 
 
 def _overhead(device: Device) -> float:
@@ -180,7 +199,9 @@ class Watch:
         """Whether the plan has been judged, but for trials that are not worth it yet."""
         if self._best is None or self._parts:
             return False
-        return self._alternatives is None or (self._untried is not None and self.due > max(DECIDED, self.runs + 1))
+        return self._alternatives is None or (
+            self._untried is not None and self.due > max(POLICY.decided_runs, self.runs + 1)
+        )
 
     @property
     def has_tried_precisions(self) -> bool:
@@ -222,7 +243,7 @@ class Watch:
             return outputs, False
         self._totals.append(seconds)
         best = min(self._totals)
-        is_missed = best > _MISSED * self._promise
+        is_missed = best > POLICY.missed_ratio * self._promise
         if len(self._totals) < (3 if is_missed else 2):
             return outputs, False
         _observe(plan.schedule, self._parts, best, afresh=is_missed)
@@ -270,15 +291,17 @@ class Watch:
             return
         if asked:
             self.due = min(self.due, asked[0][0])
-        is_judged = not asked or (asked[0][0] > DECIDED and all(c.expected > _FAR * best for c in self._untried))
-        if is_judged and best < _SHORT and plan.host_kernel is not None:
+        is_judged = not asked or (
+            asked[0][0] > POLICY.decided_runs and all(c.expected > POLICY.far_ratio * best for c in self._untried)
+        )
+        if is_judged and best < POLICY.unwatched_seconds and plan.host_kernel is not None:
             plan.watch = None
 
     def _make(self, known: Alternatives, best: float) -> None:
         """Make the candidate plans: of each device alone, and of what placement takes to be best by now."""
         start = perf_counter()
         host = known.chain[-1]
-        worth = [d for d in known.chain if d is host or costs.speed(d).is_measured or best > _MATTERS]
+        worth = [d for d in known.chain if d is host or costs.speed(d).is_measured or best > POLICY.unmeasured_seconds]
         made = {_AGAIN: known.again(self._reused), **{device.name: known.single(device) for device in worth}}
         candidates = [_CandidatePlan.of(name, schedule, self._reused) for name, schedule in made.items()]
         self._untried = list({c.signature: c for c in candidates}.values())  # of equal ones the single device's
@@ -286,8 +309,8 @@ class Watch:
 
     def _runs_for(self, effort: float, best: float) -> int:
         """The runs after which it is not too much to spend so many seconds on a trial."""
-        early, late = [ceil((self._effort + effort) / (share * best)) for share in _EFFORT]
-        return min(early, max(late, _LATE)) if late <= DECIDED else early
+        early, late = [ceil((self._effort + effort) / (share * best)) for share in POLICY.effort_shares]
+        return min(early, max(late, POLICY.late_runs)) if late <= POLICY.decided_runs else early
 
     def _needed(self, candidate: _CandidatePlan, best: float, host: Device) -> int:
         """The runs after which it is not too much to try a candidate plan."""
@@ -295,11 +318,12 @@ class Watch:
         effort = candidate.compiling + effort_of(expected, best)
         needed = self._runs_for(effort, best)
         others = [s.device for s in candidate.schedule.steps if s.device is not host]
-        far = _FAR if any(d.is_gpu for d in others) else HOPELESS  # beside the program, others take the host's cores
+        # Beside the program, devices that are no GPU take the host's cores.
+        far = POLICY.far_ratio if any(d.is_gpu for d in others) else HOPELESS
         if expected > far * best and others:
-            return max(needed, ceil(effort / (_EFFORT_IF_FAR * best)))
-        is_near = expected < HOPELESS * best and best > _SHOWS
-        return min(needed, _LATE) if is_near or not others else needed
+            return max(needed, ceil(effort / (POLICY.far_effort_share * best)))
+        is_near = expected < HOPELESS * best and best > POLICY.bounded_seconds
+        return min(needed, POLICY.late_runs) if is_near or not others else needed
 
     def _is_excluded(self, candidate: _CandidatePlan, best: float) -> bool:
         """Whether a candidate plan failed, gave other results, or took too long when it was tried before."""
@@ -323,7 +347,7 @@ class Watch:
         except (DeviceFailure, ValuesLost) as failure:
             log.info("%s was not tried to the end: %s: %s", candidate.name, type(failure).__name__, str(failure))
         seconds = perf_counter() - start
-        self._effort += min(seconds, _TRUSTED * estimate)
+        self._effort += min(seconds, POLICY.trusted_ratio * estimate)
         self._untried.remove(candidate)
         if trial is None:
             self._ruled_out.add(candidate.signature)
@@ -334,7 +358,7 @@ class Watch:
         self._note_trial(candidate.signature, theirs)
         log.info("%s takes %.2f of the plan's time, %.3f ms", candidate.name, trial.ratio, theirs * 1e3)
         is_single = candidate.name != _AGAIN
-        if trial.ratio < (1.0 if self._is_mixed and is_single else _BETTER):
+        if trial.ratio < (1.0 if self._is_mixed and is_single else POLICY.better_share):
             plan.become(candidate.schedule)
             self._is_mixed = not is_single and len({step.device.name for step in plan.steps}) > 1
             self._best = self._promise = theirs
@@ -389,7 +413,7 @@ def _with_precisions(run: Run, parts: list[float]) -> Run:
             seconds = _taken(step, candidate, inputs)
             if seconds is not None:
                 costs.observe(step.region_on(candidate), step.works, candidate, seconds)
-                if seconds < _BETTER * best:
+                if seconds < POLICY.better_share * best:
                     best = parts[-1] = seconds
                     step.choose(candidate)
         return made

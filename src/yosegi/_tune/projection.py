@@ -6,7 +6,7 @@ convolution and random combinations of its output channels, and for an `einsum` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, Final
 
@@ -47,6 +47,15 @@ class GraphWriter:
         self.calls.append(call)
         self.args.append(args)
         return len(self.calls) - 1
+
+    def copy(self, graph: Graph, entries: Iterable[int], new: dict[int, int]) -> None:
+        """Add calls of another graph, and the constants that they read. `new` has the entry of each old one that is
+        there, and gets the others."""
+        for entry in entries:
+            for arg in graph.args[entry]:
+                if arg not in new:
+                    new[arg] = self.append(graph.calls[arg])  # a constant
+            new[entry] = self.append(graph.calls[entry], *[new[a] for a in graph.args[entry]])
 
     def shape(self, entry: int) -> Shape:
         """The shape of a value."""

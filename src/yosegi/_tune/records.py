@@ -28,7 +28,7 @@ from .._run.forks import in_forked_child
 from .._tensor.options import current
 from ..errors import PlanRefused
 from .autotune import Kernel, Refusal, Sitting, TrialSetup, TuningResult, autotuned, made
-from .store import Programs
+from .store import Programs, package_digest
 
 Candidates = Mapping[str, Callable[[], Kernel]]
 """By name; each makes its kernel when it is asked to."""
@@ -68,8 +68,9 @@ class TuningRecords:
     """The tuning records of one machine."""
 
     def __init__(self, identity: str) -> None:
-        """`identity` tells whatever times depend on: the machine, how many threads there are, which versions."""
-        self._stored = Programs("choices", identity)
+        """`identity` names what times depend on beside the sources of this package: the machine, how many threads there
+        are, versions of libraries."""
+        self._stored = Programs("choices", f"{package_digest()}\n{identity}")
         self._known: dict[str, TuningResult] = {}
         self._absent: set[str] = set()
         """Kinds for which there was no file: a program asks for one kind many times."""

@@ -23,7 +23,8 @@ from typing import Any, Final, TypeVar
 
 from .._graph import decode
 from .._graph.decode import Malformed
-from .._run.progress import tell
+from .._run.progress import show
+from .._run.sysctl import sysctl_text
 
 R = TypeVar("R")
 
@@ -52,12 +53,12 @@ def _folder(chosen: str, caches: str, local: str, home: str) -> Path:
 
 
 @cache
-def processor() -> str:
+def processor(path: str = "/proc/cpuinfo") -> str:
     """The processor and what it announces to be able to do: much of what is kept belongs to it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
+        return f"{platform.machine()} {sysctl_text('hw.model') or platform.processor()}"
     return "\n".join(line for line in lines if line.partition(":")[0].rstrip().endswith(_TELLING))
 
 
@@ -104,7 +105,7 @@ def written(path: Path, content: bytes) -> OSError | None:
     failure = _written(path, content)
     if failure is not None and path.is_relative_to(cache_folder()):
         reason = failure.strerror or str(failure)
-        tell(f"nothing can be kept in {cache_folder()} ({reason}): every process compiles and measures anew")
+        show(f"nothing can be kept in {cache_folder()} ({reason}): every process compiles and measures anew")
     return failure
 
 

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from .._tensor.op import exact
+from .._tensor.options import current
+from .._tensor.origins import MODULE
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import hide_frames
 from .._tensor.tree import children, flatten, register_tree, unflatten
@@ -103,7 +105,7 @@ class Module:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`. An error names the path of the module that raised it."""
         try:
-            made = self.forward(*args, **kwargs)
+            made = self._recorded(args, kwargs) if current().check_nan else self.forward(*args, **kwargs)
         except UserError as error:
             _locate(error, self)
             hide_frames(error)
@@ -112,6 +114,16 @@ class Module:
         if watch is not None:
             watch(self, made)
         return made
+
+    def _recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `forward`, so that the nodes made there record the path of this module."""
+        outer = MODULE.get()
+        path = "" if outer is None else _joined(outer[1], _path_in(outer[0], self))
+        token = MODULE.set((self, path or type(self).__name__))
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            MODULE.reset(token)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the output of the module. Every subclass that is called defines it."""
@@ -360,10 +372,15 @@ def _locate(error: UserError, module: Module) -> None:
         path, text = "", str(error)
     else:
         inner, rest, text = error.module
-        path = next((name for name, found in _modules(module, "") if found is inner and found is not module), "")
+        path = _path_in(module, inner)
         path = _joined(path, rest) if rest else path
     error.module = module, path, text
     error.args = (f"{text} (in {_joined(type(module).__name__, path) if path else type(module).__name__})",)
+
+
+def _path_in(module: Module, inner: Module) -> str:
+    """The path from a module to one in it; empty if it is not in it."""
+    return next((name for name, found in _modules(module, "") if found is inner and found is not module), "")
 
 
 def _lines(value: Module, name: str) -> Iterator[str]:

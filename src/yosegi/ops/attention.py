@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 from .._tensor.batch import elementwise
@@ -83,9 +83,10 @@ def attention_scores(
     """
     scores = matmul(q * scale, matrix_transpose(k))
     allowed: Tensor | None = mask
-    if is_causal:
+    if is_causal and k.shape[-2]:
         rows, columns = scores.shape[-2:]
         allowed = expand_dims(arange(rows), axis=1) >= arange(columns)
+        return softmax(where(allowed, scores, -inf))  # every row has a key: nothing becomes 0/0
     if allowed is None:
         return softmax(scores)
     if allowed.dtype is not bool_:

@@ -1,4 +1,4 @@
-"""Convolutions, by deep learning's meaning of the word: the kernel is not turned around.
+"""Convolutions, by deep learning's meaning of the word: the kernel is not reversed.
 
 `conv` is closed under differentiation: its gradients are convolutions, of any order.
 """
@@ -78,9 +78,9 @@ def to_input(g: Tensor, w: Tensor, lengths: Shape, windows: Windows, groups: int
     outputs, channels, *kernel = w.shape
     rest = tuple(range(3, 3 + len(kernel)))
     split = reshape(w, (groups, outputs // groups, channels, *kernel))
-    turned = reshape(permute_dims(split, (0, 2, 1, *rest)), (groups * channels, outputs // groups, *kernel))
+    exchanged = reshape(permute_dims(split, (0, 2, 1, *rest)), (groups * channels, outputs // groups, *kernel))
     back = windows.backward(lengths, g.shape[2:])
-    return conv(g, flip(turned, axis=tuple(range(2, turned.ndim))), **back.attrs(), groups=groups)
+    return conv(g, flip(exchanged, axis=tuple(range(2, exchanged.ndim))), **back.attrs(), groups=groups)
 
 
 def _to_weight(g: Tensor, x: Tensor, windows: Windows, groups: int) -> Tensor:

@@ -107,10 +107,10 @@ def _qr_vjp(g: tuple[Tensor, Tensor], out: tuple[Tensor, Tensor], x: Tensor, *, 
     q, to_q = q[..., :columns], to_q[..., :columns]
     inner = triu(to_r @ adjoint(r) - adjoint(q) @ to_q, k=0)
     above = triu(inner, k=1)
-    turned = to_q + q @ (above + adjoint(above) + _diag(real(diagonal(inner))))
+    rotated = to_q + q @ (above + adjoint(above) + _diag(real(diagonal(inner))))
     if mode == "complete" and rows > columns:  # the complement of q turns against it
-        turned = turned - rest @ adjoint(to_rest) @ q
-    return (adjoint(solve(r, adjoint(turned))),)
+        rotated = rotated - rest @ adjoint(to_rest) @ q
+    return (adjoint(solve(r, adjoint(rotated))),)
 
 
 @linalg_op(infer=_qr_rule, vjp=_qr_vjp)

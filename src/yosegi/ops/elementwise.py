@@ -36,7 +36,7 @@ def add(x1: Arr, x2: Arr, /) -> Arr:
 
 
 @_op(infer=rules.numeric, ufunc=np.subtract, operator="sub", vjp=lambda g, out, a, b: (g, -g),
-     scalar=lambda k, a, b: k.sub(a, b))  # fmt: skip
+     scalar=lambda k, a, b: k.sub(a, b), linear=((0, 1),))  # fmt: skip
 def subtract(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise difference."""
 
@@ -48,7 +48,7 @@ def multiply(x1: Arr, x2: Arr, /) -> Arr:
 
 
 @_math(ufunc=np.true_divide, operator="truediv", vjp=lambda g, out, a, b: (g / conj(b), -g * conj(out / b)),
-       scalar=lambda k, a, b: k.div(a, b))  # fmt: skip
+       scalar=lambda k, a, b: k.div(a, b), linear=((0,),))  # fmt: skip
 def divide(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise quotient. Integers are divided as floats."""
 
@@ -91,12 +91,14 @@ def _safe_log(x: Tensor) -> Tensor:
     return where(x > 0, log(where(x > 0, x, 1)), 0)
 
 
-@_op(infer=rules.numeric, ufunc=np.negative, operator="neg", vjp=lambda g, out, x: (-g,), scalar=lambda k, x: k.neg(x))
+@_op(infer=rules.numeric, ufunc=np.negative, operator="neg", vjp=lambda g, out, x: (-g,), scalar=lambda k, x: k.neg(x),
+     linear=((0,),))  # fmt: skip
 def negative(x: Arr, /) -> Arr:
     """Element-wise -x."""
 
 
-@_op(infer=rules.numeric, ufunc=np.positive, operator="pos", vjp=lambda g, out, x: (g,), scalar=lambda k, x: x)
+@_op(infer=rules.numeric, ufunc=np.positive, operator="pos", vjp=lambda g, out, x: (g,), scalar=lambda k, x: x,
+     linear=((0,),))  # fmt: skip
 def positive(x: Arr, /) -> Arr:
     """Element-wise +x."""
 
@@ -335,19 +337,20 @@ def atanh(x: Arr, /) -> Arr:
 _complex = partial(op, OpKind.COMPLEX, promotes_from=0)
 
 
-@_complex(infer=rules.complex_part, vjp=lambda g, out, x: (g,), scalar=lambda k, x: k.real(x))
+@_complex(infer=rules.complex_part, vjp=lambda g, out, x: (g,), scalar=lambda k, x: k.real(x), linear=((0,),))
 def real_part(x: Arr, /) -> Arr:
     """Element-wise real part of a complex tensor."""
     return np.real(x)
 
 
-@_complex(infer=rules.complex_part, vjp=lambda g, out, x: (g * 1j,), scalar=lambda k, x: k.imag(x))
+@_complex(infer=rules.complex_part, vjp=lambda g, out, x: (g * 1j,), scalar=lambda k, x: k.imag(x), linear=((0,),))
 def imag_part(x: Arr, /) -> Arr:
     """Element-wise imaginary part of a complex tensor."""
     return np.imag(x)
 
 
-@_complex(infer=rules.floating, ufunc=np.conjugate, vjp=lambda g, out, x: (conj(g),), scalar=lambda k, x: k.conj(x))
+@_complex(infer=rules.floating, ufunc=np.conjugate, vjp=lambda g, out, x: (conj(g),), scalar=lambda k, x: k.conj(x),
+          linear=((0,),))  # fmt: skip
 def conjugate(x: Arr, /) -> Arr:
     """Element-wise complex conjugate of a complex tensor."""
 
@@ -486,7 +489,7 @@ def _where_rule(condition: Spec, x1: Spec, x2: Spec) -> Spec:
 
 
 @op(OpKind.ACTIVATION, infer=_where_rule, promotes_from=1, computes_half=True,
-    scalar=lambda k, c, a, b: k.select(c, a, b),
+    scalar=lambda k, c, a, b: k.select(c, a, b), linear=((1, 2),),
     vjp=lambda g, out, c, a, b: (None, where(c, g, 0), where(c, 0, g)))  # fmt: skip
 def where(condition: Arr, x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise `x1` where the condition holds, `x2` elsewhere."""

@@ -20,7 +20,7 @@ from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
 from .._tensor.node import Node, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, leaf_call, number, op
-from .._tensor.role import Access, Indexing, Overwrite
+from .._tensor.role import Access, Cut, Indexing, Overwrite
 from .._tensor.tensor import OPERATORS, Array, Tensor
 from .._trace.tracing import held, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -69,7 +69,7 @@ def _set_batch(op: Op[Any], batched: Flags, x: Tensor, value: Tensor, /, *, key:
     return applied(op, [spread(x, batched[0], size), fitting], {"key": ((0, size, 1), *key)})
 
 
-@_op(infer=_view_rule, batch=_view_batch,
+@_op(infer=_view_rule, batch=_view_batch, role=Cut(), linear=((0,),),
      vjp=lambda g, out, x, *, key: (slice_set(zeros(x.shape, dtype=g.dtype), g, key=key),))  # fmt: skip
 def slice_view(x: Arr, /, *, key: Window) -> Arr:
     """A window of the tensor: ints, slices and new dimensions, in the normal form of `index_key.Window`."""
@@ -257,7 +257,7 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
     `None` where the value is not there, or the way to it matters, or the key is of another kind or does not fit.
     """
     buffer = x._node.buffer
-    if buffer is None or buffer.space is not HOST or held() is not None or is_tracing():
+    if buffer is None or buffer.space is not HOST or held() is not None or is_tracing() or x.layout is not None:
         return None
     if type(key) not in _BASIC and not (type(key) is tuple and _BASIC.issuperset(map(type, key))):
         return None

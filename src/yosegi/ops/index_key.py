@@ -225,10 +225,10 @@ _POSITIONS: Final = frozenset({"argsort", "argmax", "argmin"})
 
 
 def check_range(index: Tensor, length: int) -> None:
-    """Raise if an index is out of range. A value not computed yet is computed for it, except while tracing, where the
-    op's body checks, and where every possible value is in range."""
+    """Raise if an index is out of range. A value not computed yet is computed for it, except while tracing and over
+    ranks, where the op's body checks, and where every possible value is in range."""
     node = index._node
-    if node.buffer is None and (is_tracing() or _is_bounded(node, length)):
+    if index.layout is not None or (node.buffer is None and (is_tracing() or _is_bounded(node, length))):
         return
     found = first_outside(index.numpy(), length)
     if found is not None:

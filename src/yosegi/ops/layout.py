@@ -157,7 +157,7 @@ def flipud(x: Tensor, /) -> Tensor:
 
 @rules.on_tensor
 def rot90(x: Tensor, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
-    """The plane of two axes turned by k quarters, from the first axis towards the second.
+    """The plane of two axes rotated by k quarters, from the first axis towards the second.
 
     >>> import yosegi as ys
     >>> ys.rot90(ys.asarray([[1, 2], [3, 4]])).tolist()
@@ -404,11 +404,11 @@ def _sources(length: int, before: int, behind: int, mode: str) -> np.ndarray[Any
     if mode == "wrap":
         return places % length
     if mode == "symmetric":
-        turned = places % (2 * length)
-        return np.where(turned < length, turned, 2 * length - 1 - turned)
+        phase = places % (2 * length)
+        return np.where(phase < length, phase, 2 * length - 1 - phase)
     period = max(1, 2 * (length - 1))
-    turned = places % period
-    return np.where(turned < length, turned, period - turned)
+    phase = places % period
+    return np.where(phase < length, phase, period - phase)
 
 
 __all__ = [

@@ -87,8 +87,8 @@ def angle(x: Tensor, /, deg: bool = False) -> Tensor:
     [0.0, 90.0]
     """
     x = floating(x)
-    turned = atan2(imag(x), real(x)) if x.dtype.is_complex else where(x < 0, pi, x * 0)
-    return rad2deg(turned) if deg else turned
+    angles = atan2(imag(x), real(x)) if x.dtype.is_complex else where(x < 0, pi, x * 0)
+    return rad2deg(angles) if deg else angles
 
 
 @rules.on_tensor
@@ -250,7 +250,7 @@ def heaviside(x1: Operand, x2: Operand, /) -> Tensor:
 
 @rules.named
 def fmax(x1: Operand, x2: Operand, /) -> Tensor:
-    """Element-wise larger of two numbers; a NaN gives way to a number.
+    """Element-wise larger of two numbers; a number wins over a NaN.
 
     >>> import yosegi as ys
     >>> ys.fmax(ys.asarray([1.0, ys.nan]), 0.0).tolist()
@@ -264,7 +264,7 @@ def fmax(x1: Operand, x2: Operand, /) -> Tensor:
 
 @rules.named
 def fmin(x1: Operand, x2: Operand, /) -> Tensor:
-    """Element-wise smaller of two numbers; a NaN gives way to a number.
+    """Element-wise smaller of two numbers; a number wins over a NaN.
 
     >>> import yosegi as ys
     >>> ys.fmin(ys.asarray([1.0, ys.nan]), 2.0).tolist()

@@ -8,7 +8,6 @@ and gives what the function would give without `jit`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from math import pi, prod
 from threading import Lock
 from typing import Any, Final
@@ -20,13 +19,11 @@ from .._tensor.dtype import (
     DType,
     as_dtype,
     bfloat16,
-    default_float,
     float16,
     float32,
     float64,
     int64,
     int_info,
-    number_type,
     uint32,
     uint64,
 )
@@ -35,7 +32,7 @@ from .._tensor.op import from_array
 from .._tensor.tensor import Array, Tensor
 from .._trace.tracing import fed, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError, TraceError
-from . import rules
+from . import draws, rules
 from .activation import erf
 from .creation import DTypeLike, asarray
 from .decompositions import cholesky, floating
@@ -43,6 +40,7 @@ from .distributions import binomial as binomial_of
 from .distributions import gamma as gamma_of
 from .distributions import inverse_erf
 from .distributions import poisson as poisson_of
+from .draws import Real, ShapeLike
 from .elementwise import cos, log, maximum, minimum, sqrt, where
 from .index import gather
 from .philox import philox
@@ -50,9 +48,6 @@ from .products import matmul
 from .reduce import cumulative_sum
 from .shape import broadcast_to, moveaxis, reshape
 from .sort import argmax, argsort, searchsorted
-
-ShapeLike = int | Sequence[int]
-Real = Tensor | float
 
 _DIGITS: Final = {float16: 11, bfloat16: 8, float32: 24}
 """The bits that a number in [0, 1) can have so that it is exact in the dtype, and never rounds up to 1."""
@@ -156,14 +151,18 @@ class Generator:
         >>> rng.uniform((2, 3)).shape, rng.uniform(-1.0, 1.0, size=5).shape
         ((2, 3), (5,))
         """
-        low, lengths = _first(first, low, size, shape)
-        result, low, high = _floating(dtype), _real(low, "low"), _real(high, "high")
-        return _affine(self._unit(_lengths(lengths, low, high), result), high - low, low).astype(result)
+        low, lengths = draws.first_parameter(first, low, size, shape)
+        result, low, high = (
+            draws.result_dtype(dtype),
+            draws.real_parameter(low, "low"),
+            draws.real_parameter(high, "high"),
+        )
+        return draws.affine(self._unit(draws.shape_of_draw(lengths, low, high), result), high - low, low).astype(result)
 
     def _unit(self, shape: ShapeLike, dtype: DType) -> Tensor:
         """Evenly distributed numbers from 0 to below 1, in at least float32."""
         if dtype is float64:
-            return _unit_double(*self._words(shape, 2))
+            return draws.unit_double(*self._words(shape, 2))
         digits = _DIGITS[dtype]
         return (self._words(shape, 1)[0] >> (32 - digits)).astype(float32) * 2.0**-digits
 
@@ -172,8 +171,8 @@ class Generator:
         self, size: ShapeLike | None = None, dtype: DTypeLike = None, *, shape: ShapeLike | None = None
     ) -> Tensor:
         """Evenly distributed numbers from 0 to below 1."""
-        result = _floating(dtype)
-        return self._unit(_lengths(_given(size, shape)), result).astype(result)
+        result = draws.result_dtype(dtype)
+        return self._unit(draws.shape_of_draw(draws.given_shape(size, shape)), result).astype(result)
 
     @rules.named
     def normal(
@@ -198,20 +197,23 @@ class Generator:
         >>> rng.normal((3, 4)).shape, rng.normal(5.0, 2.0, size=10).shape
         ((3, 4), (10,))
         """
-        loc, lengths = _first(first, loc if mean is None else mean, size, shape)
+        loc, lengths = draws.first_parameter(first, loc if mean is None else mean, size, shape)
         scale = scale if std is None else std
-        result = _floating(dtype)
-        loc, scale = _real(loc, "loc" if mean is None else "mean"), _real(scale, "scale" if std is None else "std")
-        return _affine(self._standard(_lengths(lengths, loc, scale), result), scale, loc).astype(result)
+        result = draws.result_dtype(dtype)
+        loc, scale = (
+            draws.real_parameter(loc, "loc" if mean is None else "mean"),
+            draws.real_parameter(scale, "scale" if std is None else "std"),
+        )
+        return draws.affine(self._standard(draws.shape_of_draw(lengths, loc, scale), result), scale, loc).astype(result)
 
     def _standard(self, shape: ShapeLike, dtype: DType) -> Tensor:
         """Standard normal numbers, in at least float32."""
         if dtype is float64:
             words = self._words(shape, 4)
-            length, turn = _unit_double(*words[:2]) + 2.0**-53, _unit_double(*words[2:])
+            length, turn = draws.unit_double(*words[:2]) + 2.0**-53, draws.unit_double(*words[2:])
         else:
             first, second = self._words(shape, 2)
-            length, turn = _above_zero(first), second.astype(float32) * 2.0**-32
+            length, turn = draws.above_zero(first), second.astype(float32) * 2.0**-32
         # Box and Muller: a point of the plane, from its squared distance and its angle.
         return sqrt(log(length) * -2.0) * cos(turn * (2 * pi))
 
@@ -223,8 +225,8 @@ class Generator:
         >>> ys.random.default_rng(0).standard_normal(3).shape
         (3,)
         """
-        result = _floating(dtype)
-        return self._standard(_lengths(size), result).astype(result)
+        result = draws.result_dtype(dtype)
+        return self._standard(draws.shape_of_draw(size), result).astype(result)
 
     @rules.named
     def exponential(
@@ -243,9 +245,11 @@ class Generator:
         >>> ys.random.default_rng(0).exponential(2.0, size=3).shape
         (3,)
         """
-        scale, lengths = _first(first, scale, size, shape)
-        result, scale = _floating(dtype), _real(scale, "scale")
-        return _affine(-log(self._positive(_lengths(lengths, scale), result)), scale, 0.0).astype(result)
+        scale, lengths = draws.first_parameter(first, scale, size, shape)
+        result, scale = draws.result_dtype(dtype), draws.real_parameter(scale, "scale")
+        return draws.affine(-log(self._positive(draws.shape_of_draw(lengths, scale), result)), scale, 0.0).astype(
+            result
+        )
 
     @rules.named
     def laplace(
@@ -257,10 +261,14 @@ class Generator:
         >>> ys.random.default_rng(0).laplace(size=(2, 2)).shape
         (2, 2)
         """
-        result, loc, scale = _floating(dtype), _real(loc, "loc"), _real(scale, "scale")
-        lengths = _lengths(size, loc, scale)
-        side = where(self._words(lengths, 1)[0] < 1 << 31, -1.0, 1.0).astype(_computed(result))
-        return _affine(-log(self._positive(lengths, result)) * side, scale, loc).astype(result)
+        result, loc, scale = (
+            draws.result_dtype(dtype),
+            draws.real_parameter(loc, "loc"),
+            draws.real_parameter(scale, "scale"),
+        )
+        lengths = draws.shape_of_draw(size, loc, scale)
+        side = where(self._words(lengths, 1)[0] < 1 << 31, -1.0, 1.0).astype(draws.dtype_of_draw(result))
+        return draws.affine(-log(self._positive(lengths, result)) * side, scale, loc).astype(result)
 
     @rules.named
     def gumbel(
@@ -272,9 +280,13 @@ class Generator:
         >>> ys.random.default_rng(0).gumbel(size=3).shape
         (3,)
         """
-        result, loc, scale = _floating(dtype), _real(loc, "loc"), _real(scale, "scale")
-        lengths = _lengths(size, loc, scale)
-        return _affine(-log(self._waiting(lengths, result)), scale, loc).astype(result)
+        result, loc, scale = (
+            draws.result_dtype(dtype),
+            draws.real_parameter(loc, "loc"),
+            draws.real_parameter(scale, "scale"),
+        )
+        lengths = draws.shape_of_draw(size, loc, scale)
+        return draws.affine(-log(self._waiting(lengths, result)), scale, loc).astype(result)
 
     def _waiting(self, shape: ShapeLike, dtype: DType) -> Tensor:
         """Exponential numbers that are never 0."""
@@ -291,10 +303,14 @@ class Generator:
         >>> bool(ys.all(abs(x) <= 1))
         True
         """
-        result, low, high = _floating(dtype), _real(low, "low"), _real(high, "high")
-        kind = _computed(result)
+        result, low, high = (
+            draws.result_dtype(dtype),
+            draws.real_parameter(low, "low"),
+            draws.real_parameter(high, "high"),
+        )
+        kind = draws.dtype_of_draw(result)
         lower, upper = (asarray(bound).astype(kind) for bound in (low, high))
-        lengths = _lengths(size, low, high)
+        lengths = draws.shape_of_draw(size, low, high)
         below, above = erf(lower * _HALF_ROOT), erf(upper * _HALF_ROOT)
         made = inverse_erf(below + (above - below) * self._positive(lengths, result)) * (1 / _HALF_ROOT)
         return minimum(maximum(made, lower), upper).astype(result)
@@ -310,12 +326,16 @@ class Generator:
         >>> ys.random.default_rng(0).gamma(2.0, size=3).shape
         (3,)
         """
-        result, shape, scale = _floating(dtype), _real(shape, "shape"), _real(scale, "scale")
-        lengths = _lengths(size, shape, scale)
-        return _affine(self._gamma(shape, lengths, result), scale, 0.0).astype(result)
+        result, shape, scale = (
+            draws.result_dtype(dtype),
+            draws.real_parameter(shape, "shape"),
+            draws.real_parameter(scale, "scale"),
+        )
+        lengths = draws.shape_of_draw(size, shape, scale)
+        return draws.affine(self._gamma(shape, lengths, result), scale, 0.0).astype(result)
 
     def _gamma(self, shape: Real, lengths: Shape, dtype: DType) -> Tensor:
-        wide = broadcast_to(asarray(shape).astype(_computed(dtype)), lengths)
+        wide = broadcast_to(asarray(shape).astype(draws.dtype_of_draw(dtype)), lengths)
         return gamma_of(wide, lambda: self._standard(lengths, dtype), lambda: self._positive(lengths, dtype))
 
     @rules.named
@@ -326,8 +346,8 @@ class Generator:
         >>> ys.random.default_rng(0).beta(2.0, 3.0, size=3).shape
         (3,)
         """
-        result, a, b = _floating(dtype), _real(a, "a"), _real(b, "b")
-        lengths = _lengths(size, a, b)
+        result, a, b = draws.result_dtype(dtype), draws.real_parameter(a, "a"), draws.real_parameter(b, "b")
+        lengths = draws.shape_of_draw(size, a, b)
         first, second = self._gamma(a, lengths, result), self._gamma(b, lengths, result)
         return (first / (first + second)).astype(result)
 
@@ -341,20 +361,20 @@ class Generator:
         >>> ys.random.default_rng(0).multivariate_normal(ys.zeros((2,)), ys.eye(2), size=5).shape
         (5, 2)
         """
-        result = _floating(dtype)
+        result = draws.result_dtype(dtype)
         centre, spread = asarray(mean).astype(result), asarray(cov).astype(result)
         if centre.ndim != 1 or spread.shape != centre.shape * 2:
             raise ShapeError(
                 f"expected a vector and a matrix of as many rows and columns, got {centre.shape} and {spread.shape}"
             )
-        standard = self._standard((*_lengths(size), centre.shape[0]), result).astype(result)
+        standard = self._standard((*draws.shape_of_draw(size), centre.shape[0]), result).astype(result)
         return centre + matmul(standard, cholesky(spread).mT)
 
     def _positive(self, shape: ShapeLike, dtype: DType) -> Tensor:
         """Evenly distributed numbers above 0, up to 1."""
         if dtype is float64:
-            return _unit_double(*self._words(shape, 2)) + 2.0**-53
-        return _above_zero(self._words(shape, 1)[0])
+            return draws.unit_double(*self._words(shape, 2)) + 2.0**-53
+        return draws.above_zero(self._words(shape, 1)[0])
 
     # Whole numbers and choices
 
@@ -383,7 +403,7 @@ class Generator:
             raise ArgumentError(f"expected low below high, got {start} and {stop}")
         if start < info.min or start + count - 1 > info.max:
             raise ArgumentError(f"expected bounds that fit {result.name}, got {start} and {stop}")
-        made = self._below(count, _lengths(_given(size, shape)))
+        made = self._below(count, draws.shape_of_draw(draws.given_shape(size, shape)))
         # Adding modulo 2**64 is right for negative numbers too.
         shifted = made + start % (1 << 64) if start else made
         return shifted if result is uint64 else shifted.astype(int64).astype(result)
@@ -397,16 +417,16 @@ class Generator:
         if count == 1 << 64:
             return high
         product = high * count
-        carry = (product + _high_product(low, count) < product).astype(uint64)
-        return _high_product(high, count) + carry
+        carry = (product + draws.high_product(low, count) < product).astype(uint64)
+        return draws.high_product(high, count) + carry
 
     @rules.named
     def bernoulli(self, p: Real, size: ShapeLike | None = None, *, shape: ShapeLike | None = None) -> Tensor:
         """True with probability `p`, to within 2**-24; by default one for each element of `p`."""
-        p = _real(p, "a probability")
+        p = draws.real_parameter(p, "a probability")
         if not isinstance(p, Tensor) and not 0 <= p <= 1:
             raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
-        return self._unit(_lengths(_given(size, shape), p), float32) < p
+        return self._unit(draws.shape_of_draw(draws.given_shape(size, shape), p), float32) < p
 
     @rules.named
     def poisson(self, lam: Real = 1.0, size: ShapeLike | None = None, *, dtype: DTypeLike = DEFAULT_INT) -> Tensor:
@@ -416,8 +436,8 @@ class Generator:
         >>> ys.random.default_rng(0).poisson(3.0, size=4).shape
         (4,)
         """
-        lam = _real(lam, "lam")
-        lengths = _lengths(size, lam)
+        lam = draws.real_parameter(lam, "lam")
+        lengths = draws.shape_of_draw(size, lam)
         mean = broadcast_to(asarray(lam).astype(float64), lengths)
         return poisson_of(mean, lambda: self._positive(lengths, float64)).astype(dtype)
 
@@ -429,10 +449,10 @@ class Generator:
         >>> ys.random.default_rng(0).binomial(10, 0.5, size=4).shape
         (4,)
         """
-        n, p = _real(n, "n"), _real(p, "a probability")
+        n, p = draws.real_parameter(n, "n"), draws.real_parameter(p, "a probability")
         if not isinstance(p, Tensor) and not 0 <= p <= 1:
             raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
-        lengths = _lengths(size, n, p)
+        lengths = draws.shape_of_draw(size, n, p)
         trials, chance = (broadcast_to(asarray(v).astype(float64), lengths) for v in (n, p))
         return binomial_of(trials, chance, lambda: self._positive(lengths, float64)).astype(dtype)
 
@@ -447,7 +467,7 @@ class Generator:
         [0, 0, 0]
         """
         scores = moveaxis(floating(rules.as_tensor(logits)), axis, -1)
-        lengths = scores.shape[:-1] if size is None else _lengths(size)
+        lengths = scores.shape[:-1] if size is None else draws.shape_of_draw(size)
         noise = self._waiting((*lengths, scores.shape[-1]), float64 if scores.dtype is float64 else float32)
         return argmax(scores - log(noise).astype(scores.dtype), axis=-1)
 
@@ -465,7 +485,7 @@ class Generator:
     @rules.named
     def permutation(self, x: int | Tensor, /, axis: int = 0) -> Tensor:
         """The integers below `x`, or the slices of the tensor `x` along an axis, in random order."""
-        x = _pool(x)
+        x = draws.population(x)
         if not isinstance(x, Tensor):
             return argsort(self._long_words(x, 1)[0])
         dim = rules.normal_axis(axis, x.ndim)
@@ -486,14 +506,14 @@ class Generator:
 
         `p` are their probabilities, even by default. Without replacement none is chosen twice.
         """
-        a, lengths = _pool(a), _lengths(_given(size, shape))
+        a, lengths = draws.population(a), draws.shape_of_draw(draws.given_shape(size, shape))
         dim = rules.normal_axis(axis, a.ndim) if isinstance(a, Tensor) else 0
         n = a.shape[dim] if isinstance(a, Tensor) else a
         if n <= 0 < prod(lengths):
             raise ArgumentError(f"expected at least one element to choose from, got {n}")
         if not replace and prod(lengths) > n:
             raise ArgumentError(f"expected at most {n} choices without replacement, got {prod(lengths)}")
-        weights = None if p is None else _checked_weights(p, n, 1 if replace else prod(lengths))
+        weights = None if p is None else draws.checked_weights(p, n, 1 if replace else prod(lengths))
         if not replace:
             # Independent exponential waiting times: in order of arrival, each next one is a choice among those left.
             order = self.permutation(n) if weights is None else argsort(-log(self._positive(n, float64)) / weights)
@@ -510,101 +530,6 @@ def _restored(seed: int, draws: int) -> Generator:
     generator = Generator(seed)
     generator.state = seed, draws
     return generator
-
-
-# Bits to numbers. Every step but the last rounding is exact, so that it is the same on every device.
-
-
-def _unit_double(high: Tensor, low: Tensor) -> Tensor:
-    """A float64 in [0, 1) of 53 random bits."""
-    return ((high >> 5).astype(float64) * 2.0**26 + (low >> 6).astype(float64)) * 2.0**-53
-
-
-def _above_zero(word: Tensor) -> Tensor:
-    """A float32 in (0, 1], fine near 0, where a logarithm needs it."""
-    return word.astype(float32) * 2.0**-32 + 2.0**-33
-
-
-def _affine(x: Tensor, scale: Real, offset: Real) -> Tensor:
-    if isinstance(scale, Tensor) or scale != 1:
-        x = x * scale
-    return x if not isinstance(offset, Tensor) and offset == 0 else x + offset
-
-
-def _high_product(a: Tensor, n: int) -> Tensor:
-    """The upper 64 bits of the product with a number below 2**64, by the halves of both."""
-    high, low = a >> 32, a & 0xFFFFFFFF
-    n_high, n_low = n >> 32, n & 0xFFFFFFFF
-    middle = high * n_low + (low * n_low >> 32)
-    return high * n_high + (middle >> 32) + (low * n_high + (middle & 0xFFFFFFFF) >> 32)
-
-
-# Arguments
-
-
-def _given(size: ShapeLike | None, shape: ShapeLike | None) -> ShapeLike | None:
-    """The shape under either of its names."""
-    if size is not None and shape is not None:
-        raise ArgumentError(f"expected size= or shape=, which are the same, got both: {size} and {shape}")
-    return shape if size is None else size
-
-
-def _first(first: Any, parameter: Any, size: ShapeLike | None, shape: ShapeLike | None) -> tuple[Any, ShapeLike | None]:
-    """The first parameter and the shape, of a call that may have either in its first place."""
-    given = _given(size, shape)
-    if first is None:
-        return parameter, given
-    if isinstance(first, (tuple, list)):
-        if given is not None:
-            raise ArgumentError(f"expected one shape, got {first} and {given}; arrays of parameters are tensors")
-        return parameter, first
-    return first, given
-
-
-def _lengths(size: ShapeLike | None, *parameters: Any) -> Shape:
-    """The shape of a draw: as given, else that of the parameters."""
-    if size is not None:
-        return rules.normal_shape(size)
-    return rules.broadcast_shapes(*[p.shape for p in parameters if isinstance(p, Tensor)])
-
-
-def _computed(dtype: DType) -> DType:
-    """The dtype in which numbers of a dtype are made."""
-    return float32 if dtype.is_half else dtype
-
-
-def _floating(dtype: DTypeLike) -> DType:
-    result = default_float() if dtype is None else as_dtype(dtype)
-    if not result.is_float:
-        raise DTypeError(f"expected a real floating dtype, got {result.name}; cast the result with astype")
-    return result
-
-
-def _real(value: Any, what: str) -> Real:
-    """A parameter of a distribution: a Python number as it is, anything else as a tensor."""
-    if number_type(value) in (bool, int, float):
-        return value  # type: ignore[no-any-return]
-    x = rules.as_tensor(value)
-    rules.expect(x.dtype, f"{what} of a real dtype", lambda d: not d.is_complex)
-    return x
-
-
-def _pool(a: Any) -> int | Tensor:
-    """The population to choose from: the slices of a tensor, or the integers below a number."""
-    return rules.as_tensor(a) if isinstance(a, (Tensor, np.ndarray)) else rules.as_index(a, "a tensor or a count")
-
-
-def _checked_weights(p: Any, n: int, needed: int) -> Tensor:
-    weights = asarray(p, dtype=float64)
-    if weights.shape != (n,):
-        raise ShapeError(f"expected {n} probabilities, got shape {weights.shape}")
-    if weights._node.buffer is not None or not is_tracing():
-        values = weights.numpy()
-        if not (values >= 0).all() or abs(values.sum() - 1) > 1e-6:
-            raise ArgumentError(f"expected probabilities that add up to 1, got a sum of {values.sum()}")
-        if np.count_nonzero(values) < needed:
-            raise ArgumentError(f"expected at least {needed} probabilities above 0 to choose without replacement")
-    return weights
 
 
 # The global generator

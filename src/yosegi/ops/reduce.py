@@ -165,9 +165,11 @@ def var(x: Arr, /, axis: Axes | None = None, *, correction: float = 0.0, keepdim
     """The variance over some axes (all by default): squares are divided by the count less `correction`."""
     away = x - mean(x, axis=axis, keepdims=True)
     squares = real(away) * real(away) + imag(away) * imag(away) if x.dtype.is_complex else away * away
-    total = sum(squares, axis=axis, keepdims=keepdims)
-    n = _count(x.shape[a] for a in axis) - correction  # type: ignore[union-attr]  # normal form: a tuple
-    return total / n if n > 0 else total * float("nan")
+    made = mean(squares, axis=axis, keepdims=keepdims)  # their sum may be too large for a number, where this is not
+    n = _count(x.shape[a] for a in axis)  # type: ignore[union-attr]  # normal form: a tuple
+    if correction == 0:
+        return made
+    return made * (n / (n - correction) if n > correction else float("nan"))
 
 
 @_spread(operator="std", vjp=lambda g, out, x, **attrs: _var_vjp(g / (2 * out), out, x, **attrs))

@@ -71,7 +71,7 @@ class Windows:
         return tuple(found)
 
     def backward(self, lengths: Shape, counts: Shape) -> Windows:
-        """The windows by which what came out goes back to the input's places, over a kernel turned around."""
+        """The windows by which what came out goes back to the input's places, over a reversed kernel."""
         pads = [
             (e - 1 - low, span - 1 - (o - 1) * s + low)
             for (low, _), e, s, span, o in zip(

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from .._tensor.dtype import float32, int32
-from .._tensor.tensor import Tensor
+from .._tensor.tensor import HOOKS, Tensor
 from .._tensor.tree import tree_leaves, tree_map
 from ..errors import ArgumentError
 from ..ops.creation import asarray, full, zeros, zeros_like
@@ -44,7 +44,12 @@ def global_norm(tree: Tree) -> Tensor:
     5.0
     """
     squares = [sum((leaf * leaf).astype(float32)) for leaf in tree_leaves(tree)]
-    return sqrt(reduce(lambda a, b: a + b, squares)) if squares else zeros((), dtype=float32)
+    return sqrt(reduce(_sum, squares)) if squares else zeros((), dtype=float32)
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two values, of which one may be a sum over ranks."""
+    return a + b if a.layout == b.layout else HOOKS.sum_of_layouts(a, b)
 
 
 def clip_by_norm(limit: float) -> Transform:

@@ -1,4 +1,4 @@
-"""The command line: `yosegi devices`, `yosegi calibrate`, `yosegi bench`, `yosegi regret`, `yosegi report`."""
+"""The command line: `yosegi devices`, `calibrate`, `bench`, `regret`, `doctor`, `report`, `launch`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from ..errors import ArgumentError, YosegiError
 from .bench import analysis, compare, regret, suite, tables
 from .bench.document import read
 from .bench.peers import PEERS
+from .doctor import diagnose
+from .launch import add_launch
 from .report.page import report
 
 _WIDE: Final = 240
@@ -81,11 +83,18 @@ def _parser() -> argparse.ArgumentParser:
     regretting.add_argument("--json", metavar="FILE", help="also write the run to a file")
     regretting.add_argument("--output", metavar="FILE", help="write the page to a file, not to the terminal")
     regretting.set_defaults(run=show_regret)
+    diagnosing = commands.add_parser("doctor", help="find out all about this machine's devices, as two files to send")
+    diagnosing.add_argument("--quick", action="store_true", help="few cases, timed briefly")
+    diagnosing.add_argument(
+        "--output", default="yosegi-doctor", metavar="NAME", help="the files' name without .json and .html"
+    )
+    diagnosing.set_defaults(run=write_diagnosis)
     reporting = commands.add_parser("report", help="a run as one page of HTML, with charts")
     reporting.add_argument("run_file", metavar="RUN.json", help="what yosegi bench --json wrote")
     reporting.add_argument("--before", metavar="OTHER.json", help="an earlier run, to compare it with")
     reporting.add_argument("--output", default="report.html", metavar="FILE", help="the page (report.html)")
     reporting.set_defaults(run=write_report)
+    add_launch(commands.add_parser("launch", help="the same program in several processes"))
     return parser
 
 
@@ -242,6 +251,16 @@ def run_bench(console: Console, options: argparse.Namespace) -> int:
         print(f"[bench] interrupted: {timed} of {cases} cases timed{written}", file=sys.stderr)
         return _INTERRUPTED
     return int(any(r.status == "wrong" and r.device is not None for r in document.results))
+
+
+def write_diagnosis(console: Console, options: argparse.Namespace) -> int:
+    """Find out all about the devices, show it and write it to two files. The exit status is 1 when a device computed
+    something wrong."""
+    found = diagnose(quick=options.quick, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    found.show(console)
+    for path in found.write(Path(options.output)):
+        print(path)
+    return int(not found.is_well)
 
 
 def show_regret(console: Console, options: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ class FakeDevice:
     ) -> None:
         self.name = self.space = f"fake{next(_numbers)}:0"
         self.is_volatile = is_volatile
-        self.limits = Limits(dtypes, frozenset(OpKind), natives)
+        self.limits = Limits(dtypes, frozenset(OpKind) - {OpKind.DISTRIBUTED}, natives)
         self.live = 0
         self.runs = 0
         self.compiled: list[str] = []

@@ -45,21 +45,21 @@ class PoolStatistics:
 class Block:
     """Some memory of a pool, for as long as this object lives. `memory` is what the pool's `allocate` gave."""
 
-    __slots__ = ("__weakref__", "_key", "_returned", "memory")
+    __slots__ = ("__weakref__", "_returned", "key", "memory")
 
     def __init__(self, memory: Any, key: BlockKey, returned: deque[tuple[BlockKey, Any]]) -> None:
         self.memory = memory
-        self._key = key
+        self.key = key
         self._returned = returned
 
     @property
     def nbytes(self) -> int:
         """Its size: what was asked for, rounded up."""
-        return self._key[0]
+        return self.key[0]
 
     def __del__(self) -> None:
         # The garbage collector may call this in the middle of anything, the pool's own work included: no locks here.
-        self._returned.append((self._key, self.memory))
+        self._returned.append((self.key, self.memory))
 
 
 class Pool:

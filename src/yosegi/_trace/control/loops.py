@@ -118,7 +118,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     """Repeat a function as long as a condition holds.
 
     Both functions are traced once. The loop is one operation of the graph and runs without Python where a device can.
-    It is equal to:
+    It is equal to::
 
         value = init_val
         while cond_fn(value):
@@ -194,7 +194,7 @@ def _settled_value(name: str, role: str, body_fn: Callable[[Any], Any], carry: L
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """Repeat a function for the integers of a range.
 
-    The function is traced once, with a tensor as its index. It is equal to:
+    The function is traced once, with a tensor as its index. It is equal to::
 
         value = init_val
         for i in range(lower, upper):

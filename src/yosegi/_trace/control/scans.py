@@ -200,7 +200,7 @@ def scan(
 ) -> tuple[Any, Any]:
     """Repeat a function along the rows of tensors, with a carry from one iteration to the next.
 
-    The function is traced once and is one operation of the graph, whatever the length. It is equal to:
+    The function is traced once and is one operation of the graph, whatever the length. It is equal to::
 
         carry, ys = init, []
         for x in xs:

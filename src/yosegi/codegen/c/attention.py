@@ -13,9 +13,10 @@ from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value
 from .attention_call import Attending, attention_refusal
-from .dialect import Dialect, Target
+from .dialect import Dialect
 from .frames import multiplied
 from .kernel_source import Kernel
+from .packets import element_at
 
 _BLOCK: Final = 32
 _ACROSS: Final = 8
@@ -38,9 +39,9 @@ def plain_refusal(call: Call) -> str | None:
     return None
 
 
-def plain_attention(call: Call, dialect: Dialect, target: Target) -> Kernel:
+def plain_attention(call: Call, dialect: Dialect) -> Kernel:
     """The kernel of a call that is not refused, whose result has elements."""
-    return _PlainAttention(Attending(call, dialect, target, _BLOCK)).written()
+    return _PlainAttention(Attending(call, dialect, _BLOCK)).written()
 
 
 class _PlainAttention:
@@ -81,13 +82,13 @@ class _PlainAttention:
 
     def _write_tile(self, tile: str, operand: int, width: int, step: str | int, first: str, end: str) -> None:
         """A block of rows to shared memory; zeros beyond the end."""
-        frame, k = self.frame, self.frame.k
+        k = self.frame.k
         with k.block(f"for (int n = {self.item}; n < {_BLOCK * width}; n += {_ITEMS})"):
             row, column = k.let("int", f"n / {width}"), k.let("int", f"n % {width}")
             k.lines.append("float made = 0.0f;")
             with k.block(f"if ({first} + {row} < {end})"):
                 at = k.let(self.ctype, f"{self.starts[operand]} + ({first} + {row}) * {width} + {column}")
-                value = frame.element(k, self.call.inputs[operand].dtype, f"a{operand}", at)
+                value = element_at(k, self.call.inputs[operand].dtype, f"a{operand}", at)
                 k.lines.append(f"made = {value.text};")
             k.lines.append(f"{tile}[{row} * {step} + {column}] = made;")
 

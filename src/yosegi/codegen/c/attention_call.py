@@ -10,10 +10,11 @@ from ..._tensor.role import Attention
 from ..scalar.value import Value
 from .builder import CBuilder
 from .contractions import Output, merged
-from .dialect import Dialect, Target
+from .dialect import Dialect
 from .expressions import Strides, Sum
 from .frames import Frame
 from .kernel_source import Inputs
+from .packets import element_at
 
 
 def attention_refusal(call: Call) -> str | None:
@@ -29,7 +30,7 @@ def attention_refusal(call: Call) -> str | None:
 class Attending:
     """A kernel of attention while it is written. A group takes a block of a matrix of queries."""
 
-    def __init__(self, call: Call, dialect: Dialect, target: Target, block: int) -> None:
+    def __init__(self, call: Call, dialect: Dialect, block: int) -> None:
         self.call, self.dialect, self.block = call, dialect, block
         shape, specs = call.spec.shape, call.inputs
         self.batch: Shape = shape[:-2]
@@ -38,7 +39,7 @@ class Attending:
         self._strides = [self._stack_strides(s.shape) for s in (*specs, call.spec)]
         output = Output(len(specs), Sum(call.spec.dtype), self._strides[-1])
         elements = max(prod(s.shape) for s in (*specs, call.spec)) + block * block
-        self.frame = Frame(dialect, target, inputs, (output,), elements)
+        self.frame = Frame(dialect, inputs, (output,), elements)
         self.ctype = self.frame.ctype
         self.is_causal: bool = call.attrs["is_causal"]
         self.has_mask = len(specs) > 3
@@ -102,7 +103,7 @@ class Attending:
             terms.append(f"{row} * {self.frame.size('mask rows', columns)}")
         if columns > 1:
             terms.append(column)
-        mask = self.frame.element(k, spec.dtype, "a3", k.let(self.ctype, " + ".join(terms)))
+        mask = element_at(k, spec.dtype, "a3", k.let(self.ctype, " + ".join(terms)))
         if self.hides:
             return k.select(mask, score, k.literal(float("-inf"), float32))
         return k.add(score, k.convert(mask, float32))

@@ -1,9 +1,8 @@
 """Scalar rules as statements of a C-family language.
 
 A value is the name of a variable that is assigned once, so that a text never grows beyond the number of primitives,
-and equal expressions are written once. The same rule gives scalar code or code on vectors: `width` decides. A truth
-value is 0 or 1 in scalar code; in vectors it is what a comparison gives there, an integer with all bits set or none,
-as wide as what was compared. 16-bit floats are computed in float and rounded where an op ends (`rounded`).
+and equal expressions are written once. A truth value is the int 0 or 1. 16-bit floats are computed in float and
+rounded where an op ends (`rounded`).
 """
 
 from __future__ import annotations
@@ -11,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from ..._tensor.dtype import DType, bool_, float16, int8, int16, int32, int64, real_of, uint32, uint64
+from ..._tensor.dtype import DType, bool_, float16, int32, real_of, uint32, uint64
 from ..scalar import formulas
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value, spelled
 from .dialect import Dialect
 
-_SIGNED: Final = {8: int8, 16: int16, 32: int32, 64: int64}
-
 
 class CBuilder(Primitives):
-    """`codegen.scalar.builder.Builder` for one dialect and one width of vectors."""
+    """The primitives of one dialect."""
 
-    def __init__(self, dialect: Dialect, width: int = 1, lines: list[str] | None = None) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.width = width
-        self.lines: list[str] = [] if lines is None else lines
+        self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         """Types that the program declares before its kernel, by name."""
         self._known: dict[tuple[str, str], str] = {}
@@ -36,10 +32,6 @@ class CBuilder(Primitives):
         """Of variables that are rounded 16-bit floats: their bits, as an expression."""
 
     # Text
-
-    def at_width(self, width: int) -> CBuilder:
-        """A builder that writes to the same lines at another width."""
-        return CBuilder(self.dialect, width, self.lines)
 
     def let(self, ctype: str, expression: str) -> str:
         """The name of a new variable, or of one that has this expression's value already."""
@@ -81,11 +73,7 @@ class CBuilder(Primitives):
 
     def ctype(self, dtype: DType) -> str:
         """The type of a value of this dtype (of each part, if complex)."""
-        return self.dialect.vector_type("int" if dtype is bool_ else self.dialect.types[dtype], self.width)
-
-    def mask_type(self, bits: int) -> str:
-        """The type of a truth value."""
-        return "int" if self.width == 1 else self.dialect.vector_type(self.dialect.masks[bits], self.width)
+        return "int" if dtype is bool_ else self.dialect.types[dtype]
 
     def bits(self, dtype: DType) -> int:
         """The bits in which a value of this dtype is computed with (each part, if complex)."""
@@ -93,7 +81,7 @@ class CBuilder(Primitives):
 
     def rounded(self, x: Value) -> Value:
         d = self.dialect
-        if x.exact or self.width > 1 or x.dtype not in d.half_bits:
+        if x.exact or x.dtype not in d.half_bits:
             return super().rounded(x)
         bits = d.half_bits[x.dtype].format(x=x.text)
         short = d.rounded.get(x.dtype)
@@ -109,7 +97,7 @@ class CBuilder(Primitives):
         if x.dtype in d.half_bits:
             return d.half_bits[x.dtype].format(x=x.text)
         whole = d.reinterpret.format(type=d.types[uint32], x=self.rounded(x).text)
-        return d.convert.format(type=d.packed[x.dtype], x=f"({whole} >> 16)")
+        return d.convert.format(type=d.stored[x.dtype], x=f"({whole} >> 16)")
 
     def from_half_bits(self, dtype: DType, bits: str) -> Value:
         """The 16-bit float that memory has so."""
@@ -122,16 +110,9 @@ class CBuilder(Primitives):
         """A value of a real dtype from an expression."""
         return Value(dtype, self.let(self.ctype(dtype), text))
 
-    def truth(self, text: str, bits: int) -> Value:
-        """A truth value from an expression that gives one with lanes of so many bits."""
-        return Value(bool_, self.let(self.mask_type(bits), text), bits=bits)
-
-    def with_bits(self, truth: Value, bits: int) -> str:
-        """A truth value with lanes of so many bits."""
-        if self.width == 1 or truth.bits == bits:
-            return truth.text
-        ctype = self.mask_type(bits)
-        return self.let(ctype, self.dialect.convert.format(type=ctype, x=truth.text))
+    def truth(self, text: str) -> Value:
+        """A truth value from an expression that gives 0 or 1."""
+        return Value(bool_, self.let("int", text))
 
     def reinterpreted(self, x: Value, dtype: DType) -> Value:
         return self.number(dtype, self.dialect.reinterpret.format(type=self.ctype(dtype), x=x.text))
@@ -139,52 +120,27 @@ class CBuilder(Primitives):
     def function(self, name: str, *operands: Value) -> Value:
         if name in self.dialect.written_out and self.bits(operands[0].dtype) == 32:
             return formulas.WRITTEN_OUT[name](self, *operands)
-        dtype, texts = operands[0].dtype, [o.text for o in operands]
-        scalar = self.dialect.types[dtype]
-        called = self.dialect.function(name, scalar)
-        whole = f"{called}({', '.join(texts)})"
-        bound = None if self.width == 1 else self.dialect.bounded.get((name, scalar))
-        if bound is None:
-            return Value(dtype, self.let(self.ctype(dtype), whole), exact=False)
-        digits = [f"{i:x}" for i in range(self.width)]
-        calls = [f"{called}({', '.join(self.dialect.lane.format(x=t, i=i) for t in texts)})" for i in digits]
-        lanes = self.dialect.splat.format(type=self.ctype(dtype), items=", ".join(calls))
-        if not bound:
-            return Value(dtype, self.let(self.ctype(dtype), lanes), exact=False)
-        within = self.lt(self.abs(operands[0]), self.const(bound, operands[0]))
-        test = self.dialect.all_lanes.format(mask=within.text)
-        return Value(dtype, self.let(self.ctype(dtype), f"{test} ? {whole} : {lanes}"), exact=False)
+        dtype = operands[0].dtype
+        called = self.dialect.function(name, self.dialect.types[dtype])
+        text = f"{called}({', '.join(o.text for o in operands)})"
+        return Value(dtype, self.let(self.ctype(dtype), text), exact=False)
 
     def literal(self, value: Any, dtype: DType) -> Value:
         if dtype is bool_:
-            true = "1" if self.width == 1 else "-1"
-            return self.truth(self._splat("int", true if value else "0"), 32)
+            return self.truth("1" if value else "0")
         if dtype.is_complex:
             part, number = real_of(dtype), complex(value)
             return self.paired(dtype, self.literal(number.real, part), self.literal(number.imag, part))
-        scalar = self.dialect.types[dtype]
-        return self.number(dtype, self._splat(scalar, spelled(value, dtype, scalar)))
-
-    def _splat(self, scalar: str, text: str) -> str:
-        if self.width == 1:
-            return text
-        return self.dialect.splat.format(type=self.dialect.vector_type(scalar, self.width), items=text)
+        return self.number(dtype, spelled(value, dtype, self.dialect.types[dtype]))
 
     def converted(self, x: Value, dtype: DType) -> Value:
         return self.number(dtype, self.dialect.convert.format(type=self.ctype(dtype), x=x.text))
 
     def zero_or_one(self, truth: Value) -> Value:
-        if self.width == 1:
-            return Value(int32, truth.text)
-        dtype = _SIGNED[truth.bits]
-        return self.and_(Value(dtype, truth.text), self.literal(1, dtype))
+        return Value(int32, truth.text)
 
     def chosen(self, condition: Value, a: Value, b: Value) -> Value:
-        bits = self.bits(a.dtype)
-        if self.width == 1:
-            text = f"{condition.text} ? {a.text} : {b.text}"
-        else:
-            text = self.dialect.select.format(a=a.text, b=b.text, mask=self.with_bits(condition, bits))
+        text = f"{condition.text} ? {a.text} : {b.text}"
         return Value(a.dtype, self.let(self.ctype(a.dtype), text), exact=a.exact and b.exact)
 
     # Arithmetic
@@ -196,12 +152,8 @@ class CBuilder(Primitives):
         if sign == "/":
             return self._plain(sign, a, b)
         # Unsigned, because overflow of signed integers is not defined in C.
-        if self.width == 1:
-            wide = self.dialect.types[uint32 if a.dtype.bits <= 32 else uint64]
-            return self.number(a.dtype, f"({ctype})(({wide}){a.text} {sign} ({wide}){b.text})")
-        unsigned = self.dialect.vector_type(self.dialect.unsigned[self.dialect.types[a.dtype]], self.width)
-        x, y = (self.dialect.reinterpret.format(type=unsigned, x=v.text) for v in (a, b))
-        return self.number(a.dtype, self.dialect.reinterpret.format(type=ctype, x=f"({x} {sign} {y})"))
+        wide = self.dialect.types[uint32 if a.dtype.bits <= 32 else uint64]
+        return self.number(a.dtype, f"({ctype})(({wide}){a.text} {sign} ({wide}){b.text})")
 
     def negated(self, x: Value) -> Value:
         return Value(x.dtype, self.let(self.ctype(x.dtype), f"-{x.text}"), exact=x.exact)
@@ -209,21 +161,16 @@ class CBuilder(Primitives):
     # Comparison and bits
 
     def compared(self, sign: str, a: Value, b: Value) -> Value:
-        return self.truth(f"({a.text} {sign} {b.text})", self.bits(a.dtype))
+        return self.truth(f"({a.text} {sign} {b.text})")
 
     def inverted(self, x: Value) -> Value:
         if x.dtype is bool_:
-            return self.truth(f"!{x.text}" if self.width == 1 else f"~{x.text}", x.bits)
-        text = f"~{x.text}"
-        return self.number(x.dtype, text if self.width > 1 else f"({self.ctype(x.dtype)})({text})")
+            return self.truth(f"!{x.text}")
+        return self.number(x.dtype, f"({self.ctype(x.dtype)})(~{x.text})")
 
     def bitwise(self, sign: str, a: Value, b: Value) -> Value:
-        if a.dtype is bool_:
-            bits = max(a.bits, b.bits)
-            return self.truth(f"{self.with_bits(a, bits)} {sign} {self.with_bits(b, bits)}", bits)
-        return self._plain(sign, a, b)
+        return self.truth(f"{a.text} {sign} {b.text}") if a.dtype is bool_ else self._plain(sign, a, b)
 
     def _plain(self, sign: str, a: Value, b: Value) -> Value:
         """C's operator on integers."""
-        text = f"{a.text} {sign} {b.text}"
-        return self.number(a.dtype, text if self.width > 1 else f"({self.ctype(a.dtype)})({text})")
+        return self.number(a.dtype, f"({self.ctype(a.dtype)})({a.text} {sign} {b.text})")

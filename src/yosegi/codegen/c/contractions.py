@@ -87,11 +87,6 @@ class FusedContraction:
         return len(columns) == 1 and all(o.strides[columns[0].axis] == 1 for o in self.outputs)
 
     @property
-    def right_has_neighbours(self) -> bool:
-        """Whether the right operand can be read at several neighbouring columns at once."""
-        return len(self.right_runs.lines) <= 1 and not self.has_windows
-
-    @property
     def has_windows(self) -> bool:
         """Whether its right operand is looked at through windows that reach beyond it."""
         return isinstance(self.right, Windowed)

@@ -11,10 +11,11 @@ from typing import Final
 
 from ..._tensor.dtype import DType, complex128, uint8, uint16, uint32, uint64
 from ..._tensor.node import Shape
-from ..scalar.access import Dimension, load, store
+from ..scalar.access import Dimension
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernel_source import SMALL, Kernel, SizeParameters, assembled, decomposed, offsets, widest
+from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
+from .packets import element_at, put_element
 from .transposes import tiled_axis, tiled_copy
 
 _BY_SIZE: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
@@ -64,16 +65,10 @@ def _in_packets(copy: Copy, itemsize: int) -> tuple[Copy, DType]:
 
 
 def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> Kernel:
-    """The kernel of a copy of at least one element: in vectors where both sides are contiguous along one axis, in tiles
-    where they are along two, else element by element."""
-    if not target.blocked:
-        copy, bits = _in_packets(copy, dtype.itemsize)
-    else:
-        bits = _BY_SIZE[dtype.itemsize]
-    dims = _merged(copy)
-    inner, total = dims[-1], prod(copy.shape)
-    side_by_side = inner.strides[0] == 1 and inner.whole == 1
-    width = widest(dialect, target, (bits,), inner.size) if side_by_side and total > SMALL else 1
+    """The kernel of a copy of at least one element: in wider elements where both sides are contiguous along one axis,
+    in tiles where they are along two, else element by element."""
+    copy, bits = _in_packets(copy, dtype.itemsize)
+    dims, total = _merged(copy), prod(copy.shape)
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
     sizes = SizeParameters(max(total, reach, far), dialect)
@@ -81,20 +76,11 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     if axis is not None:
         starts = copy.source_start, copy.target_start
         return tiled_copy(dims, axis, starts, bits, sizes, dialect, target)
-    k, ctype = CBuilder(dialect, width), sizes.ctype
+    k, ctype = CBuilder(dialect), sizes.ctype
     item = k.let(ctype, dialect.global_id)
-    chunks = -(-inner.size // width)
-    items = total // inner.size * chunks
-    k.lines.append(f"if ({item} >= {sizes(items)}) return;")
-    if width == 1:
-        source, into = offsets(decomposed(k, ctype, item, dims, sizes), dims, 1, sizes)
-    else:
-        n = sizes(chunks)
-        row = k.let(ctype, f"{item} / {n}")
-        at = k.let(ctype, f"min(({item} - {row} * {n}) * {width}, {sizes(inner.size)} - {width})")
-        outer = dims[:-1]
-        source, into = (f"{o} + {at}" for o in offsets(decomposed(k, ctype, row, outer, sizes), outer, 1, sizes))
-    value = load(k, bits, "a0", k.let(ctype, f"{sizes(copy.source_start)} + {source}"))
-    store(k, value, "b0", k.let(ctype, f"{sizes(copy.target_start)} + {into}"))
+    k.lines.append(f"if ({item} >= {sizes(total)}) return;")
+    source, into = offsets(decomposed(k, ctype, item, dims, sizes), dims, 1, sizes)
+    value = element_at(k, bits, "a0", k.let(ctype, f"{sizes(copy.source_start)} + {source}"))
+    put_element(k, value, "b0", k.let(ctype, f"{sizes(copy.target_start)} + {into}"))
     source_text = assembled(k, (bits,), (bits,), sizes)
-    return Kernel(source_text, tuple(sizes.values.values()), sizes.is_long, items, target.group)
+    return Kernel(source_text, tuple(sizes.values.values()), sizes.is_long, total, target.group)

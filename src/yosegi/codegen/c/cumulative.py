@@ -135,8 +135,7 @@ class _Scans:
         start = w.let(f"{chunk} * {sizes(per)}")
         base = w.let(f"{outer} * {sizes(line.n)} + {start}")
         left = w.let(f"{sizes(line.n)} - {start}")
-        unrolled = "" if self.setting.target.blocked else f"{w.dialect.unrolled_whole}\n"
-        each_turn = f"{unrolled}for (int turn = 0; turn < {each}; turn++)"
+        each_turn = f"{w.dialect.unrolled_whole}\nfor (int turn = 0; turn < {each}; turn++)"
         nothing = k.literal(fold.start, kind)
         with k.block(each_turn):
             at = k.let("int", f"turn * {group} + {mine}")

@@ -87,7 +87,7 @@ def diagonal_ones(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, size, (), (dtype,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
-    on = w.k.truth(f"({column} - {row} == {w.sizes(_within(call.attrs['k'], call))})", 32)
+    on = w.k.truth(f"({column} - {row} == {w.sizes(_within(call.attrs['k'], call))})")
     put_element(w.k, w.k.rounded(w.k.convert(on, dtype)), "b0", item)
     return _single(w, call, size)
 

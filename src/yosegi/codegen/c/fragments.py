@@ -1,8 +1,9 @@
-"""Tiles of 16-bit floats in shared memory, from which a matrix unit reads fragments.
+"""Tiles in shared memory, from which a matrix unit reads fragments.
 
 A row of a tile is made of packets. Shared memory serves eight packets at once if they lie at different places of 128
 bytes, and a fragment is read as columns of eight packets, one of each row. So the packets of a row change places among
 each other (exclusive or), from row to row in another way, such that no two of a column are served one after the other.
+Where fragments are loaded by instructions that take the distance between rows, rows are one packet longer instead.
 """
 
 from __future__ import annotations
@@ -78,6 +79,45 @@ class PacketTiles:
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
             k.lines.append(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES};")
         return Fragments(self, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedTiles:
+    """Tiles of one shape, one for each stage, with a packet of padding behind every row."""
+
+    name: str
+    rows: int
+    columns: int
+    stages: int
+    lanes: int
+    """Elements of a packet."""
+    scalar: str
+    """The type of an element, as the instructions of the matrix unit take it."""
+
+    @property
+    def packets(self) -> int:
+        """In a row."""
+        return self.columns // self.lanes
+
+    @property
+    def total(self) -> int:
+        """Packets of a tile."""
+        return self.rows * self.packets
+
+    def declare(self, frame: Frame, packet: str) -> None:
+        """The tiles, as an array of packets, and a pointer to the first element."""
+        frame.shared(packet, self.name, self.stages * self.rows * (self.packets + 1))
+        pointer = frame.dialect.local_pointer.format(type=self.scalar)
+        frame.k.lines.append(f"const {pointer} {self.name}_place = (const {pointer}){self.name};")
+
+    def index(self, stage: str, row: str, packet: str) -> str:
+        """The number of a packet in the array."""
+        return f"(({stage}) * {self.rows} + {row}) * {self.packets + 1} + {packet}"
+
+    def place(self, stage: str, row: str, column: str) -> str:
+        """The pointer to an element, and the distance between rows."""
+        step = self.columns + self.lanes
+        return f"{self.name}_place + (({stage}) * {self.rows} + {row}) * {step} + {column}, {step}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,12 +10,11 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant
-from ..._tensor.dtype import DType, uint32, uint64
-from ..scalar.access import gather, load, store
+from ..._tensor.dtype import uint32, uint64
 from ..scalar.value import Value
 from .builder import CBuilder
 from .contractions import MergedAxes, Output
-from .dialect import Dialect, Target
+from .dialect import Dialect
 from .expressions import ElementReader, Expression, Read, Strides, Windowed, Word, emitted, parts_of
 from .kernel_source import Inputs, Kernel, SizeParameters, assembled
 from .packets import element_at, put_element
@@ -43,10 +41,8 @@ def inputs_of(graph: Graph, expressions: Sequence[Expression]) -> Inputs:
 class Frame:
     """The common part of kernels over a space of indices. Sizes and strides are parameters, each named once."""
 
-    def __init__(
-        self, dialect: Dialect, target: Target, inputs: Inputs, outputs: Sequence[Output], elements: int
-    ) -> None:
-        self.dialect, self.target, self.inputs, self.outputs = dialect, target, inputs, tuple(outputs)
+    def __init__(self, dialect: Dialect, inputs: Inputs, outputs: Sequence[Output], elements: int) -> None:
+        self.dialect, self.inputs, self.outputs = dialect, inputs, tuple(outputs)
         self.k = CBuilder(dialect)
         self.sizes = SizeParameters(elements, dialect)
         self.ctype = self.sizes.ctype
@@ -121,11 +117,11 @@ class Frame:
     def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
         """Whether there is an element, and where it lies; where there is none, the place of the first one.
 
-        `within` is a condition that has to hold beside those of windows. On GPUs all of it is computed at any rate: a
-        branch would keep what comes behind it from being read at the same time.
+        `within` is a condition that has to hold beside those of windows. All of it is computed at any rate: a branch
+        would keep what comes behind it from being read at the same time.
         """
         inside, place = self.window(k, part, indices)
-        there = k.truth((" && " if self.target.blocked else " & ").join([within, *inside]), 32)
+        there = k.truth(" & ".join([within, *inside]))
         at = k.let(self.ctype, place)
         return there, k.let(self.ctype, f"{there.text} ? {at} : 0")
 
@@ -135,33 +131,23 @@ class Frame:
         """The parameter that points to an array."""
         return f"a{self.inputs.entries.index(entry)}"
 
-    def element(self, k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
-        """One element of memory, in every lane."""
-        return gather(k, dtype, pointer, [at]) if self.target.blocked else element_at(k, dtype, pointer, at)
-
     def guarded_element(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> Value:
         """An element, or what there is beyond the array. No item goes another way than its neighbours, so that they all
         read at once, and several elements one behind the other."""
-        assert k.width == 1, "neighbours under windows are read one by one"
         there, at = self.guarded(k, part, indices, within)
-        value = self.element(k, part.dtype, self.pointer(part.entry), at)
+        value = element_at(k, part.dtype, self.pointer(part.entry), at)
         return k.select(there, value, k.literal(part.beyond if isinstance(part, Windowed) else 0, part.dtype))
 
     def put(self, k: CBuilder, value: Value, pointer: str, at: str) -> None:
-        """Lanes to memory, side by side."""
-        if self.target.blocked:
-            store(k, value, pointer, k.let(self.ctype, at))
-        else:
-            put_element(k, value, pointer, k.let(self.ctype, at))
+        """One value to memory."""
+        put_element(k, value, pointer, k.let(self.ctype, at))
 
     def reader(
-        self, k: CBuilder, indices: Indices, lanes_along: int | None = None, known: Mapping[int, Value] | None = None,
+        self, k: CBuilder, indices: Indices, known: Mapping[int, Value] | None = None,
         packets: Mapping[int, Value] | None = None,
     ) -> ElementReader:  # fmt: skip
-        """How expressions are read at a place. In vectors, `lanes_along` is the axis that the lanes run along.
-
-        `packets` has the values of reads that were loaded before, by identity.
-        """
+        """How expressions are read at a place. `packets` has the values of reads that were loaded before, by
+        identity."""
 
         def read(part: Read | Windowed) -> Value:
             if packets is not None and id(part) in packets:
@@ -169,26 +155,14 @@ class Frame:
             if isinstance(part, Windowed):
                 return self.guarded_element(k, part, indices)
             pointer, at = self.pointer(part.entry), self.place(id(part), part.strides, indices)
-            step = part.strides[lanes_along] if lanes_along is not None else 0
-            if k.width == 1 or step == 0:
-                return self.element(k, part.dtype, pointer, k.let(self.ctype, at))
-            if step == 1:
-                return load(k, part.dtype, pointer, k.let(self.ctype, at))
-            far = self.size((id(part), lanes_along), step)
-            return gather(k, part.dtype, pointer, [f"{at} + {lane} * {far}" for lane in range(k.width)])
+            return element_at(k, part.dtype, pointer, k.let(self.ctype, at))
 
         def number(strides: Strides) -> Value:
             wide = k.dialect.types[uint64]
-            at = f"({wide})({self.place(('number', strides), strides, indices)})"
-            if k.width == 1:
-                return k.number(uint64, at)
-            step = strides[lanes_along] if lanes_along is not None else 0
-            far = self.size((("number", strides), lanes_along), step)
-            lanes = [f"{at} + {lane} * ({wide}){far}" for lane in range(k.width)]
-            return k.number(uint64, k.dialect.splat.format(type=k.ctype(uint64), items=", ".join(lanes)))
+            return k.number(uint64, f"({wide})({self.place(('number', strides), strides, indices)})")
 
         def state(entry: int) -> tuple[Value, Value, Value, Value]:
-            words = [self.element(k, uint32, self.pointer(entry), str(n)) for n in range(4)]
+            words = [element_at(k, uint32, self.pointer(entry), str(n)) for n in range(4)]
             return words[0], words[1], words[2], words[3]
 
         return ElementReader(read, number, state, known or {})
@@ -202,8 +176,7 @@ class Frame:
     def kernel(self, items: int, group: int) -> Kernel:
         """The program, for so many items in groups."""
         dtypes = [o.expression.dtype for o in self.outputs]
-        source = assembled(self.k, self.inputs.dtypes, dtypes, self.sizes, self.prelude,
-                           packed=not self.target.blocked)  # fmt: skip
+        source = assembled(self.k, self.inputs.dtypes, dtypes, self.sizes, self.prelude)
         return Kernel(source, tuple(self.sizes.values.values()), self.sizes.is_long, items, group)
 
 
@@ -214,10 +187,3 @@ def multiplied(k: CBuilder, a: Value, b: Value, onto: Value) -> Value:
     scalar = k.dialect.types[onto.dtype]
     text = f"{k.dialect.function('fma', scalar)}({a.text}, {b.text}, {onto.text})"
     return Value(onto.dtype, k.let(k.ctype(onto.dtype), text))
-
-
-def splat(k: CBuilder, x: Value) -> Value:
-    """A scalar in every lane."""
-    if k.width == 1:
-        return x
-    return replace(x, text=k.let(k.ctype(x.dtype), k.dialect.splat.format(type=k.ctype(x.dtype), items=x.text)))

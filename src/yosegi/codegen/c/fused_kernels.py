@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..._graph.graph import Graph
-from ..._schedule.fuse import Region, fuse, is_constant, multiplies
+from ..._schedule.fuse import Region, fuse, is_constant, is_exact_conversion, multiplies
 from ..._tensor.op import leaf_call
 from ..._tensor.precision import Precision
 from ..._tensor.role import Arithmetic, Placing, Sign, is_view
@@ -24,8 +24,8 @@ from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
 from .shared_tiles import tiled_product
 from .sliding import Slide, slide_kernel
-from .tilings import ON_UNITS, tiles
-from .unit_tiles import unit_product, unit_refusal
+from .tilings import tiles
+from .unit_tiles import unit_product, unit_refusal, unit_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class LibraryProduct:
     """The precision to which its operands may be rounded."""
 
 
-Piece = FusedContraction | Rows | Slide | Rest | LibraryProduct
+PlannedKernel = FusedContraction | Rows | Slide | Rest | LibraryProduct
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A piece as a kernel: what it reads, constants last, and the entries that it writes."""
+    """A kernel's source, what it reads, constants last, and the entries that it writes."""
 
     kernel: Kernel
     inputs: Inputs
@@ -63,12 +63,12 @@ NAIVE: Final = "naive"
 
 
 def product_variants(products: Sequence[FusedContraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
-    """The ways to compute all of some products on a target, by name. Where there is nothing to sum, tiles would read
+    """The variants of all of some products on a target, by name. Where there is nothing to sum, tiles would read
     what is not there."""
     if any(not p.extents[2] for p in products):
         return (NAIVE,)
     has_unit = all(unit_refusal(product, dialect) is None for product in products)
-    return (NAIVE, *tiles(target), *(ON_UNITS if has_unit else ()))
+    return (NAIVE, *tiles(target), *(unit_tiles(dialect) if has_unit else ()))
 
 
 def prior(product: FusedContraction, dialect: Dialect) -> str:
@@ -82,27 +82,27 @@ def prior(product: FusedContraction, dialect: Dialect) -> str:
 
 
 def rendered(
-    graph: Graph, piece: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
+    graph: Graph, planned: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
 ) -> Rendered:
-    """A piece as a kernel; for a product, this variant of it."""
-    written = tuple(o.entry for o in piece.outputs)
-    if isinstance(piece, Slide):
-        return Rendered(slide_kernel(graph, piece, dialect, target), inputs_of(graph, [piece.element]), written)
-    if isinstance(piece, Rows):
-        inputs = inputs_of(graph, [o.expression for o in piece.outputs])
-        return Rendered(rowwise(graph, piece, dialect, target), inputs, written)
+    """A planned kernel with its source; of a product, this variant."""
+    written = tuple(o.entry for o in planned.outputs)
+    if isinstance(planned, Slide):
+        return Rendered(slide_kernel(graph, planned, dialect, target), inputs_of(graph, [planned.element]), written)
+    if isinstance(planned, Rows):
+        inputs = inputs_of(graph, [o.expression for o in planned.outputs])
+        return Rendered(rowwise(graph, planned, dialect, target), inputs, written)
     if variant == NAIVE:
-        kernel = naive_product(graph, piece, dialect, target)
-    elif variant in ON_UNITS:
-        kernel = unit_product(graph, piece, dialect, target, ON_UNITS[variant])
+        kernel = naive_product(graph, planned, dialect, target)
+    elif variant in unit_tiles(dialect):
+        kernel = unit_product(graph, planned, dialect, unit_tiles(dialect)[variant])
     else:
-        kernel = tiled_product(graph, piece, dialect, target, tiles(target)[variant])
-    return Rendered(kernel, inputs_of(graph, piece.expressions), written)
+        kernel = tiled_product(graph, planned, dialect, tiles(target)[variant])
+    return Rendered(kernel, inputs_of(graph, planned.expressions), written)
 
 
-def pieces(graph: Graph) -> list[Piece]:
+def planned_kernels(graph: Graph) -> list[PlannedKernel]:
     """The graph, cut; in an order in which it can run. Raises `Unsupported` if a product is more than one kernel."""
-    made: list[Piece] = []
+    made: list[PlannedKernel] = []
     known: frozenset[int] = frozenset()
     for entry, call in enumerate(graph.calls):
         if multiplies(call):
@@ -112,16 +112,19 @@ def pieces(graph: Graph) -> list[Piece]:
     return made + _remaining(graph, known)
 
 
-def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> list[Piece] | None:
-    """The pieces with the products of a library, which takes as much of the prologue and epilogue as it can. The
-    remaining elementwise and row work is in kernels of its own. `None` if the library does not take all products."""
-    made: list[Piece] = []
+def library_kernels(
+    graph: Graph, takes: Callable[[FusedContraction], bool], *, converts: bool = False
+) -> list[PlannedKernel] | None:
+    """The kernels with the products of a library, which takes as much of the prologue and epilogue as it can. The
+    remaining elementwise and row work is in kernels of its own. `None` if the library does not take all products. A
+    library that `converts` reads 16-bit operands of float32 products."""
+    made: list[PlannedKernel] = []
     known: frozenset[int] = frozenset()
     for entry, call in enumerate(graph.calls):
         if not multiplies(call):
             continue
         for operand in graph.args[entry]:
-            source = _source(graph, operand)
+            source = _source(graph, operand, converts=converts)
             if source not in known and graph.args[source]:
                 made += _remaining(replace(graph, outputs=(source,)), known)
                 known |= {source}
@@ -135,11 +138,11 @@ def library_pieces(graph: Graph, takes: Callable[[FusedContraction], bool]) -> l
     return made + _remaining(graph, known)
 
 
-def _source(graph: Graph, entry: int) -> int:
-    """An operand without its permutation of axes and its factor."""
+def _source(graph: Graph, entry: int, *, converts: bool) -> int:
+    """An operand without its permutation of axes and its factor; if asked, the 16-bit array that it is made of."""
     while True:
         call, args = graph.calls[entry], graph.args[entry]
-        if is_view(call.op.role, Placing.PERMUTED):
+        if is_view(call.op.role, Placing.PERMUTED) or (converts and is_exact_conversion(call)):
             entry = args[0]
             continue
         factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
@@ -148,9 +151,9 @@ def _source(graph: Graph, entry: int) -> int:
         (entry,) = [a for a in args if a not in factors]
 
 
-def _remaining(graph: Graph, known: frozenset[int]) -> list[Piece]:
+def _remaining(graph: Graph, known: frozenset[int]) -> list[PlannedKernel]:
     """The entries that remain to be computed for the outputs."""
-    made: list[Piece] = []
+    made: list[PlannedKernel] = []
     while True:
         rows = rows_of(graph, _needed(graph, known), known)
         if rows is None:

@@ -42,8 +42,6 @@ from .stages import FAULTS, IndexBound, KernelProgram, KernelWriter, Setting, St
 _PACKET: Final = 16
 _BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
 """The dtype in which elements are moved, by their bytes."""
-_RUN: Final = 16
-"""Neighbours that an item takes one by one, in a loop that compilers make vectors of."""
 _UNROLLED: Final = 8
 
 
@@ -121,15 +119,13 @@ def _walked(shape: Shape, columns: Sequence[tuple[int, ...]]) -> list[Dimension]
 
 
 def _in_packets(
-    w: Setting, dims: list[Dimension], moved: Sequence[int], itemsize: int, steps: Sequence[int]
+    dims: list[Dimension], moved: Sequence[int], itemsize: int, steps: Sequence[int]
 ) -> tuple[int, list[Dimension]]:
-    """How many neighbours one item takes, and the dimensions for that. On GPUs these are a packet, if it is aligned in
-    all arrays that are `moved` and in the result; `steps` are further strides into these. Elsewhere they are a run."""
+    """How many neighbours one item takes, and the dimensions for that: a packet, if it is aligned in all arrays that
+    are `moved` and in the result. `steps` are further strides into these."""
     inner, outer = dims[-1], dims[:-1]
     aligned = [*steps, *[d.strides[n] for d in outer for n in moved], *[d.whole for d in outer]]
     count = _PACKET // itemsize
-    if w.target.blocked:
-        count, aligned = _RUN, []
     if any(inner.strides[n] != 1 for n in moved) or inner.whole != 1:
         count = 1
     while count > 1 and (inner.size % count or any(s % count for s in aligned)):
@@ -157,15 +153,11 @@ def _place(w: KernelWriter, index: Spec, pointer: str, at: str, bound: IndexBoun
 
 @dataclass(frozen=True, slots=True)
 class _Neighbours:
-    """The neighbours that an item reads and writes: a packet, or one by one, which needs no alignment."""
+    """The neighbours that an item reads and writes: a packet, or one element."""
 
     w: KernelWriter
     dtype: DType
     count: int
-
-    @property
-    def _in_packet(self) -> bool:
-        return self.count > 1 and not self.w.setting.target.blocked
 
     def each(self) -> AbstractContextManager[None]:
         """A loop over neighbouring elements: the body runs for each."""
@@ -174,7 +166,7 @@ class _Neighbours:
     def fill(self, pointer: str, at: str) -> Callable[[], Value]:
         """Read them, and give the function that gives the current one, inside of `each`."""
         k, dtype = self.w.k, self.dtype
-        if not self._in_packet:
+        if self.count == 1:
             return lambda: element_at(k, dtype, pointer, f"{at} + {LANE}")
         name = f"p{len(k.lines)}"
         self.w.say(f"{packet_type(k, dtype, self.count)} {name}")
@@ -184,7 +176,7 @@ class _Neighbours:
     def store(self, value: Callable[[], Value], pointer: str, at: str) -> None:
         """Write them."""
         k, dtype = self.w.k, self.dtype
-        if not self._in_packet:
+        if self.count == 1:
             with self.each():
                 put_element(k, value(), pointer, f"{at} + {LANE}")
             return
@@ -204,7 +196,7 @@ def gather(call: Call, setting: Setting) -> KernelProgram:
     columns += [g.selected((0,) * len(g.rest), _broadcast(i.shape, g.shape)) for i in g.indices]
     bits = _BITS[spec.dtype.itemsize]
     dims = _walked(spec.shape, columns)
-    count, dims = _in_packets(setting, dims, (0,), spec.dtype.itemsize, steps)
+    count, dims = _in_packets(dims, (0,), spec.dtype.itemsize, steps)
     indices = [i.dtype for i in g.indices]
     w = KernelWriter(setting, max(g.array.size, spec.size), (bits, *indices), (bits, int64))
     items = spec.size // count
@@ -304,7 +296,7 @@ def _replaced(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     """The kernel that takes each element from the array, or from the last value for its row."""
     bits = _BITS[spec.dtype.itemsize]
     dims, numbers = s.results()
-    count, dims = _in_packets(setting, dims, (1,), spec.dtype.itemsize, [d.strides[0] for d in numbers])
+    count, dims = _in_packets(dims, (1,), spec.dtype.itemsize, [d.strides[0] for d in numbers])
     w = KernelWriter(setting, max(spec.size, s.value.size), (bits, bits, int32), (bits,))
     items = spec.size // count
     indices = decomposed(w.k, w.ctype, w.item(items), dims, w.sizes)
@@ -401,7 +393,7 @@ def _summed(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     dtype = spec.dtype
     dims, numbers = s.results()
     steps = [d.strides[0] for d in numbers]
-    lanes, dims = _in_packets(setting, dims, (1,), dtype.itemsize, steps)
+    lanes, dims = _in_packets(dims, (1,), dtype.itemsize, steps)
     w = KernelWriter(setting, max(spec.size, s.value.size), (dtype, dtype, int32, int32, int32), (dtype,))
     k, items = w.k, spec.size // lanes
     indices = decomposed(k, w.ctype, w.item(items), dims, w.sizes)

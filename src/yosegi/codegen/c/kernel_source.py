@@ -15,17 +15,15 @@ from ..._graph.reference import bind
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import DType, int32, int64
 from ..._tensor.node import Shape
-from ..scalar.access import Dimension, parameter
+from ..scalar.access import Dimension
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value
 from .builder import CBuilder
-from .dialect import Dialect, Target
+from .dialect import Dialect
 
 NAME = "kernel_"
 INT_LIMIT = 2**30
 """Elements from which indices are 64-bit: an index may run some way beyond the end."""
-SMALL = 2048
-"""Elements up to which speed does not matter: one kernel without vectors serves every shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +90,6 @@ class Inputs:
         return cls(entries, tuple(s.shape for s in specs), tuple(s.dtype for s in specs), tuple(large.values()))
 
 
-def widest(dialect: Dialect, target: Target, dtypes: Sequence[DType], along: int) -> int:
-    """The vectors to compute with: as wide as the target likes, no longer than what lies side by side."""
-    wide = any(d.bits > 32 for d in dtypes)
-    limit = min(along, target.width // 2 if wide else target.width)
-    return next((w for w in dialect.widths if w <= limit), 1)
-
-
-def dtypes_of(region: Region) -> list[DType]:
-    """Every dtype that a region computes with."""
-    return [s.dtype for call in region.calls for s in (*call.inputs, *call.outputs)]
-
-
 def evaluated(region: Region, nodes: Sequence[int], k: Primitives, load: Callable[[int], Value]) -> dict[int, Value]:
     """The values of a region's elementwise calls on the elements that `load` gives."""
     graph = region.graph
@@ -157,16 +143,18 @@ def assembled(
     outputs: Sequence[DType],
     sizes: SizeParameters,
     prelude: Sequence[str] = (),
-    *,
-    packed: bool = False,
 ) -> str:
-    """The program, from the lines of the body. `packed`: it reads and writes packets, or elements as they have them."""
-    words = k.dialect.packed if packed else k.dialect.stored
-    pointers = [parameter(k, words[d], f"a{n}", const=True) for n, d in enumerate(inputs)]
-    pointers += [parameter(k, words[d], f"b{n}", const=False) for n, d in enumerate(outputs)]
+    """The program, from the lines of the body."""
+    pointers = [_pointer(k.dialect, "const ", d, f"a{n}") for n, d in enumerate(inputs)]
+    pointers += [_pointer(k.dialect, "", d, f"b{n}") for n, d in enumerate(outputs)]
     place = k.dialect.parameter_place
     own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
     head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
     return "\n".join(
         [k.dialect.header, *k.declarations.values(), head, "{", *sizes.lines(), *prelude, *k.lines, "}", ""]
     )
+
+
+def _pointer(dialect: Dialect, const: str, dtype: DType, name: str) -> str:
+    """A parameter that points to elements."""
+    return dialect.global_pointer.format(const=const, type=dialect.stored[dtype], name=name)

@@ -1,106 +1,124 @@
-"""Loop regions as kernels: elementwise work, each value through memory once.
+"""Loop regions as kernels: each item reads packets, computes their elements one by one, and writes packets.
 
-On GPUs, `coalesced` writes them. Elsewhere a work item computes one vector of neighbouring results. The last vector of
-a row begins early enough to fit, so that some elements are computed twice and none is left for scalar code. Where the
-innermost dimension is shorter than a vector, repeated inputs are gathered lane by lane.
+Neighbouring items take neighbouring packets. Where there is enough work for it, an item takes several, a group's width
+apart, and reads all of them before it computes with the first: that many reads are under way at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import prod
+from typing import Final
 
 from ..._schedule.fuse import Region
-from ..scalar.access import Dimension, dimensions, gather, load, store
+from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
 from .builder import CBuilder
-from .coalesced import coalesced_loop
 from .dialect import Dialect, Target
-from .kernel_source import (
-    SMALL,
-    Inputs,
-    Kernel,
-    SizeParameters,
-    assembled,
-    decomposed,
-    dtypes_of,
-    evaluated,
-    offsets,
-    widest,
-)
+from .kernel_source import Inputs, Kernel, SizeParameters, assembled, decomposed, evaluated, offsets
+from .packets import drain, each_lane, element_at, fill, lane_of, lanes, packet_type, set_lane
+
+_TURNS: Final = 2
+_LEAST_LANES: Final = 2
+_FEW: Final = 8
+"""Below one in so many of the items that a device runs at a time, packets are halved: it has items enough to wait for,
+and each is done sooner."""
+_MANY_OPS: Final = 16
+"""Ops beyond which computing takes longer than reading: then an item takes one packet, and compiling less time."""
 
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of a loop region of at least one element."""
-    if not target.blocked:
-        return coalesced_loop(region, inputs, dialect, target)
     shape = region.graph.calls[region.nodes[0]].spec.shape
     total = prod(shape)
     dims = dimensions(shape, inputs.shapes) or [Dimension(1, (0,) * len(inputs.shapes), 1)]
-    inner = dims[-1].size
-    width = 1 if total <= SMALL else widest(dialect, target, dtypes_of(region), total)
-    gathers = inner < width
-    sizes = SizeParameters(max(total, 1), dialect)
-    k = CBuilder(dialect, width)
-    item = k.let(sizes.ctype, dialect.global_id)
-    if width == 1 or gathers:
-        items = -(-total // width)
-        places = _flat(k, sizes, dims, item, total)
-    else:
-        chunks = -(-inner // width)
-        items = total // inner * chunks
-        places = _rows(k, sizes, dims, item, chunks, items)
-    values = evaluated(region, region.nodes, k, lambda e: _read(k, inputs, dims, places, inputs.entries.index(e)))
-    for n, entry in enumerate(region.outputs):
-        store(k, values[entry], f"b{n}", places[-1][0])
     outputs = [region.graph.calls[e].spec.dtype for e in region.outputs]
-    source = assembled(k, inputs.dtypes, outputs, sizes)
-    return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, target.group)
+    count = lanes(dims, (*inputs.dtypes, *outputs))
+    while count > _LEAST_LANES and total // count < target.units * target.group // _FEW:
+        count //= 2
+    items = -(-total // count)
+    plenty = items >= 4 * target.units * target.group and len(region.nodes) <= _MANY_OPS
+    writer = _LoopKernel(
+        inputs, dims, CBuilder(dialect), SizeParameters(total + count, dialect), count, _TURNS if plenty else 1
+    )
+    writer.write(region, items, total, target.group)
+    source = assembled(writer.k, inputs.dtypes, outputs, writer.sizes)
+    started = -(-items // (target.group * writer.turns)) * target.group
+    sizes = writer.sizes
+    return Kernel(source, tuple(sizes.values.values()), sizes.is_long, started, target.group)
 
 
-def _flat(k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, total: int) -> list[list[str]]:
-    """For each input, and last for the results: the places of an item's elements, one per lane or the first."""
-    count = len(dims[0].strides)
-    n = sizes(total)
-    k.lines.append(f"if ({item} * {k.width} >= {n}) return;")
-    first = item if k.width == 1 else k.let(sizes.ctype, f"min({item} * {k.width}, {n} - {k.width})")
-    if len(dims) == 1:
-        return [[first]] * (count + 1)
-    lanes: list[list[str]] = []
-    for lane in range(k.width):
-        index = first if lane == 0 else k.let(sizes.ctype, f"{first} + {lane}")
-        # In vectors the sizes are part of the text: dividing by a number that the compiler knows is far cheaper.
-        known = str if k.width > 1 else sizes
-        lanes.append(offsets(decomposed(k, sizes.ctype, index, dims, known), dims, count, known))
-    return [[lane[n] for lane in lanes] for n in range(count)] + [[first]]
+class _LoopKernel:
+    """Writes one loop."""
 
+    def __init__(
+        self, inputs: Inputs, dims: list[Dimension], k: CBuilder, sizes: SizeParameters, count: int, turns: int
+    ) -> None:
+        self.inputs, self.dims, self.k, self.sizes, self.count, self.turns = inputs, dims, k, sizes, count, turns
+        self.inner = dims[-1]
+        self.numbers = [n for n in range(len(inputs.entries)) if not any(d.strides[n] for d in dims)]
+        """The inputs that are the same everywhere."""
+        self.moving = [n for n in range(len(inputs.entries)) if self.inner.strides[n]]
+        """The inputs that packets are read of; those in neither list have one element for a whole packet."""
 
-def _rows(
-    k: CBuilder, sizes: SizeParameters, dims: list[Dimension], item: str, chunks: int, items: int
-) -> list[list[str]]:
-    """For each input, and last for the results: the first place of a thread's elements, which are neighbours."""
-    ctype, inner = sizes.ctype, dims[-1]
-    k.lines.append(f"if ({item} >= {sizes(items)}) return;")
-    row = "0"
-    chunk = item
-    if len(dims) > 1:
-        n = sizes(chunks)
-        row = k.let(ctype, f"{item} / {n}")
-        chunk = f"({item} - {row} * {n})"
-    at = k.let(ctype, f"min({chunk} * {k.width}, {sizes(inner.size)} - {k.width})")
-    outer = dims[:-1]
-    starts = offsets(decomposed(k, ctype, row, outer, sizes), outer, len(inner.strides), sizes)
-    places = []
-    for start, stride in zip(starts, (*inner.strides, inner.whole), strict=True):
-        places.append([k.let(ctype, f"{start} + {at}" if stride else start)])
-    return places
+    def write(self, region: Region, items: int, total: int, group: int) -> None:
+        """The body of the kernel."""
+        k, count, d, ctype = self.k, self.count, self.k.dialect, self.sizes.ctype
+        most = self.sizes(items)
+        end = self.sizes(total) if total % count else None
+        start = k.let(ctype, f"({ctype})({d.group_id}) * {group * self.turns} + {d.local_id}")
+        fixed = {n: element_at(k, self.inputs.dtypes[n], f"a{n}", "0") for n in self.numbers}
+        for n, dtype in enumerate(self.inputs.dtypes):
+            if n not in fixed:
+                k.lines.append(f"{packet_type(k, dtype, self._width(n))} p{n}[{self.turns}];")
+        with self._each_turn():
+            item = k.let(ctype, f"{start} + turn * {group}")
+            with k.block(f"if ({item} < {most})"):
+                places = self._places(item)
+                for n, dtype in enumerate(self.inputs.dtypes):
+                    if n not in fixed:
+                        partly = end if n in self.moving else None
+                        fill(k, dtype, self._width(n), f"p{n}[turn]", f"a{n}", places[n], partly)
+        with self._each_turn():
+            item = k.let(ctype, f"{start} + turn * {group}")
+            with k.block(f"if ({item} < {most})"):
+                at = k.let(ctype, f"{item} * {count}")
+                self._compute(region, lambda n: fixed.get(n) or self._read(n), at, end)
 
+    def _compute(self, region: Region, read: Callable[[int], Value], at: str, end: str | None) -> None:
+        k, count = self.k, self.count
+        dtypes = [region.graph.calls[e].spec.dtype for e in region.outputs]
+        for n, dtype in enumerate(dtypes):
+            k.lines.append(f"{packet_type(k, dtype, count)} q{n};")
+        with each_lane(k, count):
+            values = evaluated(region, region.nodes, k, lambda e: read(self.inputs.entries.index(e)))
+            for n, entry in enumerate(region.outputs):
+                set_lane(k, f"q{n}", values[entry])
+        for n, dtype in enumerate(dtypes):
+            drain(k, dtype, count, f"q{n}", f"b{n}", at, end)
 
-def _read(k: CBuilder, inputs: Inputs, dims: list[Dimension], places: list[list[str]], n: int) -> Value:
-    dtype, at = inputs.dtypes[n], places[n]
-    if prod(inputs.shapes[n]) == 1:
-        return gather(k, dtype, f"a{n}", ["0"])
-    if [d.strides[n] for d in dims] == [d.whole for d in dims]:
-        return load(k, dtype, f"a{n}", places[-1][0])
-    if len(at) == k.width or dims[-1].strides[n] == 0:
-        return gather(k, dtype, f"a{n}", at)
-    return load(k, dtype, f"a{n}", at[0])
+    def _width(self, n: int) -> int:
+        return self.count if n in self.moving else 1
+
+    def _read(self, n: int) -> Value:
+        dtype, packet = self.inputs.dtypes[n], f"p{n}[turn]"
+        if n in self.moving:
+            return lane_of(self.k, dtype, packet)
+        return element_at(self.k, dtype, f"{packet}.lane", "0")
+
+    def _each_turn(self) -> AbstractContextManager[None]:
+        return self.k.block(f"{self.k.dialect.unrolled_whole}\nfor (int turn = 0; turn < {self.turns}; turn++)")
+
+    def _places(self, item: str) -> list[str]:
+        """Where an item's elements begin, per input."""
+        k, sizes, ctype = self.k, self.sizes, self.sizes.ctype
+        if len(self.dims) == 1:
+            return [k.let(ctype, f"{item} * {self.count}")] * len(self.inputs.entries)
+        per_row = sizes(self.inner.size // self.count)
+        row = k.let(ctype, f"{item} / {per_row}")
+        at = k.let(ctype, f"({item} - {row} * {per_row}) * {self.count}")
+        outer = self.dims[:-1]
+        starts = offsets(decomposed(k, ctype, row, outer, sizes), outer, len(self.inner.strides), sizes)
+        pairs = zip(starts, self.inner.strides, strict=False)
+        return [k.let(ctype, f"{start} + {at}" if stride else start) for start, stride in pairs]

@@ -38,7 +38,7 @@ def _parts(dtype: DType) -> int:
 
 def packet_type(k: CBuilder, dtype: DType, count: int) -> str:
     """The name of the type of so many elements, which the program declares."""
-    word, n = k.dialect.packed[dtype], count * _parts(dtype)
+    word, n = k.dialect.stored[dtype], count * _parts(dtype)
     name = f"{word.replace(' ', '_')}_x{n}"
     align = min(_BYTES, count * dtype.itemsize)
     k.declarations[name] = k.dialect.packet.format(name=name, type=word, n=n, align=align)
@@ -98,7 +98,7 @@ def element_at(k: CBuilder, dtype: DType, pointer: str, at: str) -> Value:
 
 def _value(k: CBuilder, dtype: DType, text: str, imag: str = "") -> Value:
     if dtype is bool_:
-        return k.truth(f"({text} ? 1 : 0)", 32)
+        return k.truth(f"({text} ? 1 : 0)")
     if dtype.is_half:
         return k.from_half_bits(dtype, text)
     ctype = k.ctype(dtype)

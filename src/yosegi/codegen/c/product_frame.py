@@ -14,7 +14,7 @@ from ..._graph.graph import Graph
 from ..scalar.value import Value
 from .builder import CBuilder
 from .contractions import FusedContraction, MergedAxes, OperandRuns
-from .dialect import Dialect, Target
+from .dialect import Dialect
 from .expressions import ElementReader, Expression, Read, parts_of
 from .frames import Frame, inputs_of
 from .packets import fill, packet_type
@@ -33,7 +33,6 @@ class ProductFrame:
         graph: Graph,
         product: FusedContraction,
         dialect: Dialect,
-        target: Target,
         tile: tuple[int, int],
         items: int,
     ) -> None:
@@ -43,7 +42,7 @@ class ProductFrame:
         inputs = inputs_of(graph, product.expressions)
         results = prod(r.size for runs in (product.batch, product.rows, product.columns) for r in runs)
         elements = max([results, *[prod(s) for s in inputs.shapes]]) + self.rows * self.columns
-        self.frame = Frame(dialect, target, inputs, product.outputs, elements)
+        self.frame = Frame(dialect, inputs, product.outputs, elements)
         self.ctype = self.frame.ctype
         self._row_values: dict[int, tuple[str, Value]] = {}
 
@@ -195,13 +194,12 @@ class ProductFrame:
     ) -> tuple[dict[int, str], ElementReader]:
         """The indices of a result, and how expressions are read there. `own` is the sum; `packets` as in a reader."""
         product = self.product
-        along = product.result_columns[-1].axis if product.result_columns else None
         where = at | self.result_indices(column)
         total = k.rounded(k.convert(Value(product.summed, own), product.result))
-        return where, self.frame.reader(k, where, along, {id(product.total): total}, packets)
+        return where, self.frame.reader(k, where, {id(product.total): total}, packets)
 
     def write_result(self, k: CBuilder, own: str, at: dict[int, str], column: str) -> None:
-        """One result, or a vector of them, to memory."""
+        """One result to memory."""
         where, places = self.at_result(k, own, at, column)
         for n, output in enumerate(self.product.outputs):
             value = self.frame.value(k, output.expression, places)

@@ -1,8 +1,7 @@
 """Rows that are folded and used again, in one kernel: softmax, the norms, a loss for each row, in whatever ops.
 
 A row is the last axis of a space. Each value of a row is a pass over it; what is elementwise is computed anew in each
-pass, from registers or from memory that the first pass has brought near. On GPUs a team of items takes a row; on
-targets with caches one item takes it, in vectors.
+pass, from registers or from memory that the first pass has brought near. A team of items takes a row.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ from ..._tensor.node import Shape
 from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.value import Value
-from .builder import CBuilder
 from .contractions import MergedAxes, Output, merged
 from .dialect import Dialect, Target
 from .expressions import Expression, Folded, Read, View, Walker, Word, forms_in, parts_of
-from .frames import Frame, inputs_of, splat
+from .frames import Frame, inputs_of
 from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .words import random_block
@@ -124,80 +122,17 @@ def _inside(graph: Graph, needed: Sequence[int], known: frozenset[int], shape: S
 
 def rowwise(graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> Kernel:
     """The kernel of rows that have elements."""
-    writer = _InVectors if target.blocked else _InSubgroups
-    return writer(graph, rows, dialect, target).written()
+    return _SubgroupRows(graph, rows, dialect, target).written()
 
 
-class _InVectors:
-    """One item a row, in vectors."""
-
-    def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
-        self.rows, self.target, self.dialect = rows, target, dialect
-        inputs = inputs_of(graph, [o.expression for o in rows.outputs])
-        count = prod(r.size for r in rows.rows)
-        self.count = count
-        self.frame = Frame(dialect, target, inputs, rows.outputs, count * rows.length + target.group)
-        self.width = next((w for w in dialect.widths if w <= min(target.width, rows.length)), 1)
-
-    def written(self) -> Kernel:
-        """The whole kernel."""
-        frame, k = self.frame, self.frame.k
-        row = k.let(frame.ctype, f"({frame.ctype})({self.dialect.global_id})")
-        k.lines.append(f"if ({row} >= {frame.size('rows', self.count)}) return;")
-        self.at = frame.indices("rows", self.rows.rows, row)
-        self.length = frame.size("length", self.rows.length)
-        whole = k.let(frame.ctype, f"{self.length} / {self.width} * {self.width}")
-        known: dict[int, Value] = {}
-        for value in self.rows.values:
-            known[id(value)] = self._folded(value, known, whole)
-        for n, output in enumerate(self.rows.outputs):
-            if not self.rows.is_whole(output):
-                self._store(k, n, output, self.at, known)
-                continue
-            for head, width in ((f"for ({frame.ctype} c = 0; c < {whole}; c += {self.width})", self.width),
-                                (f"for ({frame.ctype} c = {whole}; c < {self.length}; c++)", 1)):  # fmt: skip
-                with k.block(head):
-                    self._store(k.at_width(width), n, output, self.at | {self.rows.axis: "c"}, known)
-        return frame.kernel(self.count, self.target.group)
-
-    def _store(
-        self, k: CBuilder, n: int, output: Output, at: dict[int, str], known: dict[int, Value]
-    ) -> None:  # fmt: skip
-        value = self._value(k, output.expression, at, known)
-        self.frame.put(k, value, f"b{n}", self.frame.place(("b", n), output.strides, at))
-
-    def _value(self, k: CBuilder, expression: Expression, at: dict[int, str], known: dict[int, Value]) -> Value:
-        rows = {key: splat(k, value) for key, value in known.items()}
-        return self.frame.value(k, expression, self.frame.reader(k, at, self.rows.axis, rows))
-
-    def _folded(self, value: Folded, known: dict[int, Value], whole: str) -> Value:
-        frame, k, fold = self.frame, self.frame.k, value.fold
-        total = k.variable(k.literal(fold.start, fold.accumulated))
-        if self.width > 1:
-            outer = k.at_width(self.width)
-            wide = outer.variable(outer.literal(fold.start, fold.accumulated))
-            with k.block(f"for ({frame.ctype} c = 0; c < {whole}; c += {self.width})"):
-                inner = k.at_width(self.width)
-                element = self._value(inner, value.operand, self.at | {self.rows.axis: "c"}, known)
-                inner.assign(wide, fold.combine(inner, wide, fold.begin(inner, element)))
-            for lane in range(self.width):
-                part = Value(fold.accumulated, self.dialect.lane.format(x=wide.text, i=f"{lane:x}"))
-                k.assign(total, fold.combine(k, total, part))
-        start = whole if self.width > 1 else "0"
-        with k.block(f"for ({frame.ctype} c = {start}; c < {self.length}; c++)"):
-            element = self._value(k, value.operand, self.at | {self.rows.axis: "c"}, known)
-            k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-        return fold.end(k, total)
-
-
-class _InSubgroups:
+class _SubgroupRows:
     """A group of items a row, each with packets of it. Of a row that is not too long they stay in registers."""
 
     def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
         self.rows, self.dialect = rows, dialect
         inputs = inputs_of(graph, [o.expression for o in rows.outputs])
         self.count = prod(r.size for r in rows.rows)
-        self.frame = Frame(dialect, target, inputs, rows.outputs, self.count * rows.length + target.group)
+        self.frame = Frame(dialect, inputs, rows.outputs, self.count * rows.length + target.group)
         parts = dict.fromkeys(p for o in rows.outputs for p in parts_of(o.expression))
         self.reads = [p for p in parts if isinstance(p, Read) and p.strides[rows.axis] == 1]
         self.lanes = _lanes(rows, self.reads)

@@ -7,8 +7,8 @@
             each item adds products to its own block of results, which stays in registers
         each item's block to memory, elementwise work done on the way
 
-Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. On GPUs an item brings
-packets where rows are made of whole ones. On targets with caches an item's block is made of vectors.
+Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. An item brings packets where
+rows are made of whole ones.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..._graph.graph import Graph
-from ..scalar.value import Value
-from .builder import CBuilder
-from .contractions import FusedContraction, OperandRuns
-from .dialect import Dialect, Target
-from .expressions import Expression, Read, Windowed, parts_of
-from .frames import multiplied, splat
+from ..scalar.value import Value, spelled
+from .contractions import FusedContraction
+from .dialect import Dialect
+from .expressions import Expression, Read, Windowed
+from .frames import multiplied
 from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
@@ -36,10 +35,10 @@ _PADDING: Final = 4
 """Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
 
 
-def tiled_product(graph: Graph, product: FusedContraction, dialect: Dialect, target: Target, tile: Tile) -> Kernel:
+def tiled_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: Tile) -> Kernel:
     """The kernel of a product whose result has elements."""
-    own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
-    return _TiledProduct(own, target, tile).written()
+    own = ProductFrame(graph, product, dialect, (tile.rows, tile.columns), tile.items)
+    return _TiledProduct(own, tile).written()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +67,11 @@ class _SharedOperand:
 class _TiledProduct:
     """Writes one kernel."""
 
-    def __init__(self, own: ProductFrame, target: Target, tile: Tile) -> None:
+    def __init__(self, own: ProductFrame, tile: Tile) -> None:
         self.own, self.product, self.frame, self.ctype = own, own.product, own.frame, own.ctype
-        self.tile, self.target = tile, target
-        dialect, product = self.frame.dialect, self.product
-        self.width = min(16, tile.item_columns) if target.blocked else 1
-        self.vectors = tile.item_columns // self.width
-        self.scalar = dialect.types[product.summed]
-        self.wide = CBuilder(dialect, self.width).ctype(product.summed)
-        depth = product.left_runs.depth[-1].axis if product.left_runs.depth else None
-        moving = [p for p in parts_of(product.left) if isinstance(p, Read) and depth is not None and p.strides[depth]]
-        self.left_by_rows = target.blocked and any(p.strides[depth] == 1 for p in moving if depth is not None)
-        """Whether a row of the left operand's tile lies side by side; elsewhere a column does."""
-        self.left_step = (tile.depth if self.left_by_rows else tile.rows) + (0 if target.blocked else _PADDING)
-        self.right_step = tile.columns + (0 if target.blocked else _PADDING)
+        self.tile = tile
+        self.scalar = self.frame.dialect.types[self.product.summed]
+        self.left_step, self.right_step = tile.rows + _PADDING, tile.columns + _PADDING
 
     def written(self) -> Kernel:
         """The whole kernel."""
@@ -89,7 +79,7 @@ class _TiledProduct:
         own.write_places()
         self.item, self.row, self.column = own.item, own.row, own.column
         self.m, self.n, self.deep, self.stack = own.m, own.n, own.deep, own.stack
-        frame.shared(self.scalar, "left_tile", (tile.rows if self.left_by_rows else tile.depth) * self.left_step)
+        frame.shared(self.scalar, "left_tile", tile.depth * self.left_step)
         frame.shared(self.scalar, "right_tile", tile.depth * self.right_step)
         own.write_row_values()
         self._write_sums()
@@ -100,9 +90,9 @@ class _TiledProduct:
 
     def _write_sums(self) -> None:
         frame, tile, k = self.frame, self.tile, self.frame.k
-        count = tile.item_rows * self.vectors
-        zero = self.scalar_zero()
-        k.lines.append(f"{self.wide} sums[{count}];")
+        count = tile.item_rows * tile.item_columns
+        zero = spelled(0, self.product.summed, self.scalar)
+        k.lines.append(f"{self.scalar} sums[{count}];")
         with k.block(frame.unrolled("i", count)):
             k.lines.append(f"sums[i] = {zero};")
         across = tile.columns // tile.item_columns
@@ -110,7 +100,7 @@ class _TiledProduct:
         self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
         left = self._operand(self.product.left, "left", self.row, tile.rows, self.m)
         right = self._operand(self.product.right, "right", self.column, tile.columns, self.n)
-        self.is_ahead = self.product.slides and not self.target.blocked
+        self.is_ahead = self.product.slides
         if self.is_ahead:
             for operand in (left, right):
                 k.lines.append(f"{self.scalar} {operand.side}_next[{self._turns(operand) * operand.lanes}];")
@@ -126,44 +116,29 @@ class _TiledProduct:
             self._write_products()
             frame.barrier()
 
-    def scalar_zero(self) -> str:
-        """Zero in every lane."""
-        k = CBuilder(self.frame.dialect, self.width)
-        k.literal(0, self.product.summed)
-        return k.lines[-1].partition(" = ")[2].rstrip(";")
-
     def _write_products(self) -> None:
         """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
         frame, tile, k = self.frame, self.tile, self.frame.k
-        count = tile.item_rows * self.vectors
+        count = tile.item_rows * tile.item_columns
         with k.block(""):
-            k.lines.append(f"{self.wide} part[{count}];")
+            k.lines.append(f"{self.scalar} part[{count}];")
             with k.block(frame.unrolled("i", count)):
                 k.lines.append("part[i] = sums[i];")
-            if self.target.blocked:
-                stop = k.let(self.ctype, f"min(({self.ctype}){tile.depth}, {self.deep} - begin)")
-                head = f"for ({self.ctype} d = 0; d < {stop}; d++)"
-            else:
-                head = f"{frame.dialect.unrolled.format(n=_UNROLLED)}\n{self._counted('d', tile.depth)}"
-            with k.block(head):
+            with k.block(f"{frame.dialect.unrolled.format(n=_UNROLLED)}\nfor (int d = 0; d < {tile.depth}; d++)"):
                 k.lines.append(f"{self.scalar} a[{tile.item_rows}];")
-                k.lines.append(f"{self.wide} b[{self.vectors}];")
+                k.lines.append(f"{self.scalar} b[{tile.item_columns}];")
                 with k.block(frame.unrolled("i", tile.item_rows)):
-                    k.lines.append(f"a[i] = left_tile[{self._left_at(f'{self.own_row} + i', 'd')}];")
-                with k.block(frame.unrolled("j", self.vectors)):
-                    at = f"d * {self.right_step} + {self.own_column} + j * {self.width}"
-                    read = frame.dialect.load.format(n=self.width, pointer="right_tile", at=at)
-                    k.lines.append(f"b[j] = {read if self.width > 1 else f'right_tile[{at}]'};")
-                with k.block(frame.unrolled("i", tile.item_rows)), k.block(frame.unrolled("j", self.vectors)):
-                    w = k.at_width(self.width)
-                    dtype, own = self.product.summed, f"part[i * {self.vectors} + j]"
-                    made = multiplied(w, splat(w, Value(dtype, "a[i]")), Value(dtype, "b[j]"), Value(dtype, own))
-                    k.lines.append(f"{own} = {made.text};")
+                    k.lines.append(f"a[i] = left_tile[d * {self.left_step} + {self.own_row} + i];")
+                with k.block(frame.unrolled("j", tile.item_columns)):
+                    k.lines.append(f"b[j] = right_tile[d * {self.right_step} + {self.own_column} + j];")
+                with k.block(frame.unrolled("i", tile.item_rows)), k.block(frame.unrolled("j", tile.item_columns)):
+                    a, b, own = (
+                        Value(self.product.summed, text)
+                        for text in ("a[i]", "b[j]", f"part[i * {tile.item_columns} + j]")
+                    )
+                    k.assign(own, multiplied(k, a, b, own))
             with k.block(frame.unrolled("i", count)):
                 k.lines.append("sums[i] = part[i];")
-
-    def _left_at(self, row: str, step: str) -> str:
-        return f"({row}) * {self.left_step} + {step}" if self.left_by_rows else f"{step} * {self.left_step} + {row}"
 
     # Tiles
 
@@ -171,9 +146,7 @@ class _TiledProduct:
         """An operand, and how its tiles are brought; what does not change from tile to tile is written here."""
         own = self.own.runs("rows" if side == "left" else "columns")
         deep = self.own.runs_fast(value, own)
-        lanes = self._lanes(value, own, self.tile.depth if deep else extent, deep=deep)
-        if self.target.blocked and side == "left" and self.product.row_values and not deep:
-            lanes = 1  # neighbours are of different rows, each with values of its own
+        lanes = self.own.operand_lanes(value, own, self.tile.depth if deep else extent, deep=deep)
         operand = _SharedOperand(value, side, first, extent, end, deep, lanes)
         if deep or lanes > 1 or len(own.lines) == 1 or self.tile.items % extent:
             return operand
@@ -185,8 +158,6 @@ class _TiledProduct:
         with self._each_packet(operand) as here:
             if self.is_ahead:
                 here.put_packet(self._next(operand))
-            elif self.target.blocked and operand.lanes > 1:
-                here.write_vector("begin")
             else:
                 self.frame.k.lines.append(f"{self.scalar} made[{operand.lanes}];")
                 here.make_packet(f"made[{LANE}]", "begin")
@@ -210,44 +181,30 @@ class _TiledProduct:
         k, items = self.frame.k, self.tile.items
         chunks = (self.tile.depth if deep else extent) // lanes
         total = self.tile.depth * extent // lanes
-        # Written out on GPUs, so that all of an item's reads are under way at a time.
-        each = self._counted if self.target.blocked else self.frame.unrolled
-        with k.block(each("turn", self._turns(operand))):
+        # Written out, so that all of an item's reads are under way at a time.
+        with k.block(self.frame.unrolled("turn", self._turns(operand))):
             number = k.let("int", f"turn * {items} + {self.item}")
             with k.block(f"if ({number} < {total})" if total % items else ""):
                 along = k.let("int", f"{number} % {chunks} * {lanes}")
                 beside = k.let("int", f"{number} / {chunks}")
                 yield _TileElements(self, operand, *((along, beside) if deep else (beside, along)))
 
-    def _lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
-        """How many neighbours an item brings at once."""
-        if self.target.blocked:
-            is_one = len(own.depth if deep else own.lines) == 1 and not isinstance(value, Windowed)
-            return self.width if is_one and extent % self.width == 0 else 1
-        return self.own.operand_lanes(value, own, extent, deep=deep)
-
     # Results
 
     def _write_results(self) -> None:
         frame, tile, k, product = self.frame, self.tile, self.frame.k, self.product
-        # Where there are vectors, the sums lie in memory by now: loops that are written out would only compile slowly.
-        each = self._counted if self.target.blocked else frame.unrolled
-        with k.block(each("i", tile.item_rows)):
+        with k.block(frame.unrolled("i", tile.item_rows)):
             row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
             with k.block(f"if ({row} < {self.m})"):
                 at = self.stack | frame.indices("rows", product.rows, row)
-                lanes = 1 if self.target.blocked else self.own.stored_at_once(tile.item_columns)
+                lanes = self.own.stored_at_once(tile.item_columns)
                 if lanes > 1:
                     self._write_packets(at, lanes)
                     return
-                with k.block(each("j", self.vectors)):
-                    column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {self.width}")
-                    own = f"sums[i * {self.vectors} + j]"
-                    if self.width == 1:
-                        with k.block(f"if ({column} < {self.n})"):
-                            self.own.write_result(k, own, at, column)
-                    else:
-                        self._write_vector(own, at, column)
+                with k.block(frame.unrolled("j", tile.item_columns)):
+                    column = k.let(self.ctype, f"{self.column} + {self.own_column} + j")
+                    with k.block(f"if ({column} < {self.n})"):
+                        self.own.write_result(k, f"sums[i * {tile.item_columns} + j]", at, column)
 
     def _write_packets(self, at: dict[int, str], lanes: int) -> None:
         """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
@@ -258,7 +215,7 @@ class _TiledProduct:
                 for n, output in enumerate(outputs):
                     k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
                 with each_lane(k, lanes):
-                    own = f"sums[i * {self.vectors} + j * {lanes} + {LANE}]"
+                    own = f"sums[i * {self.tile.item_columns} + j * {lanes} + {LANE}]"
                     _, places = self.own.at_result(k, own, at, f"{column} + {LANE}")
                     for n, output in enumerate(outputs):
                         set_lane(k, f"q{n}", frame.value(k, output.expression, places))
@@ -266,21 +223,6 @@ class _TiledProduct:
                 for n, output in enumerate(outputs):
                     place = frame.place(("b", n), output.strides, where)
                     drain(k, output.expression.dtype, lanes, f"q{n}", f"b{n}", place, None)
-
-    def _counted(self, name: str, count: int) -> str:
-        return f"for (int {name} = 0; {name} < {count}; {name}++)"
-
-    def _write_vector(self, own: str, at: dict[int, str], column: str) -> None:
-        """A vector of results at once where it fits, else one by one."""
-        k, fits = self.frame.k, f"{column} + {self.width} <= {self.n}"
-        if self.product.has_neighbours:
-            with k.block(f"if ({fits})"):
-                self.own.write_result(k.at_width(self.width), own, at, column)
-        with k.block("else" if self.product.has_neighbours else ""):
-            k.lines.append(f"{self.scalar} edge[{self.width}];")
-            k.lines.append(self.frame.dialect.store.format(n=self.width, pointer="edge", at="0", value=own) + ";")
-            with k.block(f"for (int lane = 0; lane < {self.width} && {column} + lane < {self.n}; lane++)"):
-                self.own.write_result(k, "edge[lane]", at, k.let(self.ctype, f"{column} + lane"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,40 +271,6 @@ class _TileElements:
         axis = self._along()
         return self.writer.own.read_packets(self.operand.value, axis, self.operand.lanes, at)
 
-    def write_vector(self, begin: str) -> None:
-        """A vector at once where it is inside, else element by element."""
-        w = self.writer
-        frame, k, n = w.frame, w.frame.k, self.operand.lanes
-        line, step = (k.let(w.ctype, t) for t in (f"{self.operand.first} + {self.line}", f"{begin} + {self.step}"))
-        other, here, end = (line, step, w.deep) if self.operand.deep else (step, line, self.operand.end)
-        limit = self.operand.end if self.operand.deep else w.deep
-        axis = self._along()
-        side_by_side = (self.operand.deep == w.left_by_rows) if self.operand.side == "left" else not self.operand.deep
-        with k.block(f"if ({other} < {limit} && {here} + {n} <= {end})"):
-            v = k.at_width(n)
-            at = self._indices(line, step)
-            known = {key: splat(v, x) for key, x in self._row_values(self.line).items()}
-            value = v.convert(frame.value(v, self.operand.value, frame.reader(v, at, axis, known)), w.product.summed)
-            if side_by_side:
-                place = self._tile_index("0")
-                k.lines.append(frame.dialect.store.format(n=n, pointer=f"{self.operand.side}_tile", at=place,
-                                                          value=value.text) + ";")  # fmt: skip
-            else:
-                k.lines.append(f"{w.scalar} made[{n}];")
-                k.lines.append(frame.dialect.store.format(n=n, pointer="made", at="0", value=value.text) + ";")
-                with each_lane(k, n):
-                    k.lines.append(f"{self._tile_place(LANE)} = made[{LANE}];")
-        with k.block("else"), k.block(f"for (int {LANE} = 0; {LANE} < {n}; {LANE}++)"):
-            k.lines.append(f"{w.scalar} made = ({w.scalar})0;")
-            with k.block(f"if ({other} < {limit} && {here} + {LANE} < {end})"):
-                places = (line, f"{step} + {LANE}") if self.operand.deep else (f"{line} + {LANE}", step)
-                row = self.line if self.operand.deep else f"{self.line} + {LANE}"
-                reader = frame.reader(k, self._indices(*places), known=self._row_values(row))
-                k.lines.append(
-                    f"made = {k.convert(frame.value(k, self.operand.value, reader), w.product.summed).text};"
-                )
-            k.lines.append(f"{self._tile_place(LANE)} = made;")
-
     def _row_values(self, row: str) -> dict[int, Value]:
         return self.writer.own.row_values(row) if self.operand.side == "left" else {}
 
@@ -377,12 +285,10 @@ class _TileElements:
             return own.operand_indices(self.operand.role, line, step)
         return own.stack | dict(held) | own.step_indices(self.operand.role, step)
 
-    def _tile_index(self, lane: str) -> str:
+    def _tile_place(self, lane: str) -> str:
         line, step = (
             (self.line, f"({self.step} + {lane})") if self.operand.deep else (f"({self.line} + {lane})", self.step)
         )
         w = self.writer
-        return w._left_at(line, step) if self.operand.side == "left" else f"{step} * {w.right_step} + {line}"
-
-    def _tile_place(self, lane: str) -> str:
-        return f"{self.operand.side}_tile[{self._tile_index(lane)}]"
+        across = w.left_step if self.operand.side == "left" else w.right_step
+        return f"{self.operand.side}_tile[{step} * {across} + {line}]"

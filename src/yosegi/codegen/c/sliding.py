@@ -75,7 +75,7 @@ def slide_kernel(graph: Graph, slide: Slide, dialect: Dialect, target: Target) -
     """The kernel of an op on windows whose result has elements."""
     inputs = inputs_of(graph, [slide.element])
     items = prod(run.size for run in slide.results)
-    frame = Frame(dialect, target, inputs, slide.outputs, max([items, *map(prod, inputs.shapes)]) + target.group)
+    frame = Frame(dialect, inputs, slide.outputs, max([items, *map(prod, inputs.shapes)]) + target.group)
     k, ctype = frame.k, frame.ctype
     item = k.let(ctype, f"({ctype})({dialect.global_id})")
     k.lines.append(f"if ({item} >= {frame.size('items', items)}) return;")

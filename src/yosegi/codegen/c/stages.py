@@ -98,7 +98,7 @@ class KernelWriter:
 
     def kernel(self, items: int, group: int | None = None) -> Kernel:
         """The kernel, for so many items."""
-        source = assembled(self.k, self._reads, self._writes, self.sizes, self.prelude, packed=True)
+        source = assembled(self.k, self._reads, self._writes, self.sizes, self.prelude)
         sizes = self.sizes
         wanted = self.setting.target.group if group is None else group
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, wanted)

@@ -27,7 +27,7 @@ def tiled_axis(dims: Sequence[Dimension], target: Target) -> int | None:
     The target is contiguous along the last dimension.
     """
     inner = dims[-1]
-    if target.blocked or target.group % _TILE or inner.whole != 1 or inner.strides[0] == 1 or inner.size < _LEAST:
+    if target.group % _TILE or inner.whole != 1 or inner.strides[0] == 1 or inner.size < _LEAST:
         return None
     found = [n for n, d in enumerate(dims[:-1]) if d.strides[0] == 1 and d.size >= _LEAST]
     return found[0] if found else None
@@ -41,7 +41,7 @@ def tiled_copy(
     across, along = dims[axis], dims[-1]
     outer = [d for n, d in enumerate(dims[:-1]) if n != axis]
     tiles = [Dimension(-(-d.size // _TILE), (0,), 0) for d in (across, along)]
-    k, ctype, step = CBuilder(dialect, 1), sizes.ctype, target.group // _TILE
+    k, ctype, step = CBuilder(dialect), sizes.ctype, target.group // _TILE
     block = k.let(ctype, f"({ctype})({dialect.group_id})")
     *indices, u, v = decomposed(k, ctype, block, [*outer, *tiles], sizes)
     source, into = offsets(indices, outer, 1, sizes)

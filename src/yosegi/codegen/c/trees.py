@@ -1,4 +1,4 @@
-"""Reductions for GPUs: the threads of a team read neighbouring packets and reduce their values in a tree.
+"""Reductions as trees: the threads of a team read neighbouring packets and reduce their values in a tree.
 
 Each result is folded in slices, so that there is work for the whole device. The items of a team take the packets of a
 slice in turn. Where the innermost dimension is reduced, a packet's lanes are folded in the end, and a group is a team.
@@ -154,7 +154,7 @@ class TreeWriter:
             prelude = fold_in_subgroup(k, fold, totals, self.subgroup, put, self.across)
         else:
             put(totals)
-        source = assembled(k, self.dtypes, outputs, sizes, prelude, packed=True)
+        source = assembled(k, self.dtypes, outputs, sizes, prelude)
         group = self.subgroup * self.across
         return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * group,
                       group if self.subgroup > 1 else self.target.group)  # fmt: skip
@@ -229,7 +229,7 @@ class TreeWriter:
                 set_lane(k, f"q{pointer}", shown)
             element = fold.begin(k, value)
             if end is not None and self.along:
-                inside = k.truth(f"({at} + {LANE} < {end})", 32)
+                inside = k.truth(f"({at} + {LANE} < {end})")
                 element = k.select(inside, element, k.literal(fold.start, fold.accumulated))
             self._into(k, "little", fold, element)
         for pointer, dtype in extra.items():

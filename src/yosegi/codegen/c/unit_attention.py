@@ -21,7 +21,7 @@ from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value, spelled
 from .attention_call import Attending, attention_refusal
-from .dialect import Dialect, Target
+from .dialect import Dialect
 from .fragments import PacketTiles
 from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
@@ -47,7 +47,7 @@ def unit_refusal(call: Call, dialect: Dialect) -> str | None:
     if reason is not None:
         return reason
     unit, dtype = dialect.matrix_unit, call.inputs[0].dtype
-    if unit is None or dtype not in unit.names:
+    if unit is None or dtype not in unit.names or not unit.keeps_places:
         return f"no matrix unit for {dtype.name}"
     for width in (call.inputs[0].shape[-1], call.spec.shape[-1]):
         if width % DEPTH or not 0 < width <= _WIDEST:
@@ -98,11 +98,11 @@ def unit_shapes(call: Call) -> dict[str, Shape]:
     return {name: shape for name, shape in SHAPES.items() if shape.fits(features, values, len(call.inputs) > 3)}
 
 
-def unit_attention(call: Call, dialect: Dialect, target: Target, shape: Shape) -> Kernel:
+def unit_attention(call: Call, dialect: Dialect, shape: Shape) -> Kernel:
     """The kernel of a call that is not refused, whose result has elements."""
     unit = dialect.matrix_unit
     assert unit is not None
-    return _UnitAttention(Attending(call, dialect, target, shape.block), unit, shape).written()
+    return _UnitAttention(Attending(call, dialect, shape.block), unit, shape).written()
 
 
 class _UnitAttention:
@@ -112,7 +112,7 @@ class _UnitAttention:
         self.own, self.frame, self.k, self.ctype = own, own.frame, own.frame.k, own.ctype
         self.shape = shape
         dtype = own.call.spec.dtype
-        self.name, self.word = unit.names[dtype], own.dialect.packed[dtype]
+        self.name, self.word = unit.names[dtype], own.dialect.stored[dtype]
         self.packet = packet_type(self.k, dtype, PACKET)
         self.k.declarations["matrix unit"] = unit.functions
         self.k_tiles = PacketTiles("k_tiles", shape.keys, own.features, _STAGES)

@@ -1,4 +1,4 @@
-"""Products in tiles on a matrix unit: 16-bit floats, summed up in float32.
+"""Products in tiles on a matrix unit, summed up in float32.
 
     for each tile of the result, by a group:
         values of the left operand's rows, if its elements need any
@@ -14,23 +14,25 @@ A tile lies as its operand does in memory, along the sum or across it; fragments
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Final
 
 from ..._graph.graph import Graph
-from .contractions import FusedContraction, OperandRuns
-from .dialect import Dialect, Target
+from .contractions import FusedContraction
+from .dialect import Dialect
 from .expressions import Expression, Read, Windowed
-from .fragments import Fragments, PacketTiles
+from .fragments import Fragments, PacketTiles, PaddedTiles
 from .kernel_source import Kernel
-from .matrix_unit import COLUMNS, DEPTH, PACKET, ROWS, SUBGROUP, MatrixUnit
-from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
+from .matrix_unit import COLUMNS, DEPTH, ROWS, SUBGROUP, MatrixUnit, UnitTile
+from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .product_frame import ProductFrame
-from .tilings import UnitTile
+from .unit_operands import UnitOperand
 
 _PAIR: Final = 2
 """Neighbouring results that an item has."""
+_MATRIX: Final = 64
+"""Elements of 8 × 8."""
 
 
 def unit_refusal(product: FusedContraction, dialect: Dialect) -> str | None:
@@ -41,50 +43,19 @@ def unit_refusal(product: FusedContraction, dialect: Dialect) -> str | None:
     return None
 
 
-def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, target: Target, tile: UnitTile) -> Kernel:
+def unit_tiles(dialect: Dialect) -> Mapping[str, UnitTile]:
+    """The tilings that may be tried in a language, by name."""
+    return {} if dialect.matrix_unit is None else dialect.matrix_unit.tiles
+
+
+def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: UnitTile) -> Kernel:
     """The kernel of a product that is not refused, whose result has elements."""
     unit = dialect.matrix_unit
     assert unit is not None
-    if product.row_values:  # which take some of the shared memory
+    if product.row_values and tile.stages > 2:  # which take some of the shared memory
         tile = replace(tile, stages=tile.stages - 1)
-    own = ProductFrame(graph, product, dialect, target, (tile.rows, tile.columns), tile.items)
+    own = ProductFrame(graph, product, dialect, (tile.rows, tile.columns), tile.items)
     return _UnitProduct(own, unit, tile).written()
-
-
-@dataclass(frozen=True, slots=True)
-class _UnitOperand:
-    """One operand: what it is, and its tiles."""
-
-    value: Expression
-    role: str
-    own: OperandRuns
-    first: str
-    end: str
-    """Where the group's rows or columns begin, and where there are no more."""
-    deep: bool
-    """Whether it lies along the sum: then a row of its tile does too."""
-    lanes: int
-    """Neighbours that are read at once."""
-    tiles: PacketTiles
-    line_indices: Mapping[int, str] | None = None
-    """The indices of an item's neighbouring lines, by lane, where it brings the same ones in every turn."""
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether packets go to shared memory as they are."""
-        return isinstance(self.value, Read) and self.lanes == PACKET
-
-    @property
-    def wraps(self) -> bool:
-        """Whether neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
-        each other. Where they are in one, nearly all go the same way, and branches are faster."""
-        lines = self.own.lines
-        return isinstance(self.value, Windowed) and bool(not lines or lines[-1].size % PACKET)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether elements go there one by one, as they are."""
-        return isinstance(self.value, (Read, Windowed)) and self.lanes < PACKET
 
 
 class _UnitProduct:
@@ -94,23 +65,26 @@ class _UnitProduct:
         self.own, self.product, self.frame, self.k = own, own.product, own.frame, own.frame.k
         self.tile, self.ctype = tile, own.ctype
         dtype = own.product.left.dtype
-        self.name = unit.names[dtype]
-        self.packet = packet_type(self.k, dtype, PACKET)
+        self.unit, self.name, self.lanes = unit, unit.names[dtype], widest([dtype])
+        self.packet = packet_type(self.k, dtype, self.lanes)
         self.k.declarations["matrix unit"] = unit.functions
-        self.high, self.wide = tile.subgroup_rows // ROWS, tile.subgroup_columns // DEPTH
-        """Fragments of a team: down, and across in pairs."""
+        self.high, self.wide = tile.subgroup_rows // unit.rows, tile.subgroup_columns // unit.columns
+        """Fragments of a warp: of the left operand down, of the right one across."""
+        self.halves = unit.columns // COLUMNS
+        """Fragments of sums side by side that belong to one of the right operand."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
         own, tile, k, product = self.own, self.tile, self.k, self.product
         own.write_places()
         self.lane = k.let("int", f"{own.item} % {SUBGROUP}")
-        subgroup = k.let("int", f"{own.item} / {SUBGROUP}")
-        self.subgroup_row = k.let("int", f"{subgroup} / {tile.across} * {tile.subgroup_rows}")
-        self.subgroup_column = k.let("int", f"{subgroup} % {tile.across} * {tile.subgroup_columns}")
+        self.subgroup = k.let("int", f"{own.item} / {SUBGROUP}")
+        self.subgroup_row = k.let("int", f"{self.subgroup} / {tile.across} * {tile.subgroup_rows}")
+        self.subgroup_column = k.let("int", f"{self.subgroup} % {tile.across} * {tile.subgroup_columns}")
         self.left = self._operand(product.left, "rows", own.row, own.m, tile.rows)
         self.right = self._operand(product.right, "columns", own.column, own.n, tile.columns)
-        self.left_places, self.right_places = self._left_places(), self._right_places()
+        if self.unit.keeps_places:
+            self.left_places, self.right_places = self._left_places(), self._right_places()
         own.write_row_values()
         self._write_sums()
         self._write_results()
@@ -121,28 +95,32 @@ class _UnitProduct:
 
     # Tiles
 
-    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> _UnitOperand:
+    def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> UnitOperand:
         depth, own = self.tile.depth, self.own.runs(role)
         deep = self.own.runs_fast(value, own)
-        lanes = self.own.operand_lanes(value, own, PACKET, deep=deep)
+        lanes = self.own.operand_lanes(value, own, self.lanes, deep=deep)
         shape = (extent, depth) if deep else (depth, extent)
-        tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
+        tiles: PacketTiles | PaddedTiles
+        if self.unit.keeps_places:
+            tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
+        else:
+            tiles = PaddedTiles(f"{role}_tiles", *shape, self.tile.stages, self.lanes, self.name)
         tiles.declare(self.frame, self.packet)
-        operand = _UnitOperand(value, role, own, first, end, deep, lanes, tiles)
-        if deep or lanes == PACKET or len(own.lines) == 1 or self.tile.items % tiles.packets:
+        operand = UnitOperand(value, role, own, first, end, deep, lanes, self.lanes, self.unit.keeps_places, tiles)
+        if deep or lanes == self.lanes or len(own.lines) == 1 or self.tile.items % tiles.packets:
             return operand
         return replace(operand, line_indices=self._line_indices(operand))
 
-    def _line_indices(self, operand: _UnitOperand) -> dict[int, str]:
+    def _line_indices(self, operand: UnitOperand) -> dict[int, str]:
         """The indices of the neighbouring lines that an item brings, as texts of the lane."""
         k, role = self.k, operand.role
-        first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {PACKET}")
-        if operand.own.lines and operand.own.lines[-1].size % PACKET == 0:  # they differ by the last of them alone
+        first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {self.lanes}")
+        if operand.own.lines and operand.own.lines[-1].size % self.lanes == 0:  # they differ by the last of them alone
             indices, last = self.own.line_indices(role, first), operand.own.lines[-1].axis
             return indices | {last: f"{indices[last]} + {LANE}"}
         for run in operand.own.lines:
-            k.lines.append(f"{self.ctype} {role}{run.axis}[{PACKET}];")
-        with each_lane(k, PACKET):
+            k.lines.append(f"{self.ctype} {role}{run.axis}[{self.lanes}];")
+        with each_lane(k, self.lanes):
             for axis, index in self.own.line_indices(role, f"{first} + {LANE}").items():
                 k.lines.append(f"{role}{axis}[{LANE}] = {index};")
         return {run.axis: f"{role}{run.axis}[{LANE}]" for run in operand.own.lines}
@@ -150,6 +128,7 @@ class _UnitProduct:
     def _left_places(self) -> Fragments:
         """Of a left operand the second eight rows come before the second eight columns."""
         tiles, lane = self.left.tiles, self.lane
+        assert isinstance(tiles, PacketTiles)
         if self.left.deep:
             return tiles.write_fragments(self.k, f"({self.subgroup_row} + {lane} % 16)", f"{lane} / 16")
         first = f"{self.subgroup_row} / {ROWS}"
@@ -160,6 +139,7 @@ class _UnitProduct:
         """Of a right operand, two fragments at a time, the second eight of the sum come before the second eight
         columns."""
         tiles, lane = self.right.tiles, self.lane
+        assert isinstance(tiles, PacketTiles)
         if self.right.deep:
             row = f"({self.subgroup_column} + {lane} / 16 * 8 + {lane} % 8)"
             return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2")
@@ -173,7 +153,7 @@ class _UnitProduct:
                 self._write_packet(operand, stage, begin, row, packet)
 
     @contextmanager
-    def _each_packet(self, operand: _UnitOperand) -> Iterator[tuple[str, str]]:
+    def _each_packet(self, operand: UnitOperand) -> Iterator[tuple[str, str]]:
         """A loop over the packets of a tile, with each packet's row and its number there."""
         tiles, items = operand.tiles, self.tile.items
         with self.k.block(self._each("turn", self._turns(operand))):
@@ -182,10 +162,10 @@ class _UnitProduct:
                 row = self.k.let("int", f"{number} / {tiles.packets}")
                 yield row, self.k.let("int", f"{number} % {tiles.packets}")
 
-    def _turns(self, operand: _UnitOperand) -> int:
+    def _turns(self, operand: UnitOperand) -> int:
         return -(-operand.tiles.total // self.tile.items)
 
-    def _write_packet(self, operand: _UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
+    def _write_packet(self, operand: UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
         if operand.is_copied:
             self._copy_packet(operand, stage, begin, row, packet)
             return
@@ -193,17 +173,17 @@ class _UnitProduct:
         self._make_packet(operand, "made", begin, row, packet)
         self._put_packet(operand, "made", stage, row, packet)
 
-    def _put_packet(self, operand: _UnitOperand, made: str, stage: str, row: str, packet: str) -> None:
+    def _put_packet(self, operand: UnitOperand, made: str, stage: str, row: str, packet: str) -> None:
         self.k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made};")
 
-    def _place(self, operand: _UnitOperand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
+    def _place(self, operand: UnitOperand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
         """A packet's first line, in the tile and among all, and its first step of the sum."""
         k = self.k
-        along = k.let("int", f"{packet} * {PACKET}")
+        along = k.let("int", f"{packet} * {self.lanes}")
         line, step = (row, along) if operand.deep else (along, row)
         return line, k.let(self.ctype, f"{operand.first} + {line}"), k.let(self.ctype, f"{begin} + {step}")
 
-    def _copy_packet(self, operand: _UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
+    def _copy_packet(self, operand: UnitOperand, stage: str, begin: str, row: str, packet: str) -> None:
         k, own = self.k, self.own
         _, at_line, at_step = self._place(operand, begin, row, packet)
         assert isinstance(operand.value, Read)
@@ -213,26 +193,31 @@ class _UnitProduct:
         source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
         k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
 
-    def _make_packet(self, operand: _UnitOperand, made: str, begin: str, row: str, packet: str) -> None:
+    def _make_packet(self, operand: UnitOperand, made: str, begin: str, row: str, packet: str) -> None:
         k, own = self.k, self.own
         line, at_line, at_step = self._place(operand, begin, row, packet)
-        if operand.lanes == PACKET:
+        if operand.lanes == self.lanes:
             with k.block(f"if ({at_line} < {operand.end} && {at_step} < {own.deep})"):
-                self._make_elements(operand, made, line, at_line, at_step)
-            with k.block("else"), each_lane(k, PACKET):
+                if operand.is_whole:
+                    self._take_packet(operand, made, own.operand_indices(operand.role, at_line, at_step))
+                else:
+                    self._make_elements(operand, made, line, at_line, at_step)
+            with k.block("else"), each_lane(k, self.lanes):
                 k.lines.append(f"{made}.lane[{LANE}] = 0;")
         else:
             self._make_elements(operand, made, line, at_line, at_step)
 
-    def _make_elements(self, operand: _UnitOperand, made: str, line: str, at_line: str, at_step: str) -> None:
+    def _make_elements(self, operand: UnitOperand, made: str, line: str, at_line: str, at_step: str) -> None:
         """A packet of values that are computed, each from packets, or from elements where these are inside."""
         k, own, frame = self.k, self.own, self.frame
         packets: dict[int, tuple[Read, str]] = {}
-        if operand.lanes == PACKET:
+        if operand.lanes == self.lanes:
             axis = (operand.own.depth if operand.deep else operand.own.lines)[-1].axis
-            packets = own.read_packets(operand.value, axis, PACKET, own.operand_indices(operand.role, at_line, at_step))
+            packets = own.read_packets(
+                operand.value, axis, self.lanes, own.operand_indices(operand.role, at_line, at_step)
+            )
         at_steps = own.step_indices(operand.role, at_step) if operand.line_indices is not None else {}
-        with each_lane(k, PACKET):
+        with each_lane(k, self.lanes):
             here = k.let(self.ctype, f"{at_line} + {LANE}") if not operand.deep else at_line
             step = k.let(self.ctype, f"{at_step} + {LANE}") if operand.deep else at_step
             if operand.line_indices is not None:
@@ -250,14 +235,21 @@ class _UnitProduct:
                 value = frame.value(k, operand.value, frame.reader(k, at, known=known, packets=read))
                 set_lane(k, made, k.rounded(value))
 
-    def _take_element(self, operand: _UnitOperand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
+    def _take_packet(self, operand: UnitOperand, made: str, at: Mapping[int, str]) -> None:
+        """A packet with the bits that it has in memory."""
+        value, frame = operand.value, self.frame
+        assert isinstance(value, Read)
+        place = frame.place(id(value), value.strides, at)
+        fill(self.k, value.dtype, self.lanes, made, frame.pointer(value.entry), place, None)
+
+    def _take_element(self, operand: UnitOperand, made: str, at: Mapping[int, str], within: tuple[str, str]) -> None:
         """An element with the bits that it has in memory, or zero."""
         k, frame, value = self.k, self.frame, operand.value
         assert isinstance(value, (Read, Windowed))
         pointer = frame.pointer(value.entry)
         if operand.wraps:
             there, place = frame.guarded(k, value, at, " & ".join(within))
-            bits = k.let(frame.dialect.packed[value.dtype], f"{pointer}[{place}]")
+            bits = k.let(frame.dialect.stored[value.dtype], f"{pointer}[{place}]")
             k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
             return
         k.lines.append(f"{made}.lane[{LANE}] = 0;")
@@ -269,17 +261,20 @@ class _UnitProduct:
     # Sums
 
     def _write_sums(self) -> None:
-        own, k, tile = self.own, self.k, self.tile
-        k.lines.append(f"float sums[{self.high}][{self.wide * 2}][4];")
-        with k.block(self._each("m", self.high)), k.block(self._each("n", self.wide * 2)), k.block(self._each("c", 4)):
-            k.lines.append("sums[m][n][c] = 0.0f;")
+        own, k, tile, unit = self.own, self.k, self.tile, self.unit
+        wide = self.wide * self.halves
+        k.lines.append(f"{unit.sums.format(high=self.high, wide=wide)};")
+        each = k.block(self._each("c", 4)) if unit.keeps_places else nullcontext()
+        with k.block(self._each("m", self.high)), k.block(self._each("n", wide)), each:
+            k.lines.append(f"{unit.zero};")
         for stage in range(tile.stages - 1):
             with k.block(f"if ({stage * tile.depth} < {own.deep})"):
                 self._write_tiles(str(stage), str(stage * tile.depth))
-            k.lines.append("end_copies();")
+            self._end_copies()
         k.lines.append(f"int stage = 0, ahead = {tile.stages - 1};")
         with k.block(f"for ({self.ctype} begin = 0; begin < {own.deep}; begin += {tile.depth})"):
-            k.lines.append(f"await_copies<{tile.stages - 2}>();")
+            if unit.keeps_places:
+                k.lines.append(f"await_copies<{tile.stages - 2}>();")
             self.frame.barrier()
             later = k.let(self.ctype, f"begin + {(tile.stages - 1) * tile.depth}")
             self._write_ahead(later)
@@ -296,11 +291,15 @@ class _UnitProduct:
         with k.block(f"if ({later} < {self.own.deep})"):
             for operand in (self.left, self.right):
                 with self._each_packet(operand) as (row, packet):
-                    if operand.is_plain:
+                    if operand.waits:
                         self._make_packet(operand, f"{operand.role}_ahead[turn]", later, row, packet)
                     else:
                         self._write_packet(operand, "ahead", later, row, packet)
-        k.lines.append("end_copies();")
+        self._end_copies()
+
+    def _end_copies(self) -> None:
+        if self.unit.keeps_places:
+            self.k.lines.append("end_copies();")
 
     def _end_ahead(self, later: str) -> None:
         """Store the waiting registers to shared memory, whose stage no thread reads now."""
@@ -308,37 +307,57 @@ class _UnitProduct:
             with self.k.block(f"if ({later} < {self.own.deep})"), self._each_packet(operand) as (row, packet):
                 self._put_packet(operand, f"{operand.role}_ahead[turn]", "ahead", row, packet)
 
-    def _waiting(self) -> list[_UnitOperand]:
-        return [operand for operand in (self.left, self.right) if operand.is_plain]
+    def _waiting(self) -> list[UnitOperand]:
+        return [operand for operand in (self.left, self.right) if operand.waits]
 
     def _write_products(self) -> None:
-        """A stretch of the sum. A team reads the left operand's fragments once for all of its columns."""
-        k = self.k
-        with k.block(self._each("s", self.tile.depth // DEPTH)):
-            k.lines.append(f"unsigned left[{self.high}][4];")
+        """A stretch of the sum. A warp reads the left operand's fragments once for all of its columns."""
+        k, unit = self.k, self.unit
+        with k.block(self._each("s", self.tile.depth // unit.depth)):
+            k.lines.append(f"{unit.left.format(name='left', count=self.high, type=self.name)};")
             with k.block(self._each("m", self.high)):
-                self._read("left[m]", self.left_places, "m", turned=not self.left.deep)
+                self._read("left[m]", self.left, "m")
             with k.block(self._each("p", self.wide)):
-                k.lines.append("unsigned words[4];")
-                self._read("words", self.right_places, "p", turned=not self.right.deep)
-                with k.block(self._each("m", self.high)), k.block(self._each("h", 2)):
-                    operands = "sums[m][p * 2 + h], left[m], words[h * 2], words[h * 2 + 1]"
-                    k.lines.append(f"multiply_add_{self.name}({operands});")
+                k.lines.append(f"{unit.right.format(name='words', type=self.name)};")
+                self._read("words", self.right, "p")
+                half = k.block(self._each("h", self.halves)) if self.halves > 1 else nullcontext()
+                with k.block(self._each("m", self.high)), half:
+                    k.lines.append(f"{unit.multiply_add.format(name=self.name)};")
 
-    def _read(self, words: str, fragments: Fragments, number: str, *, turned: bool) -> None:
-        place = fragments.place("stage", *(("s", number) if turned else (number, "s")))
-        self.k.lines.append(f"{'load_turned' if turned else 'load_matrices'}({words}, {place});")
+    def _read(self, into: str, operand: UnitOperand, number: str) -> None:
+        """Load a fragment of a tile, which lies along the sum or across it."""
+        unit, tiles, is_left = self.unit, operand.tiles, operand is self.left
+        turned = not operand.deep
+        if isinstance(tiles, PacketTiles):
+            places = self.left_places if is_left else self.right_places
+            place = places.place("stage", *(("s", number) if turned else (number, "s")))
+        else:
+            line = (
+                f"{self.subgroup_row} + {number} * {unit.rows}"
+                if is_left
+                else (f"{self.subgroup_column} + {number} * {unit.columns}")
+            )
+            step = f"s * {unit.depth}"
+            place = tiles.place("stage", *((step, line) if turned else (line, step)))
+            turned = turned == is_left  # a right fragment lies across the sum
+        load = unit.load_transposed if turned else unit.load
+        self.k.lines.append(f"{load.format(into=into, place=place)};")
 
     # Results
 
     def _write_results(self) -> None:
-        own, k = self.own, self.k
+        own, k, unit, wide = self.own, self.k, self.unit, self.wide * self.halves
         pairs = own.stored_at_once(_PAIR) == _PAIR
-        with k.block(self._each("m", self.high)), k.block(self._each("r", 2)):
-            row = k.let(self.ctype, f"{own.row} + {self.subgroup_row} + m * {ROWS} + r * 8 + {self.lane} / 4")
+        self.sum = f"sums[m][n][r * 2 + {LANE}]"
+        """A thread's results: neighbours in a row of each 8 × 8."""
+        if not unit.keeps_places:
+            self.frame.shared("float", "results", self.tile.items // SUBGROUP * wide * _MATRIX)
+            self.sum = f"results[({self.subgroup} * {wide} + n) * {_MATRIX} + {self.lane} * {_PAIR} + {LANE}]"
+        with k.block(self._each("m", self.high)), self._stored(wide), k.block(self._each("r", unit.rows // 8)):
+            row = k.let(self.ctype, f"{own.row} + {self.subgroup_row} + m * {unit.rows} + r * 8 + {self.lane} / 4")
             with k.block(f"if ({row} < {own.m})"):
                 at = own.stack | self.frame.indices("rows", self.product.rows, row)
-                with k.block(self._each("n", self.wide * 2)):
+                with k.block(self._each("n", wide)):
                     place = f"{own.column} + {self.subgroup_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
                     column = k.let(self.ctype, place)
                     if pairs:
@@ -346,12 +365,26 @@ class _UnitProduct:
                     else:
                         self._write_single(at, column)
 
+    @contextmanager
+    def _stored(self, wide: int) -> Iterator[None]:
+        """Fragments of sums in shared memory, if the places of their elements are not known."""
+        k, unit = self.k, self.unit
+        if unit.keeps_places:
+            yield
+            return
+        with k.block(self._each("n", wide)):
+            place = f"results + ({self.subgroup} * {wide} + n) * {_MATRIX}"
+            k.lines.append(f"{unit.store.format(place=place)};")
+        k.lines.append(f"{unit.barrier};")
+        yield
+        k.lines.append(f"{unit.barrier};")
+
     def _write_single(self, at: dict[int, str], column: str) -> None:
         k, own = self.k, self.own
         with each_lane(k, _PAIR):
             here = k.let(self.ctype, f"{column} + {LANE}")
             with k.block(f"if ({here} < {own.n})"):
-                own.write_result(k, f"sums[m][n][r * 2 + {LANE}]", at, here)
+                own.write_result(k, self.sum, at, here)
 
     def _write_pair(self, at: dict[int, str], column: str) -> None:
         """Two results at once; what is read for them comes in pairs too where it lies so."""
@@ -366,7 +399,7 @@ class _UnitProduct:
                     packets |= own.read_packets(output.expression, axis, _PAIR, where)
             with each_lane(k, _PAIR):
                 read = {key: lane_of(k, part.dtype, name) for key, (part, name) in packets.items()}
-                _, places = own.at_result(k, f"sums[m][n][r * 2 + {LANE}]", at, f"{column} + {LANE}", read)
+                _, places = own.at_result(k, self.sum, at, f"{column} + {LANE}", read)
                 for n, output in enumerate(outputs):
                     set_lane(k, f"q{n}", frame.value(k, output.expression, places))
             for n, output in enumerate(outputs):

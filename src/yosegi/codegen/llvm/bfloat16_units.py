@@ -1,33 +1,30 @@
-"""Blocks of a product of bfloat16 numbers, by the processor's own instructions for it.
+"""Tiles of a product of bfloat16 numbers, by the processor's own instructions for it.
 
-A block is two tiles high and two wide, a tile is 16 by 16 sums. The operands are packed (`half_packing`): each step
-along the sum is 32 numbers long, and has of either operand two tiles side by side, 16 lines of 64 bytes each. Where
-an operand is a sum of several parts, a step has the tiles of each part, one behind the other, and multiplies those
-pairs of parts whose product is not too small to count.
+A tile here is up to two squares high and two wide; a square is 16 by 16 sums. The operands are packed
+(`half_packing`): each step along the sum is 32 numbers long, and has of either operand the squares side by side, 16
+lines of 64 bytes each. Where an operand is a sum of several parts, a step has the squares of each part, one behind the
+other, and multiplies those pairs of parts whose product is not too small to count.
 
 Both units take numbers below the smallest normal one for zero, and give zero for such results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
-from .integers import add, choice, mul, shifted
+from .integers import add, mul, shifted
 from .ir import Function, Module
+from .register_tiles import LINE, PARAMETERS, TileShape, tile_name
 
 LINES: Final = 16
-"""Rows of a tile of the left operand, columns of one of the right."""
+"""Rows of a square of the left operand, columns of one of the right."""
 STEP: Final = 32
-"""Numbers of a line of a tile."""
-PANEL: Final = 2 * LINES
-"""Lines of a block."""
-TILE: Final = 1024
-"""Bytes of a tile, of operands and of sums alike."""
-BLOCK_ROW: Final = 4 * PANEL
-"""Bytes of a row of a block's sums, where it lies alone."""
-BLOCK: Final = BLOCK_ROW * PANEL
+"""Numbers of a line of a square."""
+SQUARE: Final = 1024
+"""Bytes of a square, of operands and of sums alike."""
 
 PAIRS: Final = {
     1: ((0, 0),),
@@ -39,171 +36,149 @@ PAIRS: Final = {
 _ROWS_OF_DOTS: Final = 8
 _UNROLLED: Final = 2
 """Pairs of numbers that are multiplied before the loop goes round."""
-_PARAMETERS: Final = (
-    ("ptr", "a"), ("ptr", "b"), ("i64", "steps"), ("i64", "tiles"), ("ptr", "before"), ("i64", "before_row"),
-    ("ptr", "out"), ("i64", "out_row"),
-)  # fmt: skip
+_SUMS: Final = f"<{LINES} x float>"
 
 
 class BFloat16Unit(Enum):
     """The instructions that multiply bfloat16 numbers."""
 
     TILES = "AMX"
-    """Registers that hold a tile each, and an instruction that multiplies two."""
+    """Registers that hold a square each, and an instruction that multiplies two."""
     DOTS = "AVX512-BF16"
     """Vectors of pairs of numbers."""
 
 
-def block_source(unit: BFloat16Unit, attributes: str) -> str:
-    """A module whose function `kernel(a, b, out)` multiplies one block of one step: all that a unit's instructions are
+def unit_shape(parts: int) -> TileShape:
+    """The tiles of products whose operands have so many parts."""
+    return TileShape(2, 2, LINES, 2 * STEP * parts, LINES, STEP)
+
+
+def unit_tile_source(unit: BFloat16Unit, parts: int, rows: int, vectors: int, attributes: str) -> str:
+    """The module of one size of tile, with the arguments of `register_tiles.tile_source`.
+
+    A step of the left operand has place for all squares of a tile's height, whether they are there or not.
+    """
+    module = Module()
+    _write_tile(module, unit, parts, rows, vectors)
+    return module.text(attributes)
+
+
+def trial_source(unit: BFloat16Unit, attributes: str) -> str:
+    """A module whose function `kernel(a, b, out)` multiplies one tile of one step: all that a unit's instructions are
     needed for, and nothing else."""
-    module = Module(converts_halves=True)
-    write_block(module, unit, 1)
+    module, shape = Module(), unit_shape(1)
+    _write_tile(module, unit, 1, shape.rows, shape.vectors)
     code = module.function("kernel", (("ptr", "a"), ("ptr", "b"), ("ptr", "out")))
-    if unit is BFloat16Unit.TILES:
-        configure(code)
-    code.do(f"call void @block(ptr %a, ptr %b, i64 1, i64 3, ptr null, i64 0, ptr %out, i64 {BLOCK_ROW})")
-    if unit is BFloat16Unit.TILES:
-        release(code)
+    step, row = shape.height * shape.step_bytes, shape.columns * 4
+    with prepared(code, unit):
+        code.do(
+            f"call void @{tile_name(shape.rows, shape.vectors)}(ptr %a, i64 0, i64 {step}, ptr %b, i64 {step}, i64 1, "
+            f"ptr %out, i64 {row}, ptr %out, i64 {row})"
+        )
     code.ret()
     return module.text(attributes)
 
 
-def step_bytes(parts: int) -> int:
-    """Bytes of a packed step of a panel."""
-    return 2 * TILE * parts
+@contextmanager
+def prepared(code: Function, unit: BFloat16Unit | None) -> Iterator[None]:
+    """Code that uses tiles of a unit: they get their size before, as large as can be, and the system need not save them
+    afterwards."""
+    if unit is BFloat16Unit.TILES:
+        shapes = [1, *[0] * 15, *[2 * STEP, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8]
+        code.module.table("tile_shapes", "i8", [str(n) for n in shapes])
+        code.call("void", "llvm.x86.ldtilecfg", ["ptr"], ["@tile_shapes"])
+    yield
+    if unit is BFloat16Unit.TILES:
+        code.call("void", "llvm.x86.tilerelease", [], [])
 
 
-def write_block(module: Module, unit: BFloat16Unit, parts: int) -> None:
-    """`block(a, b, steps, tiles, before, before_row, out, out_row)`.
-
-    The sums of a block, added to what is at `before` if that is not null, go to `out`; rows are so many bytes apart.
-    `tiles` has a bit for each direction: 1, if the block is two tiles wide, and 2, if it is two tiles high.
-    """
-    code = module.function("block", _PARAMETERS)
-    is_wide, is_high = (code.let(f"icmp ne i64 {code.let(f'and i64 %tiles, {bit}')}, 0") for bit in (1, 2))
-    rows, columns = (choice(code, two, str(PANEL), str(LINES)) for two in (is_high, is_wide))
-    widths = ((2, is_wide), (1, code.let(f"xor i1 {is_wide}, true")))
-    if unit is BFloat16Unit.DOTS:
-        for wide, width in widths:
-            with code.when(width):
-                _write_dots(code, parts, rows, wide)
-        code.ret()
-        return
-    sums = _Sums(code, apart=parts == 3)
-    for wide, width in widths:
-        for high, height in ((2, is_high), (1, code.let(f"xor i1 {is_high}, true"))):
-            with code.when(code.let(f"and i1 {width}, {height}")):
-                _write_tiles(code, parts, high, wide, sums)
-    sums.write_end(rows, columns)
+def _write_tile(module: Module, unit: BFloat16Unit, parts: int, rows: int, vectors: int) -> None:
+    code = module.function(tile_name(rows, vectors), PARAMETERS)
+    write = _write_squares if unit is BFloat16Unit.TILES else _write_dots
+    write(code, parts, rows, vectors)
     code.ret()
 
 
-# Tiles
+def _parts_apart(vectors: int) -> tuple[int, int]:
+    """Bytes from one part of a step to the next, of the left and of the right operand."""
+    return unit_shape(1).rows * SQUARE, vectors * SQUARE
 
 
-class _Sums:
-    """Where the sums of tiles come from and go to.
+# Squares in registers
 
-    Either they begin with those of the stretch before, or, if they are kept `apart`, with zero, and those are added in
-    the end: with many products to add up, the other way loses digits that three parts are meant to keep.
+
+def _write_squares(code: Function, parts: int, rows: int, vectors: int) -> None:
+    """Registers 0 to 3 are sums, 4 and 5 of the left operand, 6 and 7 of the right.
+
+    With three parts, sums begin with zero, and those before are added in the end: with many products to add up, the
+    first loses digits that three parts are meant to keep.
     """
-
-    def __init__(self, code: Function, *, apart: bool) -> None:
-        self.code = code
-        self.apart = apart
-        self.is_later = code.let("icmp ne ptr %before, null")
-        self.out, self.out_row = "%out", "%out_row"
-        if apart:
-            self._scratch = code.let(f"alloca i8, i64 {BLOCK}, align 64")
-            self.out = choice(code, self.is_later, self._scratch, "%out", "ptr")
-            self.out_row = choice(code, self.is_later, str(BLOCK_ROW), "%out_row")
-
-    def write_begin(self, tiles: Sequence[tuple[int, int, int]]) -> None:
-        """The initial values of the tiles."""
-        code = self.code
-        for tile, _, _ in tiles:
-            code.call("void", "llvm.x86.tilezero", ["i8"], [str(tile)])
-        if not self.apart:
-            with code.when(self.is_later):
-                for tile, i, j in tiles:
-                    _load_tile(code, tile, _place(code, "%before", "%before_row", i, j), "%before_row")
-
-    def write_end(self, rows: str, columns: str) -> None:
-        """The values that are added at the end."""
-        if not self.apart:
-            return
-        code, kind = self.code, f"<{LINES} x float>"
-        arrays = (self._scratch, str(BLOCK_ROW)), ("%before", "%before_row"), ("%out", "%out_row")
-        with code.when(self.is_later), code.loop(0, rows) as row, code.loop(0, columns, LINES) as column:
-            here = mul(code, column.index, 4)
-            own, earlier, to = (shifted(code, b, add(code, mul(code, row.index, r), here)) for b, r in arrays)
-            x, y = (code.let(f"load {kind}, ptr {place}, align 4") for place in (own, earlier))
-            code.do(f"store {kind} {code.let(f'fadd {kind} {x}, {y}')}, ptr {to}, align 4")
-
-
-def configure(code: Function) -> None:
-    """Say how large the tiles are, before the first is used: all as large as can be."""
-    shapes = [1, *[0] * 15, *[2 * STEP, 0] * 8, *[0] * 16, *[LINES] * 8, *[0] * 8]
-    code.module.table("tile_shapes", "i8", [str(n) for n in shapes])
-    code.call("void", "llvm.x86.ldtilecfg", ["ptr"], ["@tile_shapes"])
-
-
-def release(code: Function) -> None:
-    """Forget all tiles: the system need not save them any more."""
-    code.call("void", "llvm.x86.tilerelease", [], [])
-
-
-def _write_tiles(code: Function, parts: int, high: int, wide: int, sums: _Sums) -> None:
-    """Tiles 0 to 3 are sums, 4 and 5 of the left operand, 6 and 7 of the right."""
-    tiles = [(2 * i + j, i, j) for i in range(high) for j in range(wide)]
-    sums.write_begin(tiles)
+    squares = [(2 * i + j, i, j) for i in range(rows) for j in range(vectors)]
+    out, out_row = "%out", "%out_row"
+    if parts == 3:
+        out, out_row = code.let(f"alloca i8, i64 {4 * SQUARE}, align {LINE}"), str(8 * LINES)
+    for square, i, j in squares:
+        if parts == 3:
+            code.call("void", "llvm.x86.tilezero", ["i8"], [str(square)])
+        else:
+            _load_square(code, square, _place(code, "%before", "%before_row", i, j), "%before_row")
     with code.loop(0, "%steps", carried=[("ptr", "%a"), ("ptr", "%b")]) as loop:
         before: tuple[int, int] | None = None
         for pair in PAIRS[parts]:
-            for side, (operand, count) in enumerate(zip(loop.values, (high, wide), strict=True)):
+            for side, (operand, count, apart) in enumerate(
+                zip(loop.values, (rows, vectors), _parts_apart(vectors), strict=True)
+            ):
                 if before is None or before[side] != pair[side]:
                     for n in range(count):
-                        place = str(step_bytes(1) * pair[side] + TILE * n)
-                        _load_tile(code, 4 + 2 * side + n, shifted(code, operand, place), str(2 * STEP))
+                        place = str(apart * pair[side] + SQUARE * n)
+                        _load_square(code, 4 + 2 * side + n, shifted(code, operand, place), str(2 * STEP))
             before = pair
-            for tile, i, j in tiles:
-                types = ["i8"] * 3
-                code.call("void", "llvm.x86.tdpbf16ps", types, [str(tile), str(4 + i), str(6 + j)])
-        loop.carry(*[shifted(code, operand, str(step_bytes(parts))) for operand in loop.values])
-    for tile, i, j in tiles:
-        values = [str(tile), _place(code, sums.out, sums.out_row, i, j), sums.out_row]
+            for square, i, j in squares:
+                code.call("void", "llvm.x86.tdpbf16ps", ["i8"] * 3, [str(square), str(4 + i), str(6 + j)])
+        loop.carry(*[shifted(code, x, f"%{n}_step") for x, n in zip(loop.values, "ab", strict=True)])
+    for square, i, j in squares:
+        values = [str(square), _place(code, out, out_row, i, j), out_row]
         code.call("void", "llvm.x86.tilestored64", ["i8", "ptr", "i64"], values)
+    if parts == 3:
+        with code.loop(0, rows * LINES) as row, code.loop(0, vectors * LINES, LINES) as column:
+            at = mul(code, column.index, 4)
+            own, earlier, to = (
+                shifted(code, base, add(code, mul(code, row.index, apart), at))
+                for base, apart in ((out, out_row), ("%before", "%before_row"), ("%out", "%out_row"))
+            )
+            x, y = (code.let(f"load {_SUMS}, ptr {place}, align 4") for place in (own, earlier))
+            code.do(f"store {_SUMS} {code.let(f'fadd {_SUMS} {x}, {y}')}, ptr {to}, align 4")
 
 
-def _load_tile(code: Function, tile: int, pointer: str, apart: str) -> None:
-    code.call("void", "llvm.x86.tileloadd64", ["i8", "ptr", "i64"], [str(tile), pointer, apart])
+def _load_square(code: Function, register: int, pointer: str, apart: str) -> None:
+    code.call("void", "llvm.x86.tileloadd64", ["i8", "ptr", "i64"], [str(register), pointer, apart])
 
 
 def _place(code: Function, base: str, apart: str, i: int, j: int) -> str:
-    """Where a tile of sums lies."""
+    """Where a square of sums lies."""
     return shifted(code, base, add(code, mul(code, apart, LINES * i), str(4 * LINES * j)))
 
 
 # Dots
 
 
-def _write_dots(code: Function, parts: int, rows: str, wide: int) -> None:
+def _write_dots(code: Function, parts: int, rows: int, vectors: int) -> None:
     """Some rows of sums at a time, which are vectors; all rows take the same columns, and an element each.
 
-    The sums of a stretch begin with zero: they are added one by one, and a long row of sums would lose digits.
+    Sums begin with zero: they are added one by one, and a long row of sums would lose digits.
     """
-    kind = f"<{LINES} x float>"
-    is_later = code.let("icmp ne ptr %before, null")
-    places = [(row, 4 * LINES * j) for row in range(_ROWS_OF_DOTS) for j in range(wide)]
-    with code.loop(0, rows, _ROWS_OF_DOTS) as group:
+    places = [(row, 4 * LINES * j) for row in range(_ROWS_OF_DOTS) for j in range(vectors)]
+    with code.loop(0, rows * LINES, _ROWS_OF_DOTS) as group:
         lines = shifted(code, "%a", mul(code, group.index, 2 * STEP))
-        carried = [("ptr", lines), ("ptr", "%b"), *[(kind, "zeroinitializer")] * len(places)]
+        carried = [("ptr", lines), ("ptr", "%b"), *[(_SUMS, "zeroinitializer")] * len(places)]
         with code.loop(0, "%steps", carried=carried) as loop:
             a, b, *sums = loop.values
-            for left, right in PAIRS[parts]:
-                begin = [("ptr", shifted(code, x, str(step_bytes(1) * part))) for x, part in ((a, left), (b, right))]
-                with code.loop(0, STEP // 2, _UNROLLED, carried=[*begin, *[(kind, s) for s in sums]]) as pairs:
+            for pair in PAIRS[parts]:
+                begin = [
+                    ("ptr", shifted(code, x, str(apart * part)))
+                    for x, part, apart in zip((a, b), pair, _parts_apart(vectors), strict=True)
+                ]
+                with code.loop(0, STEP // 2, _UNROLLED, carried=[*begin, *[(_SUMS, s) for s in sums]]) as pairs:
                     left_pair, right_pair, *sums = pairs.values
                     for n in range(_UNROLLED):
                         sums = _dots(code, left_pair, right_pair, n, sums)
@@ -213,21 +188,19 @@ def _write_dots(code: Function, parts: int, rows: str, wide: int) -> None:
                     )
                     pairs.carry(*beside, *sums)
                 sums = list(pairs.values[2:])
-            loop.carry(*[shifted(code, operand, str(step_bytes(parts))) for operand in (a, b)], *sums)
-        sums = list(loop.values[2:])
+            loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *sums)
         before, out = (shifted(code, f"%{n}", mul(code, group.index, f"%{n}_row")) for n in ("before", "out"))
-        with code.when(is_later, [(kind, v) for v in sums]) as branch:
-            earlier = [code.let(f"load {kind}, ptr {_row(code, before, 'before', *p)}, align 4") for p in places]
-            branch.give(*[code.let(f"fadd {kind} {x}, {y}") for x, y in zip(earlier, sums, strict=True)])
-        for place, value in zip(places, branch.values, strict=True):
-            code.do(f"store {kind} {value}, ptr {_row(code, out, 'out', *place)}, align 4")
+        earlier = [code.let(f"load {_SUMS}, ptr {_row(code, before, 'before', *p)}, align 4") for p in places]
+        for place, x, y in zip(places, earlier, loop.values[2:], strict=True):
+            total = code.let(f"fadd {_SUMS} {x}, {y}")
+            code.do(f"store {_SUMS} {total}, ptr {_row(code, out, 'out', *place)}, align 4")
 
 
 def _dots(code: Function, a: str, b: str, pair: int, sums: list[str]) -> list[str]:
     """The sums with the products of a pair of each line added."""
-    kind, numbers, words = f"<{LINES} x float>", f"<{STEP} x bfloat>", f"<{LINES} x i32>"
-    wide = len(sums) // _ROWS_OF_DOTS
-    places = [shifted(code, b, str(2 * STEP * pair + TILE * j)) for j in range(wide)]
+    numbers, words = f"<{STEP} x bfloat>", f"<{LINES} x i32>"
+    vectors = len(sums) // _ROWS_OF_DOTS
+    places = [shifted(code, b, str(2 * STEP * pair + SQUARE * j)) for j in range(vectors)]
     columns = [code.let(f"load {numbers}, ptr {place}, align {2 * STEP}") for place in places]
     made = []
     for row in range(_ROWS_OF_DOTS):
@@ -236,8 +209,8 @@ def _dots(code: Function, a: str, b: str, pair: int, sums: list[str]) -> list[st
         every = code.pure(f"shufflevector {words} {first}, {words} poison, {words} zeroinitializer")
         element = code.pure(f"bitcast {words} {every} to {numbers}")
         for j, column in enumerate(columns):
-            given = [sums[row * wide + j], element, column]
-            made.append(code.call(kind, "llvm.x86.avx512bf16.dpbf16ps.512", [kind, numbers, numbers], given))
+            given = [sums[row * vectors + j], element, column]
+            made.append(code.call(_SUMS, "llvm.x86.avx512bf16.dpbf16ps.512", [_SUMS, numbers, numbers], given))
     return made
 
 

@@ -14,14 +14,13 @@ from .entry import PARAMETERS
 from .fused_stages import FINISH, LINES
 from .integers import add, choice, least, mul, shifted, sub, word
 from .ir import Function, Module
-from .jobs import called
 from .nest import VectorTarget
 from .product import PLAN, ProductJob
-from .product_kernels import spread, told_arrays, write_stack
+from .product_kernels import job_with_arrays, spread, write_stack
 
 _ROW_MAJOR: Final = 101
-AS_IT_IS: Final = 111
-TURNED: Final = 112
+NOT_TRANSPOSED: Final = 111
+TRANSPOSED: Final = 112
 """CBLAS's words for how matrices lie."""
 HOLD: Final = (("ptr", "guard"), ("ptr", "get"), ("ptr", "set"))
 
@@ -88,39 +87,38 @@ def _write_rows(module: Module, dtype: DType, *, long: bool) -> None:
         copied = shifted(code, work, mul(code, first, line))
         with code.when(copies):
             given = [left, p["a_m"], p["a_k"], height, p["k"], copied, line, first, "0"]
-            called(code, lines, LINES, "%arguments", *given)
+            code.invoke(lines, LINES, "%arguments", *given)
         beside = shifted(code, shifted(code, work, p["room"]), mul(code, first, mul(code, p["n"], item)))
         sums = choice(code, in_place, shifted(code, out, mul(code, first, p["out_row"])), beside, "ptr")
-        turned_a = choice(code, copies, str(AS_IT_IS), job.planned("turned_a"))
+        transposed_a = choice(code, copies, str(NOT_TRANSPOSED), job.planned("transposed_a"))
         row_a = choice(code, copies, p["k"], job.planned("row_a"))
         operand = choice(code, copies, copied, left, "ptr")
         sums_width = code.pure(f"udiv i64 {sums_row}, {item}")
         operands = [(operand, row_a), (b, job.planned("row_b")), (sums, sums_width)]
         with code.when(is_vector):
-            is_turned = code.pure(f"icmp eq i64 {turned_a}, {TURNED}")
-            sizes = [choice(code, is_turned, p["k"], height), choice(code, is_turned, height, p["k"])]
-            _call(code, apply, dtype, [turned_a], sizes, operands, long=long)
+            is_transposed = code.pure(f"icmp eq i64 {transposed_a}, {TRANSPOSED}")
+            sizes = [choice(code, is_transposed, p["k"], height), choice(code, is_transposed, height, p["k"])]
+            _call(code, apply, dtype, [transposed_a], sizes, operands, long=long)
         with code.when(code.let(f"xor i1 {is_vector}, true")):
             sizes = [height, p["n"], p["k"]]
-            _call(code, multiply, dtype, [turned_a, job.planned("turned_b")], sizes, operands, long=long)
+            _call(code, multiply, dtype, [transposed_a, job.planned("transposed_b")], sizes, operands, long=long)
         with code.when(finishes):
-            called(code, finish, FINISH, "%arguments", sums, sums_row, first, height, "0", p["n"])
-        loop.carry()
+            code.invoke(finish, FINISH, "%arguments", sums, sums_row, first, height, "0", p["n"])
     code.ret()
 
 
 def _call(
-    code: Function, function: str, dtype: DType, turned: list[str], sizes: list[str], operands: list[tuple[str, str]],
-    *, long: bool,
+    code: Function, function: str, dtype: DType, transposed: list[str], sizes: list[str],
+    operands: list[tuple[str, str]], *, long: bool,
 ) -> None:  # fmt: skip
-    """CBLAS's product: order, turned a, turned b, m, n, k, 1, a, row of a, b, row of b, 0, c, row of c. That with a
-    vector has one word less of how operands lie, and the matrix's own two sizes."""
+    """CBLAS's product: order, transposed a, transposed b, m, n, k, 1, a, row of a, b, row of b, 0, c, row of c. That
+    with a vector has one word less of how operands lie, and the matrix's own two sizes."""
     kind = "float" if dtype.itemsize == 4 else "double"
 
     def integer(text: str) -> str:
         return f"i64 {text}" if long else f"i32 {code.pure(f'trunc i64 {text} to i32')}"
 
-    words = [f"i32 {code.pure(f'trunc i64 {t} to i32')}" for t in turned]
+    words = [f"i32 {code.pure(f'trunc i64 {t} to i32')}" for t in transposed]
     (a, row_a), (b, row_b), (c, row_c) = operands
     given = [
         f"i32 {_ROW_MAJOR}", *words, *map(integer, sizes), f"{kind} 1.0", f"ptr {a}", integer(row_a), f"ptr {b}",
@@ -134,9 +132,9 @@ def _write_one(module: Module) -> None:
     code = module.function("one", [("ptr", "arguments"), ("i64", "batch"), ("ptr", "pool"), ("ptr", "work")])
     plan = code.let("load ptr, ptr %arguments")
     p = {name: word(code, plan, PLAN.index(name)) for name in ("arrays", "offsets", "spread", "units")}
-    tell = told_arrays(code, plan, p["arrays"], p["offsets"])
-    tell("packed_a", "%work", "ptr")
-    spread(code, "%pool", p["spread"], "rows", tell.job, p["units"], "1")
+    put = job_with_arrays(code, plan, p["arrays"], p["offsets"])
+    put("packed_a", "%work", "ptr")
+    spread(code, "%pool", p["spread"], "rows", put.job, p["units"], "1")
     code.ret()
 
 
@@ -145,7 +143,7 @@ def _write_kernel(module: Module) -> None:
     code = module.function("kernel", PARAMETERS)
     plan = code.let("load ptr, ptr %arguments")
     held = [word(code, plan, PLAN.index(name), "ptr") for name in ("guard", "get_threads", "set_threads")]
-    called(code, "@hold", HOLD, *held)
-    called(code, "@stack", PARAMETERS, *[f"%{name}" for _, name in PARAMETERS])
-    called(code, "@release", HOLD, *held)
+    code.invoke("@hold", HOLD, *held)
+    code.invoke("@stack", PARAMETERS, *[f"%{name}" for _, name in PARAMETERS])
+    code.invoke("@release", HOLD, *held)
     code.ret()

@@ -5,39 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from .bfloat16_units import PAIRS
 from .product import Product
 from .product_kernels import PADDING
 from .register_tiles import LINE, TileShape
 
-_LINES: Final = 0.8
-"""How much of the first cache the rows may take that a tile reads. The right operand's panels, which pass through it,
-leave little of them there; what counts is that the fewer blocks there are, the less often sums go to memory and back.
-"""
-_PANELS: Final = 0.48
-"""How much of the second cache a unit's part of the right operand takes."""
-_FEW: Final = 0.8
-"""How much of the first cache a right operand may take that is read where it lies, without being copied."""
-_SINGLE: Final = 1 << 17
-"""Products of elements up to which one thread is faster than two."""
-_COPIED: Final = 16
-"""With how many rows a column can be multiplied in the time that it takes to copy it."""
-_READ: Final = 4
-"""With how many columns a row can be multiplied in the time that it takes to read it from farther away."""
-_LATE: Final = 0.1
-"""The share of a unit that threads wait for one another in the end."""
-_MOST_UNITS: Final = 12
-"""Units for each thread."""
-_SHARES: Final = 4
-"""Chunks of a stack for each thread."""
+
+@dataclass(frozen=True, slots=True)
+class BlockingPolicy:
+    """The shares of the caches that blocks take, and the costs by which work is cut."""
+
+    rows_share: float = 0.8
+    """Of the first cache, for the lines that a tile reads. The right operand's panels, which pass through it, leave
+    little of them there; what counts is that the fewer blocks there are, the less often sums go to memory and back."""
+    panels_share: float = 0.48
+    """Of the second cache, for a unit's part of the right operand."""
+    uncopied_share: float = 0.8
+    """Of the first cache, for a right operand that is read where it lies, without being copied."""
+    single_work: int = 1 << 17
+    """Products of elements up to which one thread is faster than two."""
+    copied_rows: int = 16
+    """With how many rows a column can be multiplied in the time that it takes to copy it."""
+    read_columns: int = 4
+    """With how many columns a row can be multiplied in the time that it takes to read it from farther away."""
+    late_share: float = 0.1
+    """The share of a unit that threads wait for one another in the end."""
+    most_units: int = 12
+    """Units for each thread."""
+    chunks: int = 4
+    """Chunks of a stack for each thread."""
+
+
+FLOATS: Final = BlockingPolicy()
+BFLOAT16: Final = BlockingPolicy(rows_share=1.4, single_work=1 << 24, copied_rows=64)
+"""Units multiply bfloat16 numbers faster than they are packed, and faster than threads start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Bytes of a core's two caches, and of the one that all cores share."""
+    """Bytes of a core's own two caches."""
 
     first: int = 32 << 10
     second: int = 512 << 10
-    shared: int = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,47 +91,65 @@ class WorkSplit:
     """Bytes for what one of them copies."""
     slot: int
     """Bytes for all copies of a matrix of the stack."""
+    chunks: int
+    """Matrices of the stack that may be worked on at a time."""
 
     @property
     def workspace(self) -> int:
         """Bytes that the kernel needs."""
-        return LINE + self.slot * (self.threads * _SHARES if self.by_batch else 1)
+        return LINE + self.slot * self.chunks
 
 
 def cut(
-    product: Product, shape: TileShape, sizes: ProductSizes, caches: Caches, threads: int, *, kept: bool = False
-) -> WorkSplit:
+    product: Product, shape: TileShape, sizes: ProductSizes, caches: Caches, threads: int, *, kept: bool = False,
+    policy: BlockingPolicy | None = None,
+) -> WorkSplit:  # fmt: skip
     """The cut for a product. `kept` says that the right operand is copied already."""
-    item = product.dtype.itemsize
-    threads = 1 if sizes.work * sizes.batches <= _SINGLE else threads
-    by_batch = 0
-    if sizes.batches > 1 and (sizes.batches >= 2 * threads or sizes.work <= _SINGLE):
-        by_batch = _parts(sizes.batches, threads * _SHARES)
+    policy = policy or (BFLOAT16 if product.parts else FLOATS)
+    work = sizes.work * (len(PAIRS[product.parts]) if product.parts else 1)
+    threads, by_batch = shared(work, sizes.batches, threads, policy)
     slots = 1 if by_batch else threads
-    blocks, depth = 1, max(1, sizes.k)
+    steps = _parts(sizes.k, shape.step)
+    blocks, depth = 1, max(1, steps)
     if product.holder is not None:
-        longest = max(64, int(caches.first * _LINES) // (shape.rows * item))
+        longest = max(64 // shape.step, int(caches.first * policy.rows_share) // (shape.height * shape.step_bytes))
         depth = _parts(depth, _parts(depth, longest))
-        blocks = max(1, _parts(sizes.k, depth))
+        blocks = max(1, _parts(steps, depth))
     # Copying a right operand pays as soon as several rows of tiles read it from the second cache: where its vectors
     # cross cache lines, as they do in most arrays, reading them from there takes a third longer.
-    is_small = sizes.k * sizes.n * item <= caches.first * _FEW or sizes.m <= 2 * shape.rows
-    copies_b = kept or sizes.b_n != item or not is_small
-    copies_a = product.before is not None or (sizes.a_k != item and sizes.m > shape.rows)
-    in_panels = copies_a and product.before is None and sizes.a_m == item
-    panels, right = _parts(sizes.m, shape.rows), _parts(_parts(sizes.n, shape.lanes), shape.vectors)
-    widest = max(1, int(caches.second * _PANELS) // (depth * shape.columns * item))
-    down, across = _units(panels, right, widest, shape, slots, copies=copies_b and not kept)
+    item = product.dtype.itemsize
+    is_small = sizes.k * sizes.n * item <= caches.first * policy.uncopied_share or sizes.m <= 2 * shape.rows
+    copies_b = kept or shape.packs_both or sizes.b_n != item or not is_small
+    copies_a = shape.packs_both or product.before is not None or (sizes.a_k != item and sizes.m > shape.rows)
+    in_panels = shape.packs_both or (copies_a and product.before is None and sizes.a_m == item)
+    panels = _parts(_parts(sizes.m, shape.lines), shape.rows)
+    right = _parts(_parts(sizes.n, shape.lanes), shape.vectors)
+    panel = depth * shape.columns * shape.step_bytes
+    widest = max(1, int(caches.second * policy.panels_share) // panel)
+    down, across = _units(panels, right, widest, shape, slots, policy, copies=copies_b and not kept)
     room = 0
     if not kept and (copies_b or sizes.n % shape.lanes):
-        room = _lines(depth * _parts(right, across) * shape.columns * item)
+        room = whole_lines(_parts(right, across) * panel)
     slot = slots * (LINE + room)
     if copies_a:
-        slot += _lines(panels * shape.rows * (sizes.k * item + PADDING))
-    return WorkSplit(threads, by_batch, depth, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot)
+        slot += whole_lines(panels * shape.height * (steps * shape.step_bytes + PADDING))
+    return WorkSplit(
+        threads, by_batch, depth * shape.step, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot,
+        threads * policy.chunks if by_batch else 1,
+    )  # fmt: skip
 
 
-def _units(panels: int, right: int, widest: int, shape: TileShape, threads: int, *, copies: bool) -> tuple[int, int]:
+def shared(work: int, batches: int, threads: int, policy: BlockingPolicy = FLOATS) -> tuple[int, int]:
+    """How many of the threads share the work on a stack, and how many matrices one takes at once; if zero, all threads
+    work on each. `work` is that on one matrix."""
+    threads = 1 if work * batches <= policy.single_work else threads
+    by_batch = batches > 1 and (batches >= 2 * threads or work <= policy.single_work)
+    return threads, _parts(batches, threads * policy.chunks) if by_batch else 0
+
+
+def _units(
+    panels: int, right: int, widest: int, shape: TileShape, threads: int, policy: BlockingPolicy, *, copies: bool
+) -> tuple[int, int]:
     """How many groups of row panels, and of column panels, no group wider than `widest`: those that take least time.
 
     A unit costs its area, and a little more on two sides: each row of it is read once more, and each column copied
@@ -132,15 +159,15 @@ def _units(panels: int, right: int, widest: int, shape: TileShape, threads: int,
     least = _parts(right, widest)
     if threads == 1:
         return 1, least
-    most = threads * _MOST_UNITS
-    more = _COPIED if copies else 0
+    most = threads * policy.most_units
+    more = policy.copied_rows if copies else 0
 
     def cost(cut: tuple[int, int]) -> float:
-        down, across = cut
-        high, wide = _parts(panels, down) * shape.rows + more, _parts(right, across) * shape.columns + _READ
+        (down, across), read, late = cut, policy.read_columns, policy.late_share
+        high, wide = _parts(panels, down) * shape.height + more, _parts(right, across) * shape.columns + read
         if down % threads == 0:  # each thread gets as many units of every width as the others
-            return down // threads * high * (right * shape.columns + across * _READ) + _LATE * high * wide
-        return high * wide * (_parts(down * across, threads) + _LATE)
+            return down // threads * high * (right * shape.columns + across * read) + late * high * wide
+        return high * wide * (_parts(down * across, threads) + late)
 
     cuts = [(down, across) for across in range(least, min(right, max(least, most)) + 1)
             for down in range(1, min(panels, max(1, most // across)) + 1)]  # fmt: skip
@@ -152,5 +179,6 @@ def _parts(whole: int, size: int) -> int:
     return -(-whole // size)
 
 
-def _lines(size: int) -> int:
+def whole_lines(size: int) -> int:
+    """Bytes as whole cache lines."""
     return (size + LINE - 1) // LINE * LINE

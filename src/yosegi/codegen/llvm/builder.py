@@ -17,7 +17,7 @@ import numpy as np
 from ..._tensor.dtype import DType, bool_, float16, float32, float64, int32, real_of
 from ..scalar import halves
 from ..scalar.primitives import Primitives
-from ..scalar.value import Value
+from ..scalar.value import Value, like, texts
 from . import ir
 from .functions import FUNCTIONS
 from .number import Number
@@ -36,7 +36,7 @@ _INTRINSICS: Final = {"fabs", "sqrt", "floor", "ceil", "trunc", "rint", "copysig
 
 
 class LlvmBuilder(Primitives):
-    """`codegen.scalar.builder.Builder` that writes to a function, on values of `width` lanes."""
+    """The primitives as LLVM IR: writes to a function, on values of `width` lanes."""
 
     def __init__(self, code: ir.Function, width: int) -> None:
         self.code = code
@@ -93,8 +93,7 @@ class LlvmBuilder(Primitives):
         """One lane, as a scalar."""
         if self.width == 1:
             return x
-        texts = [self.code.pure(f"extractelement {self.type(x.dtype)} {t}, i64 {at}") for t in (x.text, x.imag) if t]
-        return replace(x, text=texts[0], imag=texts[1] if x.imag else "")
+        return like([x], [self.code.pure(f"extractelement {self.type(x.dtype)} {t}, i64 {at}") for t in texts([x])])[0]
 
     def literal(self, value: Any, dtype: DType) -> Value:
         if dtype.is_complex:
@@ -220,8 +219,8 @@ class LlvmBuilder(Primitives):
         assert self.width == 1
         element = self.element(operands[0].dtype)
         called = f"{name}f" if element == "float" else name
-        texts = [o.text for o in operands]
-        return Value(operands[0].dtype, self.code.pure_call(element, called, [element] * len(texts), texts))
+        given = texts(operands)
+        return Value(operands[0].dtype, self.code.pure_call(element, called, [element] * len(given), given))
 
     def looked_up(self, name: str, numbers: Sequence[float], index: Value) -> Value:
         """Doubles from a table of constants."""
@@ -236,18 +235,14 @@ class LlvmBuilder(Primitives):
         arguments = f"{pointers} {at}, i32 8, {mask} splat (i1 true), {kind} poison"
         return self.value(float64, f"call {kind} @{called}({arguments})")
 
+    def carried(self, values: Sequence[Value]) -> list[tuple[str, str]]:
+        """Values as a loop carries them: the type and the text of each part."""
+        return [(self.type(v.dtype), t) for v in values for t in texts([v])]
+
     def repeat(self, times: int, values: Sequence[Value], body: Callable[..., Sequence[Value]]) -> list[Value]:
-        def parts(vs: Sequence[Value]) -> list[str]:
-            return [t for v in vs for t in (v.text, v.imag) if t]
-
-        def values_of(texts: Sequence[str]) -> list[Value]:
-            left = iter(texts)
-            return [replace(v, text=next(left), imag=next(left) if v.imag else "") for v in values]
-
-        kinds = [self.type(v.dtype) for v in values for t in (v.text, v.imag) if t]
-        with self.code.loop(0, times, carried=list(zip(kinds, parts(values), strict=True))) as loop:
-            loop.carry(*parts(body(*values_of(loop.values))))
-        return values_of(loop.values)
+        with self.code.loop(0, times, carried=self.carried(values)) as loop:
+            loop.carry(*texts(body(*like(values, loop.values))))
+        return like(values, loop.values)
 
 
 @cache

@@ -9,12 +9,13 @@ one is read and the other is written in turn.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
+from .ir import with_fields
 
 ABSOLUTE: Final = 0
 """The base of a slot whose offset is an address."""
@@ -105,13 +106,8 @@ def words_of(structure: ctypes.Structure) -> list[int]:
 
 def control_text(attributes: str) -> str:
     """The module of `repeat` and `choose`."""
-    kinds: dict[str, Any] = {"repeat": Repeat, "choose": Choose}
-    # `%x = repeat.name` is the address of a word of a loop.
-    text = re.sub(
-        r"\b(repeat|choose)\.(\w+)",
-        lambda m: f"getelementptr i8, ptr %program, i64 {getattr(kinds[m[1]], m[2]).offset}",
-        _CONTROL,
-    )
+    text = with_fields(_CONTROL, "repeat", Repeat, "%program")
+    text = with_fields(text, "choose", Choose, "%program")
     return f"{text}\nattributes #0 = {{ {attributes} }}\n"
 
 
@@ -172,24 +168,18 @@ done:
 define void @repeat(ptr %arguments, i64 %low, i64 %high) #0 {
 entry:
   %program = load ptr, ptr %arguments
-  %p.launcher = repeat.launcher
-  %p.most = repeat.most
-  %p.wrong = repeat.wrong
-  %p.count = repeat.count
-  %p.base = repeat.flag_base
-  %p.offset = repeat.flag_offset
   %p.before = repeat.before
   %p.test = repeat.test
   %p.body = repeat.body
   %p.after = repeat.after
-  %launcher = load ptr, ptr %p.launcher
-  %most = load i64, ptr %p.most
-  %count = load i64, ptr %p.count
-  %wrong = load i64, ptr %p.wrong
+  %launcher = ptr repeat.launcher
+  %most = i64 repeat.most
+  %count = i64 repeat.count
+  %wrong = i64 repeat.wrong
   %p.bytes = getelementptr ptr, ptr %arguments, i64 %wrong
   %p.byte = load ptr, ptr %p.bytes
-  %base = load i64, ptr %p.base
-  %offset = load i64, ptr %p.offset
+  %base = i64 repeat.flag_base
+  %offset = i64 repeat.flag_offset
   %p.array = getelementptr ptr, ptr %arguments, i64 %base
   %array = load ptr, ptr %p.array
   %p.flag = getelementptr i8, ptr %array, i64 %offset
@@ -225,16 +215,12 @@ out:
 define void @choose(ptr %arguments, i64 %low, i64 %high) #0 {
 entry:
   %program = load ptr, ptr %arguments
-  %p.launcher = choose.launcher
-  %p.most = choose.most
-  %p.base = choose.flag_base
-  %p.offset = choose.flag_offset
   %p.true = choose.true
   %p.false = choose.false
-  %launcher = load ptr, ptr %p.launcher
-  %most = load i64, ptr %p.most
-  %base = load i64, ptr %p.base
-  %offset = load i64, ptr %p.offset
+  %launcher = ptr choose.launcher
+  %most = i64 choose.most
+  %base = i64 choose.flag_base
+  %offset = i64 choose.flag_offset
   %p.array = getelementptr ptr, ptr %arguments, i64 %base
   %array = load ptr, ptr %p.array
   %p.flag = getelementptr i8, ptr %array, i64 %offset

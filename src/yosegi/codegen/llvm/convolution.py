@@ -13,21 +13,21 @@ Sizes, strides and tables are data: there is one object for a dtype and a number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from ..._tensor.dtype import DType
 from ..scalar.value import Value
 from .builder import LlvmBuilder
-from .entry import BEFORE_ARRAYS, PARAMETERS
-from .integers import Multiples, add, div, least, mul, shifted, sub, word
+from .entry import PARAMETERS, KernelArguments
+from .integers import Multiples, add, div, least, most, mul, shifted, sub, word
 from .ir import Function, Module
-from .load_store import lanes_below, load, repeated, store
+from .load_store import lanes_below, load, store
 from .nest import VectorTarget
+from .register_tiles import TileShape, step_of_sums, zero_sums
 
 DIMENSIONS: Final = 3
 PREPARE_SIZES: Final = (
-    "channels", "plane_bytes", "x_batch", "x_channel", "x_0", "x_1", "x_2",
+    "channels", "plane_bytes", "to_batch", "x_batch", "x_channel", "x_0", "x_1", "x_2",
     "to_phase_0", "to_phase_1", "to_phase_2", "to_0", "to_1", "phases_0", "phases_1", "phases_2",
 )  # fmt: skip
 """The words of `prepare`. Its arrays: the input, its copy, the runs."""
@@ -40,52 +40,31 @@ RUN: Final = 5
 """Words of a run: how many elements, where it begins and how it goes on, in the input and in the copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionShape:
-    """How large tiles are: outputs by windows."""
-
-    rows: int
-    vectors: int
-    lanes: int
-
-    @property
-    def columns(self) -> int:
-        """Windows of a tile."""
-        return self.vectors * self.lanes
+_FEW: Final = {8: 1, 4: 2, 2: 4, 1: 6}
+"""The most vectors of a tile by its rows, with 16 registers."""
+_MANY: Final = {8: 3, 4: 6, 2: 6, 1: 8}
+"""With 32 registers, where instructions read weights from memory (AVX-512)."""
+_MANY_WITH_WEIGHTS: Final = {8: 2, 4: 5, 2: 8, 1: 8}
+"""With 32 registers, some of which hold weights (NEON): one vector more, and LLVM spills."""
 
 
-def convolution_shape(target: VectorTarget, dtype: DType, outputs: int, windows: int) -> ConvolutionShape:
+def convolution_shape(target: VectorTarget, dtype: DType, outputs: int, windows: int) -> TileShape:
     """The tiles for so many outputs of a group and so many windows: as many rows as there are outputs for, and vectors
     to fill the registers, but few that are not full."""
     lanes = target.vector_bytes // dtype.itemsize
     rows = next(r for r in (8, 4, 2, 1) if outputs >= r)
-    most = {8: 3, 4: 6, 2: 6, 1: 8}[rows] if target.vector_bytes == 64 else {8: 1, 4: 2, 2: 4, 1: 6}[rows]
+    many = _MANY if target.vector_bytes > 16 else _MANY_WITH_WEIGHTS
+    most = (_FEW if target.registers < 32 else many)[rows]
     vectors = min(range(most, (most + 1) // 2, -1), key=lambda v: -(-windows // (v * lanes)) * v, default=most)
-    return ConvolutionShape(rows, vectors, lanes)
+    return TileShape(rows, vectors, lanes, dtype.itemsize)
 
 
-def convolution_source(dtype: DType, shape: ConvolutionShape, target: VectorTarget) -> str:
+def convolution_source(dtype: DType, shape: TileShape, target: VectorTarget) -> str:
     """The module of a convolution: `prepare` and `convolve`."""
     module = Module(converts_halves=target.converts_halves)
     _write_prepare(module, dtype)
     _write_convolve(module, dtype, shape)
     return module.text(target.attributes)
-
-
-class Given:
-    """A function's sizes and arrays."""
-
-    def __init__(self, code: Function, sizes: tuple[str, ...]) -> None:
-        self.code = code
-        self._names = sizes
-        self._sizes = code.let("load ptr, ptr %arguments")
-
-    def __getitem__(self, name: str) -> str:
-        return word(self.code, self._sizes, self._names.index(name))
-
-    def array(self, number: int) -> str:
-        """The address of an array."""
-        return word(self.code, "%arguments", BEFORE_ARRAYS + number, "ptr")
 
 
 # Copies
@@ -94,27 +73,29 @@ class Given:
 def _write_prepare(module: Module, dtype: DType) -> None:
     """`prepare`: a unit is a plane."""
     code = module.function("prepare", PARAMETERS)
-    words = Given(code, PREPARE_SIZES)
+    words = KernelArguments(code, PREPARE_SIZES)
     with code.loop("%low", "%high") as unit:
         _plane(code, words, dtype, unit.index)
-        unit.carry()
     code.ret()
 
 
-def _plane(code: Function, words: Given, dtype: DType, plane: str) -> None:
+def _plane(code: Function, words: KernelArguments, dtype: DType, plane: str) -> None:
     """Copy a plane: zeros first, then the elements, phase by phase and row by row."""
     channels, size = words["channels"], words["plane_bytes"]
     batch = div(code, plane, channels)
     channel = sub(code, plane, mul(code, batch, channels))
     source = shifted(code, words.array(0), mul(code, batch, words["x_batch"]))
     source = shifted(code, source, mul(code, channel, words["x_channel"]))
-    target = shifted(code, words.array(1), mul(code, plane, size))
+    target = shifted(code, words.array(1), mul(code, batch, words["to_batch"]))
+    target = shifted(code, target, mul(code, channel, size))
     types = ["ptr", "i8", "i64", "i1"]
     code.call("void", "llvm.memset.p0.i64", types, [target, "0", size, "false"])
     _runs(code, words, dtype, 0, "0", source, target)
 
 
-def _runs(code: Function, words: Given, dtype: DType, dimension: int, first: str, source: str, target: str) -> None:
+def _runs(
+    code: Function, words: KernelArguments, dtype: DType, dimension: int, first: str, source: str, target: str
+) -> None:
     """The runs of a dimension, one for each phase, and what they have in the dimensions inside. `first` is the number
     of its first run."""
     phases, step = words[f"phases_{dimension}"], words[f"x_{dimension}"]
@@ -133,7 +114,6 @@ def _runs(code: Function, words: Given, dtype: DType, dimension: int, first: str
             with code.loop(0, count, carried=[("ptr", here), ("ptr", there)]) as row:
                 _runs(code, words, dtype, dimension + 1, add(code, first, phases), *row.values)
                 row.carry(*[shifted(code, at, by) for at, by in zip(row.values, steps, strict=True)])
-        phase.carry()
 
 
 def _line(code: Function, dtype: DType, count: str, here: str, step: str, there: str, to_step: str) -> None:
@@ -153,12 +133,12 @@ def _line(code: Function, dtype: DType, count: str, here: str, step: str, there:
 # Tiles
 
 
-def _write_convolve(module: Module, dtype: DType, shape: ConvolutionShape) -> None:
+def _write_convolve(module: Module, dtype: DType, shape: TileShape) -> None:
     """`convolve`: a unit is a block of windows of a group of an image, with all outputs."""
     code = module.function("convolve", PARAMETERS)
-    words = Given(code, CONVOLVE_SIZES)
+    words = KernelArguments(code, CONVOLVE_SIZES)
     groups, blocks, outputs = words["groups"], words["blocks"], words["outputs"]
-    x, w, places, out = (words.array(n) for n in range(4))
+    x, w, places, out = words.arrays(4)
     sums = code.let(f"alloca [{shape.rows * shape.columns * dtype.itemsize} x i8], align 64")
     with code.loop("%low", "%high") as unit:
         image = div(code, unit.index, blocks)
@@ -174,37 +154,30 @@ def _write_convolve(module: Module, dtype: DType, shape: ConvolutionShape) -> No
             weights = shifted(code, kernel, mul(code, row, words["w_output"]))
             _tile(code, dtype, shape, source, weights, words["w_output"], places, words["steps"], sums)
             _stored(code, words, dtype, shape, sums, first, shifted(code, target, mul(code, row, words["out_output"])))
-            panel.carry()
-        unit.carry()
     code.ret()
 
 
 def _tile(
-    code: Function, dtype: DType, shape: ConvolutionShape, source: str, weights: str, apart: str, places: str,
+    code: Function, dtype: DType, shape: TileShape, source: str, weights: str, apart: str, places: str,
     steps: str, sums: str,
 ) -> None:  # fmt: skip
     """The sums of a tile, to where they are put in order."""
     k = LlvmBuilder(code, shape.lanes)
     size = shape.lanes * dtype.itemsize
     multiples = Multiples(code, apart, shape.rows)
-    zeros = [(k.type(dtype), "zeroinitializer")] * (shape.rows * shape.vectors)
+    zeros = zero_sums(k, dtype, shape.rows, shape.vectors)
     with code.loop(0, steps, carried=[("ptr", weights), *zeros]) as step:
         at, *given = step.values
         place = code.let(f"load i64, ptr {code.pure(f'getelementptr i64, ptr {places}, i64 {step.index}')}")
         line = shifted(code, source, place)
-        columns = [load(k, dtype, shifted(code, line, str(v * size))) for v in range(shape.vectors)]
-        made = []
-        for r in range(shape.rows):
-            element = repeated(k, dtype, shifted(code, at, multiples[r]))
-            for v, column in enumerate(columns):
-                made.append(k.muladd(element, column, Value(dtype, given[r * shape.vectors + v])).text)
+        made = step_of_sums(k, dtype, lambda r: shifted(code, at, multiples[r]), line, given, shape.vectors)
         step.carry(shifted(code, at, str(dtype.itemsize)), *made)
     for n, text in enumerate(step.values[1:]):
         store(k, Value(dtype, text), shifted(code, sums, str(n * size)))
 
 
 def _stored(
-    code: Function, words: Given, dtype: DType, shape: ConvolutionShape, sums: str, first: str, target: str
+    code: Function, words: KernelArguments, dtype: DType, shape: TileShape, sums: str, first: str, target: str
 ) -> None:
     """Of a tile's windows those that count, to the result, row by row of its planes."""
     k = LlvmBuilder(code, shape.lanes)
@@ -213,7 +186,7 @@ def _stored(
     row, plane = words["row"], words["plane_row"]
     with code.loop(div(code, first, row), div(code, add(code, last, sub(code, row, "1")), row)) as line:
         begin = mul(code, line.index, row)
-        low = code.pure_call("i64", "llvm.smax.i64", ["i64", "i64"], [first, begin])
+        low = most(code, first, begin)
         high = least(code, last, add(code, begin, words["wide"]))
         deep = div(code, line.index, plane)
         down = sub(code, line.index, mul(code, deep, plane))
@@ -228,9 +201,7 @@ def _stored(
                 mask = lanes_below(k, sub(code, sub(code, high, low), lanes.index))
                 value = load(k, dtype, shifted(code, output.values[0], offset), mask)
                 store(k, value, shifted(code, output.values[1], offset), mask)
-                lanes.carry()
             output.carry(
                 shifted(code, output.values[0], str(shape.columns * item)),
                 shifted(code, output.values[1], words["out_output"]),
             )
-        line.carry()

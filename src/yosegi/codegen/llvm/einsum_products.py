@@ -102,10 +102,10 @@ def _matrices(program: GraphRewriter, call: Call, x: int, y: int) -> int:
         axes = tuple(range(len(output), len(output) + len(summed)))
         return _put(program, "sum", _put(program, "multiply", *ordered), axis=axes)
 
-    def arranged(operand: int, term: str, high: list[str], wide: list[str]) -> int:
-        turned = _put(program, "permute_dims", operand, axes=tuple(term.index(c) for c in [*stack, *high, *wide]))
-        shape = [*[sizes[c] for c in stack], prod(sizes[c] for c in high), prod(sizes[c] for c in wide)]
-        return _put(program, "reshape", turned, shape=tuple(shape))
+    def arranged(operand: int, term: str, outer: list[str], inner: list[str]) -> int:
+        permuted = _put(program, "permute_dims", operand, axes=tuple(term.index(c) for c in [*stack, *outer, *inner]))
+        shape = [*[sizes[c] for c in stack], prod(sizes[c] for c in outer), prod(sizes[c] for c in inner)]
+        return _put(program, "reshape", permuted, shape=tuple(shape))
 
     left, right = arranged(operands[0], a, rows, summed), arranged(operands[1], b, summed, columns)
     made = [*stack, *rows, *columns]

@@ -11,12 +11,40 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from .integers import word
+from .ir import Function, with_fields
 
 PARAMETERS: Final = (("ptr", "arguments"), ("i64", "low"), ("i64", "high"))
 """A kernel: some of its units of work. `arguments` are the addresses of its sizes and of the arrays' data."""
 BEFORE_ARRAYS: Final = 1
+
+
+class KernelArguments:
+    """The sizes, by their names, and the arrays of a kernel."""
+
+    def __init__(self, code: Function, sizes: Sequence[str] = ()) -> None:
+        self.code = code
+        self._names = sizes
+        self._sizes = code.let("load ptr, ptr %arguments")
+
+    def __getitem__(self, name: str) -> str:
+        return word(self.code, self._sizes, self._names.index(name))
+
+    def all_sizes(self) -> list[str]:
+        """The sizes in their order."""
+        return [self[name] for name in self._names]
+
+    def array(self, number: int) -> str:
+        """The address of an array."""
+        return word(self.code, "%arguments", BEFORE_ARRAYS + number, "ptr")
+
+    def arrays(self, count: int) -> list[str]:
+        """The addresses of the first so many arrays."""
+        return [self.array(n) for n in range(count)]
 
 
 class NativeLaunch(ctypes.Structure):
@@ -45,9 +73,7 @@ class ObjectLayout:
 def entry_text(layout: ObjectLayout) -> str:
     """The function `enter`, `launch` for callers that have the addresses already, and `skip`."""
     text = re.sub(r"LAYOUT\.(\w+)", lambda m: str(getattr(layout, m[1])), _ENTRY)
-    text = re.sub(
-        r"field (\w+)", lambda m: f"getelementptr i8, ptr %launch, i64 {getattr(NativeLaunch, m[1]).offset}", text
-    )
+    text = with_fields(text, "field", NativeLaunch, "%launch")
     return text.replace("SIZES", str(ctypes.sizeof(NativeLaunch))).replace("BEFORE", str(BEFORE_ARRAYS))
 
 
@@ -55,12 +81,9 @@ _ENTRY: Final = """
 define ptr @enter(ptr %self, ptr %given, i64 %n) #0 {
 entry:
   %launch = getelementptr i8, ptr %self, i64 LAYOUT.bytes_data
-  %p.arrays = field arrays
-  %p.type = field array_type
-  %p.needs = field needs
-  %arrays = load i64, ptr %p.arrays
-  %type = load ptr, ptr %p.type
-  %needs = load i32, ptr %p.needs
+  %arrays = i64 field arrays
+  %type = ptr field array_type
+  %needs = i32 field needs
   %slots = add i64 %arrays, BEFORE
   %arguments = alloca ptr, i64 %slots, align 16
   %all = icmp eq i64 %n, %arrays
@@ -91,8 +114,7 @@ put:
   %i1 = add i64 %i, 1
   br label %next
 go:
-  %p.save = field save
-  %save = load ptr, ptr %p.save
+  %save = ptr field save
   %keeps = icmp eq ptr %save, null
   br i1 %keeps, label %at.once, label %let.go
 at.once:
@@ -101,22 +123,17 @@ at.once:
 let.go:
   %thread = call ptr %save()
   call void @launch(ptr %launch, ptr %arguments)
-  %p.restore = field restore
-  %restore = load ptr, ptr %p.restore
+  %restore = ptr field restore
   call void %restore(ptr %thread)
   br label %done
 done:
-  %p.none = field none
-  %none = load ptr, ptr %p.none
-  %p.hold = field hold
-  %hold = load ptr, ptr %p.hold
+  %none = ptr field none
+  %hold = ptr field hold
   call void %hold(ptr %none)
   ret ptr %none
 elsewhere:
-  %p.fallback = field fallback
-  %fallback = load ptr, ptr %p.fallback
-  %p.call = field vectorcall
-  %call = load ptr, ptr %p.call
+  %fallback = ptr field fallback
+  %call = ptr field vectorcall
   %result = call ptr %call(ptr %fallback, ptr %given, i64 %n, ptr null)
   ret ptr %result
 }
@@ -136,16 +153,11 @@ define void @launch(ptr %launch, ptr %arguments) #0 {
 entry:
   %sizes = getelementptr i8, ptr %launch, i64 SIZES
   store ptr %sizes, ptr %arguments
-  %p.kernel = field kernel
-  %p.finish = field finish
-  %p.pool = field pool
-  %p.count = field count
-  %p.chunk = field chunk
-  %kernel = load ptr, ptr %p.kernel
-  %finish = load ptr, ptr %p.finish
-  %pool = load ptr, ptr %p.pool
-  %count = load i64, ptr %p.count
-  %chunk = load i64, ptr %p.chunk
+  %kernel = ptr field kernel
+  %finish = ptr field finish
+  %pool = ptr field pool
+  %count = i64 field count
+  %chunk = i64 field chunk
   %single = icmp eq ptr %pool, null
   br i1 %single, label %alone, label %together
 alone:

@@ -47,7 +47,7 @@ class OperandView:
     """The entries from the array to the operand, which are views of one another."""
 
     def of(self, graph: Graph, array: Any) -> Any:
-        """The operand, from an array that lies in any way."""
+        """The operand, from an array of any layout."""
         for entry in self.through:
             array = bind(graph.calls[entry])(array)
         return array

@@ -86,7 +86,6 @@ def lines_source(product: Product, target: VectorTarget) -> str:
                     (made,) = stage.function(k, value, *sides.at(k, row.index, loop.index, mask))
                     value = k.rounded(made)
                 store(k, value, shifted(code, there, mul(code, loop.index, dtype.itemsize)), mask)
-                loop.carry()
             row.carry(shifted(code, here, "%across"), shifted(code, there, "%apart"))
     code.ret()
     return module.text(target.attributes)
@@ -127,8 +126,6 @@ def finish_source(product: Product, target: VectorTarget) -> str:
                 for value, out, across in zip(values, outs, rows, strict=True):
                     line = shifted(code, out, mul(code, row.index, across))
                     store(k, value, shifted(code, line, mul(code, column.index, value.dtype.itemsize)), mask)
-                column.carry()
-            row.carry()
     code.ret()
     return module.text(target.attributes)
 

@@ -1,10 +1,10 @@
-"""Operands of a product, rounded to bfloat16 and stored in tiles.
+"""Operands of a product, rounded to bfloat16 and stored in squares.
 
-A tile has 16 lines: rows of the left operand, columns of the right. The left one's tiles have the numbers of a line
+A square has 16 lines: rows of the left operand, columns of the right. The left one's squares have the numbers of a line
 side by side, the right one's have the lines side by side, in pairs of numbers that are neighbours along the sum. An
-operand of several parts is the sum of as many bfloat16 numbers: each part is what the ones before have left over,
-rounded. What is not finite goes into the last part, which is multiplied least; an infinity in the first would meet
-parts that are zero.
+operand of several parts is the sum of as many bfloat16 numbers: each part is the rounded remainder of those before
+it. What is not finite goes into the last part, which is multiplied least; an infinity in the first would meet parts
+that are zero.
 """
 
 from __future__ import annotations
@@ -13,24 +13,34 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ..._tensor.dtype import DType, bool_, float32, int64
+from ..._tensor.dtype import DType, bool_, float32, int64, uint32
 from ..scalar.value import Value
-from .bfloat16_units import LINES, STEP, step_bytes
+from .bfloat16_units import LINES, SQUARE, STEP, unit_shape
 from .builder import LlvmBuilder
-from .integers import add, most, mul, shifted, sub
-from .ir import Module
+from .fused_stages import LINES as LINES_PARAMETERS
+from .integers import add, least, most, mul, shifted, sub
+from .ir import Function, Module
+from .lanes import transposed
 from .load_store import gather, lanes_below, load
-from .product import FusedStage
+from .nest import VectorTarget
+from .packing import PARAMETERS as PANEL_PARAMETERS
+from .product import FusedStage, Product
 
 _Read = Callable[[str, str, "str | None"], Value]
 """The numbers of half a step, from a line's beginning and how far along they are, under a mask."""
 
+PARAMETERS: Final = (
+    ("ptr", "from"), ("i64", "line"), ("i64", "along"), ("i64", "lines"), ("i64", "length"), ("ptr", "to"),
+    ("i64", "pitch"),
+)  # fmt: skip
+_CHUNK_STEPS: Final = 8
+"""Steps that are packed of a square's lines before the next square's: each writes a line of a cache for each step."""
 _BITS: Final = f"<{STEP} x i16>"
 _WORDS: Final = f"<{LINES} x i32>"
 
 
-class TileOrder(Enum):
-    """How the numbers of a tile lie."""
+class SquareOrder(Enum):
+    """How the numbers of a square lie."""
 
     LINES = "lines"
     """Line by line: the left operand."""
@@ -38,57 +48,71 @@ class TileOrder(Enum):
     """Pair by pair, of all lines: the right operand."""
 
 
-def write_packs(module: Module, dtypes: tuple[DType, DType], parts: int, before: FusedStage | None = None) -> None:
-    """`pack_a(from, line, along, lines, length, to)`, with what comes before the product, and `pack_b`.
-
-    Lines and the numbers along them are so many elements apart; up to 16 lines, and any length. Behind it, zeros fill
-    the last tile. Lines that are not there may come out as anything: so do their sums, which nobody wants.
-    """
-    _write_turn(module)
-    _Packer(module, "pack_a", TileOrder.LINES, dtypes[0], parts, before).write()
-    _Packer(module, "pack_b", TileOrder.PAIRS, dtypes[1], parts, None).write()
-
-
-def _write_turn(module: Module) -> None:
-    """`turn(tile)`: a tile in the other layout, in its place."""
-    code = module.function("turn", [("ptr", "tile")])
-    places = [shifted(code, "%tile", str(2 * STEP * n)) for n in range(LINES)]
-    rows = [code.let(f"load {_WORDS}, ptr {place}, align {2 * STEP}") for place in places]
-    distance = LINES // 2
-    while distance:
-        # Of two rows that are `distance` apart, the off-diagonal blocks of that size change places.
-        upper = [n if not n & distance else LINES + (n ^ distance) for n in range(LINES)]
-        lower = [n ^ distance if not n & distance else LINES + n for n in range(LINES)]
-        for i in range(LINES):
-            if not i & distance:
-                both = f"{_WORDS} {rows[i]}, {_WORDS} {rows[i | distance]}"
-                for row, order in ((i, upper), (i | distance, lower)):
-                    lanes = ", ".join(f"i32 {n}" for n in order)
-                    rows[row] = code.let(f"shufflevector {both}, <{LINES} x i32> <{lanes}>")
-        distance //= 2
-    for vector, place in zip(rows, places, strict=True):
-        code.do(f"store {_WORDS} {vector}, ptr {place}, align {2 * STEP}")
+def unit_lines_source(product: Product, target: VectorTarget) -> str:
+    """The module of `lines`, for a left operand with its prologue: see `fused_stages.lines_source`. The rows of a panel
+    become squares side by side; lines that are not there may come out as anything."""
+    module = Module(converts_halves=target.converts_halves)
+    dtype = product.dtype if product.before is None else product.before.dtype
+    _Packer(module, "pack_a", SquareOrder.LINES, dtype, product.parts, product.before).write()
+    code = module.function("lines", LINES_PARAMETERS)
+    pitch = unit_shape(1).rows * SQUARE
+    _write_squares(code, "pack_a", dtype, product.parts, ("%across", "%along"), ("%rows", "%steps"), str(pitch))
     code.ret()
+    return module.text(target.attributes)
+
+
+def unit_panel_source(dtype: DType, parts: int, target: VectorTarget) -> str:
+    """The module of `panel`, for a right operand: see `packing.panel_source`."""
+    module = Module(converts_halves=target.converts_halves)
+    _Packer(module, "pack_b", SquareOrder.PAIRS, dtype, parts, None).write()
+    code = module.function("panel", PANEL_PARAMETERS)
+    pitch = mul(code, "%width", 2 * STEP)
+    _write_squares(code, "pack_b", dtype, parts, ("%along", "%across"), ("%columns", "%rows"), pitch)
+    code.ret()
+    return module.text(target.attributes)
+
+
+def _write_squares(
+    code: Function, pack: str, dtype: DType, parts: int, strides: tuple[str, str], sizes: tuple[str, str], pitch: str
+) -> None:
+    """Pack so many lines of a length, 16 at a time, and some numbers of all of them before the next ones.
+
+    `strides` are the bytes from one line to the next, and along a line.
+    """
+    (lines, length), chunk = sizes, _CHUNK_STEPS * STEP
+    line, along = (code.let(f"sdiv exact i64 {s}, {dtype.itemsize}") for s in strides)
+    chunk_bytes = mul(code, pitch, _CHUNK_STEPS * parts)
+    carried = [("ptr", "%from"), ("ptr", "%to")]
+    with code.loop(0, length, chunk, carried) as part:
+        count = least(code, sub(code, length, part.index), chunk)
+        with code.loop(0, lines, LINES) as loop:
+            here = shifted(code, part.values[0], mul(code, loop.index, strides[0]))
+            there = shifted(code, part.values[1], mul(code, loop.index, 2 * STEP))
+            there_are = least(code, sub(code, lines, loop.index), LINES)
+            code.invoke(f"@{pack}", PARAMETERS, here, line, along, there_are, count, there, pitch)
+        part.carry(
+            shifted(code, part.values[0], mul(code, strides[1], chunk)), shifted(code, part.values[1], chunk_bytes)
+        )
 
 
 class _Packer:
-    """Writes one such function."""
+    """Writes a function of up to 16 lines, of any length; elements are `line` and `along` apart. Zeros fill the last
+    square. The parts of a step are `pitch` bytes apart."""
 
     def __init__(
-        self, module: Module, name: str, layout: TileOrder, dtype: DType, parts: int, before: FusedStage | None
+        self, module: Module, name: str, order: SquareOrder, dtype: DType, parts: int, before: FusedStage | None
     ) -> None:
-        self.code = module.function(name, [
-            ("ptr", "from"), ("i64", "line"), ("i64", "along"), ("i64", "lines"), ("i64", "length"), ("ptr", "to"),
-        ])  # fmt: skip
+        self.code = module.function(name, PARAMETERS)
         self.k = LlvmBuilder(self.code, LINES)
-        self.layout = layout
+        self.order = order
         self.dtype = dtype
         self.parts = parts
         self.before = before
 
     def write(self) -> None:
-        """Code for each way in which the lines may lie."""
+        """Code for each layout of the lines."""
         code = self.code
+        self.step = mul(code, "%pitch", self.parts)
         self.whole = code.let(f"and i64 %length, {-STEP}")
         self.rest = sub(code, "%length", self.whole)
         self.is_rest = code.let(f"icmp sgt i64 {self.rest}, 0")
@@ -100,6 +124,9 @@ class _Packer:
                 self._lines(read)
         with code.when(across):
             self._across()
+        is_other = across if self.order is SquareOrder.LINES else code.let(f"xor i1 {across}, true")
+        with code.when(is_other):
+            self._transpose()
         code.ret()
 
     # Line by line
@@ -115,7 +142,7 @@ class _Packer:
             with code.loop(0, self.whole, STEP, carried=[("ptr", there)]) as step:
                 both = [self._before(read(here, add(code, step.index, str(n)), None)) for n in (0, LINES)]
                 self._store(step.values[0], self._parts(both))
-                step.carry(shifted(code, step.values[0], str(step_bytes(self.parts))))
+                step.carry(shifted(code, step.values[0], self.step))
             with code.when(self.is_rest):
                 both = [
                     self._kept(mask, self._before(read(here, add(code, self.whole, str(n)), mask)))
@@ -123,8 +150,6 @@ class _Packer:
                 ]
                 self._store(step.values[0], self._parts(both))
             line.carry(shifted(code, here, apart), shifted(code, there, str(2 * STEP)))
-        if self.layout is TileOrder.PAIRS:
-            self._turn()
 
     def _beside(self, line: str, index: str, mask: str | None) -> Value:
         return load(self.k, self.dtype, shifted(self.code, line, mul(self.code, index, self.dtype.itemsize)), mask)
@@ -145,11 +170,9 @@ class _Packer:
         with code.loop(0, self.whole, STEP, carried=[("ptr", "%from"), ("ptr", "%to")]) as step:
             here, to = step.values
             following = self._pairs(here, to, mask, masked=False)
-            step.carry(following, shifted(code, to, str(step_bytes(self.parts))))
+            step.carry(following, shifted(code, to, self.step))
         with code.when(self.is_rest):
             self._pairs(step.values[0], step.values[1], mask, masked=True)
-        if self.layout is TileOrder.LINES:
-            self._turn()
 
     def _pairs(self, here: str, to: str, mask: str, *, masked: bool) -> str:
         """A step of pairs; if `masked`, as many as are left. Where the next step begins."""
@@ -191,16 +214,20 @@ class _Packer:
 
     def _store(self, to: str, parts: list[str]) -> None:
         for part, text in enumerate(parts):
-            where = shifted(self.code, to, str(step_bytes(1) * part))
+            where = shifted(self.code, to, mul(self.code, "%pitch", part))
             self.code.do(f"store {_BITS} {text}, ptr {where}, align {2 * STEP}")
 
-    def _turn(self) -> None:
-        """All tiles in the other layout."""
+    def _transpose(self) -> None:
+        """All squares in the other order."""
         code = self.code
         with code.loop(0, "%length", STEP, carried=[("ptr", "%to")]) as step:
-            for part in range(self.parts):
-                code.do(f"call void @turn(ptr {shifted(code, step.values[0], str(step_bytes(1) * part))})")
-            step.carry(shifted(code, step.values[0], str(step_bytes(self.parts))))
+            with code.loop(0, self.parts, carried=[("ptr", step.values[0])]) as part:
+                places = [shifted(code, part.values[0], str(2 * STEP * n)) for n in range(LINES)]
+                rows = [Value(uint32, code.let(f"load {_WORDS}, ptr {place}, align {2 * STEP}")) for place in places]
+                for row, place in zip(transposed(self.k, rows), places, strict=True):
+                    code.do(f"store {_WORDS} {row.text}, ptr {place}, align {2 * STEP}")
+                part.carry(shifted(code, part.values[0], "%pitch"))
+            step.carry(shifted(code, step.values[0], self.step))
 
     # Rounding
 

@@ -12,10 +12,10 @@ from typing import Final
 from ..._tensor.dtype import DType, bool_
 from ..._tensor.node import Call
 from ..._tensor.role import Access, Indexing
-from .entry import PARAMETERS
+from .entry import PARAMETERS, KernelArguments
 from .ir import Function, Module
 
-_SIZES: Final = 5
+_SIZES: Final = ("before", "length", "behind", "count", "bytes")
 
 
 def index_sizes(call: Call) -> list[int] | None:
@@ -41,14 +41,9 @@ def index_source(does: Access, dtype: DType, index: DType, attributes: str) -> s
     result."""
     module = Module()
     code = module.function("kernel", PARAMETERS)
-    numbers = code.let("load ptr, ptr %arguments")
-    before, length, behind, count, nbytes = (
-        code.let(f"load i64, ptr {code.let(f'getelementptr i64, ptr {numbers}, i64 {n}')}") for n in range(_SIZES)
-    )
-    arrays = [
-        code.let(f"load ptr, ptr {code.let(f'getelementptr ptr, ptr %arguments, i64 {n}')}")
-        for n in range(1, 5 if does is Access.READ else 6)
-    ]
+    given = KernelArguments(code, _SIZES)
+    before, length, behind, count, nbytes = given.all_sizes()
+    arrays = given.arrays(4 if does is Access.READ else 5)
     x, places, flag, out = arrays[0], *arrays[-3:]
     if does is not Access.READ:
         code.call("ptr", "memcpy", ["ptr", "ptr", "i64"], [out, x, nbytes])
@@ -67,8 +62,6 @@ def index_source(does: Access, dtype: DType, index: DType, attributes: str) -> s
                 _copied(code, dtype, (arrays[1], of_part), (out, of_whole), behind)
             else:
                 _added(code, dtype, (arrays[1], of_part), (out, of_whole), behind)
-            row.carry()
-        each.carry()
     code.ret()
     return module.text(attributes)
 
@@ -103,4 +96,3 @@ def _added(code: Function, dtype: DType, source: tuple[str, str], target: tuple[
         given, known = code.let(f"load {kind}, ptr {at}"), code.let(f"load {kind}, ptr {to}")
         total = code.let(f"{'fadd' if dtype.is_float else 'add'} {kind} {known}, {given}")
         code.do(f"store {kind} {total}, ptr {to}")
-        element.carry()

@@ -30,7 +30,7 @@ def div(code: Function, a: str, b: str | int) -> str:
 
 def ceil_div(code: Function, a: str, b: str | int) -> str:
     """a / b, rounded up; neither is negative."""
-    return div(code, add(code, a, sub(code, str(b), "1")), b)
+    return a if str(b) == "1" else div(code, add(code, a, sub(code, str(b), "1")), b)
 
 
 def least(code: Function, a: str, b: str | int) -> str:
@@ -41,6 +41,14 @@ def least(code: Function, a: str, b: str | int) -> str:
 def most(code: Function, a: str, b: str | int) -> str:
     """The larger of two."""
     return code.pure_call("i64", "llvm.smax.i64", ["i64", "i64"], [a, str(b)])
+
+
+def split(code: Function, index: str, size: str) -> tuple[str, str]:
+    """An index as (row, place), with rows of this size."""
+    if size == "1":
+        return index, "0"
+    row = div(code, index, size)
+    return row, sub(code, index, mul(code, row, size))
 
 
 def choice(code: Function, condition: str, a: str, b: str, kind: str = "i64") -> str:

@@ -7,8 +7,10 @@ than they save.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import Structure
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +132,11 @@ class Function:
             return ""
         return self.let(text)
 
+    def invoke(self, function: str, parameters: Sequence[tuple[str, str]], *values: str) -> None:
+        """Call a function without a result by its name or address; `parameters` are (type, name) pairs."""
+        given = ", ".join(f"{kind} {value}" for (kind, _), value in zip(parameters, values, strict=True))
+        self.do(f"call void {function}({given})")
+
     def pure_call(self, returns: str, name: str, types: Sequence[str], values: Sequence[str]) -> str:
         """A call of a function whose result depends on its arguments alone."""
         return self.pure(self._called(returns, name, types, values, ""))
@@ -210,3 +217,18 @@ class Function:
     def text(self) -> str:
         """The function."""
         return "\n".join([self._head, "entry:", *self._slots, *self.lines, "}"])
+
+
+def with_fields(text: str, word: str, structure: type[Structure], base: str) -> str:
+    """IR text with the fields of a structure at `base`: `%x = word name` is the address of one, `%x = i64 word name`
+    its value."""
+
+    def address(name: str) -> str:
+        return f"getelementptr i8, ptr {base}, i64 {getattr(structure, name).offset}"
+
+    text = re.sub(
+        rf"%([\w.]+) = (\w+) {word}[ .](\w+)",
+        lambda m: f"%p.{m[1]} = {address(m[3])}\n  %{m[1]} = load {m[2]}, ptr %p.{m[1]}",
+        text,
+    )
+    return re.sub(rf"\b{word}[ .](\w+)", lambda m: address(m[1]), text)

@@ -7,10 +7,11 @@ the unit's rows are multiplied with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..._tensor.dtype import DType
+from .bfloat16_units import BFloat16Unit, prepared
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
 from .fused_stages import FINISH, LINES
@@ -21,6 +22,9 @@ from .packing import PARAMETERS as PANEL
 from .product import ProductJob
 from .register_tiles import LINE, TileShape
 from .register_tiles import PARAMETERS as TILE
+
+_CHUNK: Final = 64
+"""Numbers of each sum that are copied of a panel before the next panel's."""
 
 
 class _Shares:
@@ -46,41 +50,24 @@ class _Shares:
         return first, add(self._code, first, self.count(part))
 
 
-class Columns:
-    """The panels of columns."""
+class Panels:
+    """The panels of rows, or of columns: groups of `size` lines, dealt out evenly, at most `most` to a panel."""
 
-    def __init__(self, code: Function, n: str, shape: TileShape) -> None:
-        self._code = code
-        self._n = n
-        self._lanes = shape.lanes
-        vectors = ceil_div(code, n, shape.lanes)
-        self.width = mul(code, vectors, shape.lanes)
-        """Columns in all vectors."""
-        self.panels = ceil_div(code, vectors, shape.vectors)
-        self._shares = _Shares(code, vectors, self.panels)
+    def __init__(self, code: Function, lines: str, size: int, most: int) -> None:
+        self._code, self._lines, self._size = code, lines, size
+        groups = ceil_div(code, lines, size)
+        self.width = mul(code, groups, size)
+        """Lines in all groups."""
+        self.count = ceil_div(code, groups, most)
+        self._shares = _Shares(code, groups, self.count)
 
     def of(self, panel: str) -> tuple[str, str, str]:
-        """The first column of a panel, how many vectors it has, and how many columns are in them."""
+        """The first line of a panel, how many groups it has, and how many lines are in them."""
         code = self._code
-        column, vectors = mul(code, self._shares.first(panel), self._lanes), self._shares.count(panel)
-        return column, vectors, least(code, sub(code, self._n, column), mul(code, vectors, self._lanes))
-
-
-class _RowPanels:
-    """The panels of rows, in groups."""
-
-    def __init__(self, job: ProductJob, shape: TileShape) -> None:
-        panels = ceil_div(job.code, job.planned("m"), shape.rows)
-        shares = _Shares(job.code, job.planned("m"), panels)
-        self.first, self.count = shares.first, shares.count
-        self.group = _Shares(job.code, panels, job.planned("down")).bounds
-        """The first panel of a group, and the one after its last."""
-
-
-def called(code: Function, function: str, parameters: Sequence[tuple[str, str]], *values: str) -> None:
-    """Call a function by its name or address."""
-    given = ", ".join(f"{kind} {value}" for (kind, _), value in zip(parameters, values, strict=True))
-    code.do(f"call void {function}({given})")
+        line, groups = mul(code, self._shares.first(panel), self._size), self._shares.count(panel)
+        if self._size == 1:
+            return line, groups, groups
+        return line, groups, least(code, sub(code, self._lines, line), mul(code, groups, self._size))
 
 
 def write_pack_lines(module: Module, shape: TileShape) -> None:
@@ -92,18 +79,18 @@ def write_pack_lines(module: Module, shape: TileShape) -> None:
     code = job.code
     a_m, a_k, k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("k"), job.planned("lines", "ptr")
     source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
-    rows = _RowPanels(job, shape)
+    rows = Panels(code, job.planned("m"), shape.lines, shape.rows)
     in_panels = job.is_planned("in_panels")
     with code.loop("%low", "%high") as loop:
-        first, height = rows.first(loop.index), rows.count(loop.index)
+        first, _, height = rows.of(loop.index)
         here = shifted(code, source, mul(code, first, a_m))
         with code.when(in_panels):
             to = shifted(code, packed, mul(code, loop.index, a_panel))
-            called(code, lines, LINES, "%arguments", here, a_k, a_m, k, height, to, apart, "0", "0")
+            lie = [a_m, a_k, height, k] if shape.packs_both else [a_k, a_m, k, height]
+            code.invoke(lines, LINES, "%arguments", here, *lie, to, apart, "0", "0")
         with code.when(code.let(f"xor i1 {in_panels}, true")):
             to = shifted(code, packed, mul(code, first, apart))
-            called(code, lines, LINES, "%arguments", here, a_m, a_k, height, k, to, apart, first, "0")
-        loop.carry()
+            code.invoke(lines, LINES, "%arguments", here, a_m, a_k, height, k, to, apart, first, "0")
     code.ret()
 
 
@@ -125,8 +112,6 @@ def write_keeping(module: Module, dtype: DType, lanes: int) -> None:
                 store(k, load(k, dtype, here), there, mask)
             else:
                 store(k, load(k, dtype, there, mask), here)
-            column.carry()
-            row.carry()
         code.ret()
 
 
@@ -149,13 +134,12 @@ def write_claim(module: Module) -> None:
     code.ret("i64 %number")
 
 
-def write_units(module: Module, dtype: DType, shape: TileShape) -> None:
+def write_units(module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None) -> None:
     """`units`: a unit is a group of row panels, and a group of the right operand's panels."""
     units = _Units(module, dtype, shape)
     code = units.code
-    with code.loop("%low", "%high") as unit:
-        units.write(unit.index)
-        unit.carry()
+    with prepared(code, unit), code.loop("%low", "%high") as loop:
+        units.write(loop.index)
     code.ret()
 
 
@@ -165,7 +149,9 @@ class _SumBlock:
 
     number: str
     done: str
-    """Steps before it."""
+    """Numbers of a sum before it."""
+    length: str
+    """Numbers of a sum in it."""
     steps: str
     first: str
     """The unit's first column."""
@@ -202,39 +188,41 @@ class _Units:
         self.k, self.depth, self.blocks = job.planned("k"), job.planned("depth"), job.planned("blocks")
         self.in_panels, self.kept_b = job.is_planned("in_panels"), job.is_planned("kept_b")
         self.copies_b, self.finishes = job.is_planned("copies_b"), job.is_planned("finishes")
-        self.rows, self.columns = _RowPanels(job, shape), Columns(code, job.planned("n"), shape)
+        self.rows = Panels(code, job.planned("m"), shape.lines, shape.rows)
+        self.rows_of = _Shares(code, self.rows.count, job.planned("down")).bounds
+        self.columns = Panels(code, job.planned("n"), shape.lanes, shape.vectors)
         self.across = job.planned("across")
-        self.group = _Shares(code, self.columns.panels, self.across).bounds
+        self.columns_of = _Shares(code, self.columns.count, self.across).bounds
         self.tiles = code.pure(f"getelementptr i64, ptr {job.plan}, i64 {job.planned('tiles')}")
         self.panel, self.finish = job.planned("panel", "ptr"), job.planned("finish", "ptr")
         self.out = job.array(job.planned("out"))
         self.out_row, self.out_item = job.planned("out_row"), job.planned("out_item")
         self.work, self.slots, self.room = job.pointer("work"), job.planned("slots"), job.planned("room")
-        size = shape.rows * self.line
+        size = shape.height * self.line
         self.scratch, self.nothing = (code.let(f"alloca i8, i64 {s}, align {LINE}") for s in (size, self.line))
         k = LlvmBuilder(code, shape.lanes)
         with code.loop(0, shape.columns, shape.lanes) as loop:
             store(k, k.literal(0, dtype), shifted(code, self.nothing, mul(code, loop.index, self.item)))
-            loop.carry()
 
     def write(self, unit: str) -> None:
         """One unit: for each block of the sum, its panels of the right operand are copied, and all its rows multiplied
         with them."""
         code = self.code
         down = div(code, unit, self.across)
-        panels = self.group(sub(code, unit, mul(code, down, self.across)))
+        panels = self.columns_of(sub(code, unit, mul(code, down, self.across)))
         number = code.let(f"call i64 @claim(ptr {self.work}, i64 {self.slots})")
         slot = shifted(code, self.work, add(code, mul(code, self.slots, LINE), mul(code, number, self.room)))
         first, _, _ = self.columns.of(panels[0])
         with code.loop(0, self.blocks) as block:
             done = mul(code, block.index, self.depth)
-            steps = least(code, sub(code, self.k, done), self.depth)
-            in_all = add(code, mul(code, done, self.columns.width), mul(code, first, steps))
-            packed = choice(code, self.kept_b, shifted(code, self.b, mul(code, in_all, self.item)), slot, "ptr")
-            there = _SumBlock(block.index, done, steps, first, packed)
+            length = least(code, sub(code, self.k, done), self.depth)
+            steps = ceil_div(code, length, self.shape.step)
+            in_all = mul(code, div(code, done, self.shape.step), self.columns.width)
+            in_all = mul(code, add(code, in_all, mul(code, first, steps)), self.shape.step_bytes)
+            packed = choice(code, self.kept_b, shifted(code, self.b, in_all), slot, "ptr")
+            there = _SumBlock(block.index, done, length, steps, first, packed)
             self._copy(panels, there)
-            self._multiply(self.rows.group(down), panels, there)
-            block.carry()
+            self._multiply(self.rows_of(down), panels, there)
         flag = shifted(code, self.work, mul(code, number, LINE))
         code.do(f"store atomic i64 0, ptr {flag} release, align 8")
 
@@ -245,7 +233,7 @@ class _Units:
         width = mul(code, vectors, self.shape.lanes)
         # A panel whose last vector is not full is copied in any case: nothing may be read beyond the rows' ends.
         is_part = code.let(f"icmp slt i64 {count}, {width}")
-        offset = mul(code, mul(code, sub(code, column, block.first), block.steps), self.item)
+        offset = mul(code, mul(code, sub(code, column, block.first), block.steps), self.shape.step_bytes)
         here = add(code, mul(code, block.done, self.b_k), mul(code, column, self.b_n))
         return _Panel(
             column, vectors, count, width, is_part, code.let(f"or i1 {is_part}, {self.copies_b}"),
@@ -253,49 +241,65 @@ class _Units:
         )  # fmt: skip
 
     def _copy(self, panels: tuple[str, str], block: _SumBlock) -> None:
-        code = self.code
+        """Copy the panels of a block. Where steps are long, some of all panels before the next ones: a unit reads long
+        stretches of the operand's rows, and writes few lines of a cache at a time."""
+        code, shape = self.code, self.shape
+        if not shape.packs_both:
+            self._copy_chunk(panels, block, "0", block.length)
+            return
+        with code.when(code.let(f"xor i1 {self.kept_b}, true")), code.loop(0, block.length, _CHUNK) as chunk:
+            length = least(code, sub(code, block.length, chunk.index), _CHUNK)
+            self._copy_chunk(panels, block, chunk.index, length)
+
+    def _copy_chunk(self, panels: tuple[str, str], block: _SumBlock, done: str, length: str) -> None:
+        """Copy some numbers of each sum of the panels, after those that are done."""
+        code, shape = self.code, self.shape
         with code.loop(*panels) as loop:
             panel = self._panel(loop.index, block)
+            here = shifted(code, panel.here, mul(code, done, self.b_k))
+            steps = mul(code, div(code, done, shape.step) if done != "0" else done, shape.step_bytes)
+            to = shifted(code, panel.packed, mul(code, steps, panel.width))
             with code.when(code.let(f"icmp ugt i1 {panel.is_copied}, {self.kept_b}")):
-                called(code, self.panel, PANEL, panel.here, self.b_k, self.b_n, block.steps, panel.count, panel.packed,
-                       panel.width)  # fmt: skip
-            loop.carry()
+                code.invoke(self.panel, PANEL, here, self.b_k, self.b_n, length, panel.count, to, panel.width)
 
     def _multiply(self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock) -> None:
         code = self.code
         with code.loop(*rows) as row:
-            top, height = self.rows.first(row.index), self.rows.count(row.index)
-            start = choice(code, self.in_panels, mul(code, row.index, self.a_panel), mul(code, top, self.a_row))
-            start = shifted(code, self.a, add(code, start, mul(code, block.done, self.a_step)))
+            place = self.rows.of(row.index)
+            start = choice(code, self.in_panels, mul(code, row.index, self.a_panel), mul(code, place[0], self.a_row))
+            done = div(code, block.done, self.shape.step)
+            start = shifted(code, self.a, add(code, start, mul(code, done, self.a_step)))
             with code.loop(*panels) as loop:
-                self._tile(start, (top, height), self._panel(loop.index, block), block)
-                loop.carry()
-            row.carry()
+                self._tile(start, place, self._panel(loop.index, block), block)
 
-    def _tile(self, start: str, rows: tuple[str, str], panel: _Panel, block: _SumBlock) -> None:
+    def _tile(self, start: str, rows: tuple[str, str, str], panel: _Panel, block: _SumBlock) -> None:
         """One tile: its sums go straight to the output, if there is nothing more to do to them and all are wanted."""
-        code, (row, height) = self.code, rows
+        code, (row, groups, height) = self.code, rows
+        is_part = panel.is_part
+        if self.shape.lines > 1:
+            is_low = code.let(f"icmp slt i64 {height}, {mul(code, groups, self.shape.lines)}")
+            is_part = code.let(f"or i1 {is_part}, {is_low}")
         is_first = code.pure(f"icmp eq i64 {block.number}, 0")
         is_last = code.pure(f"icmp eq i64 {add(code, block.number, '1')}, {self.blocks}")
         ends = code.let(f"and i1 {is_last}, {self.finishes}")
-        is_indirect = code.let(f"or i1 {panel.is_part}, {ends}")
+        is_indirect = code.let(f"or i1 {is_part}, {ends}")
         place = ["%arguments", self.scratch, str(self.line), row, height, panel.column, panel.count]
-        with code.when(code.let(f"icmp ugt i1 {panel.is_part}, {is_first}")):
-            called(code, "@resume", FINISH, *place)
+        with code.when(code.let(f"icmp ugt i1 {is_part}, {is_first}")):
+            code.invoke("@resume", FINISH, *place)
         result = add(code, mul(code, row, self.out_row), mul(code, panel.column, self.out_item))
         result = shifted(code, self.out, result)
-        before = choice(code, panel.is_part, self.scratch, result, "ptr")
+        before = choice(code, is_part, self.scratch, result, "ptr")
         before = choice(code, is_first, self.nothing, before, "ptr")
-        before_row = choice(code, is_first, "0", choice(code, panel.is_part, str(self.line), self.out_row))
+        before_row = choice(code, is_first, "0", choice(code, is_part, str(self.line), self.out_row))
         to = choice(code, is_indirect, self.scratch, result, "ptr")
         to_row = choice(code, is_indirect, str(self.line), self.out_row)
         source = choice(code, panel.is_copied, panel.packed, panel.here, "ptr")
-        step = choice(code, panel.is_copied, mul(code, panel.width, self.item), self.b_k)
-        number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, height, "1"))
+        step = choice(code, panel.is_copied, mul(code, panel.width, self.shape.step_bytes), self.b_k)
+        number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, groups, "1"))
         function = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {self.tiles}, i64 {number}')}")
         operands = [start, self.a_row, self.a_step, source, step, block.steps]
-        called(code, function, TILE, *operands, before, before_row, to, to_row)
+        code.invoke(function, TILE, *operands, before, before_row, to, to_row)
         with code.when(code.let(f"and i1 {is_indirect}, {is_last}")):
-            called(code, self.finish, FINISH, *place)
+            code.invoke(self.finish, FINISH, *place)
         with code.when(code.let(f"icmp ugt i1 {is_indirect}, {is_last}")):
-            called(code, "@keep", FINISH, *place)
+            code.invoke("@keep", FINISH, *place)

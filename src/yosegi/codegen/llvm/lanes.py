@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from ..._tensor.dtype import DType, bool_, int32, int64, real_of
-from ..scalar.value import Value
+from ..scalar.value import Value, like, texts
 from .builder import LlvmBuilder
-
-
-def texts(values: Iterable[Value]) -> list[str]:
-    """The parts of values, one after another."""
-    return [t for v in values for t in (v.text, v.imag) if t]
-
-
-def types(k: LlvmBuilder, values: Iterable[Value]) -> list[str]:
-    """The types of those parts."""
-    return [k.type(v.dtype) for v in values for t in (v.text, v.imag) if t]
-
-
-def like(values: Sequence[Value], parts: Iterable[str]) -> list[Value]:
-    """Values of the same dtypes, from parts."""
-    left = iter(parts)
-    return [replace(v, text=next(left), imag=next(left) if v.imag else "") for v in values]
 
 
 def spread(k: LlvmBuilder, single: Value) -> Value:
@@ -57,6 +40,13 @@ def reversed_lanes(k: LlvmBuilder, value: Value) -> Value:
     return value if k.width == 1 else shuffled(k, value, range(k.width - 1, -1, -1))
 
 
+def sum_of_lanes(k: LlvmBuilder, value: Value) -> Value:
+    """The sum of all lanes of a float, in any order, as a scalar."""
+    kind, element = k.type(value.dtype), k.element(value.dtype)
+    name = f"llvm.vector.reduce.fadd.v{k.width}{'f32' if element == 'float' else 'f64'}"
+    return Value(value.dtype, k.code.call(element, name, [element, kind], ["0.0", value.text], "reassoc"))
+
+
 def lanes_under(k: LlvmBuilder, count: str) -> Value:
     """Whether a lane is one of the first so many."""
     if k.width == 1:
@@ -74,3 +64,19 @@ def counted(k: LlvmBuilder, first: str, step: int, dtype: DType) -> Value:
     element = k.element(dtype)
     numbers = ", ".join(f"{element} {n * step}" for n in range(k.width))
     return k.value(dtype, f"add {k.vector(element)} {k.splat(dtype, first).text}, <{numbers}>")
+
+
+def transposed(k: LlvmBuilder, rows: list[Value]) -> list[Value]:
+    """A square of vectors with rows and columns exchanged, half of each at a time."""
+    n, distance = k.width, k.width // 2
+    while distance:
+        # Of two rows that are `distance` apart, the off-diagonal blocks of that size change places.
+        low = [lane if not lane & distance else n + (lane ^ distance) for lane in range(n)]
+        high = [lane ^ distance if not lane & distance else n + lane for lane in range(n)]
+        made = list(rows)
+        for i in range(n):
+            if not i & distance:
+                a, b = rows[i], rows[i | distance]
+                made[i], made[i | distance] = shuffled(k, a, low, b), shuffled(k, a, high, b)
+        rows, distance = made, distance // 2
+    return rows

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..._tensor.dtype import DType, bfloat16, bool_, float16, float32, int64, real_of, uint8, uint16, uint32
-from ..scalar.value import Value
+from ..scalar.value import Value, like, texts
 from .builder import LlvmBuilder
 
 _LINE: Final = 64  # bytes of a cache line
@@ -45,8 +45,7 @@ def load(k: LlvmBuilder, dtype: DType, pointer: str, mask: str | None = None) ->
 def repeated(k: LlvmBuilder, dtype: DType, pointer: str) -> Value:
     """One element, in every lane."""
     single = load(k.at_width(1), dtype, pointer)
-    texts = [k.splat(real_of(dtype), t).text for t in (single.text, single.imag) if t]
-    return replace(single, text=texts[0], imag=texts[1] if single.imag else "")
+    return like([single], [k.splat(real_of(dtype), t).text for t in texts([single])])[0]
 
 
 def strided(k: LlvmBuilder, dtype: DType, pointer: str, stride: str | int, mask: str | None = None) -> Value:
@@ -195,7 +194,7 @@ def _float_of_half(k: LlvmBuilder, bits: Value) -> Value:
 
 
 def _half_of_float(k: LlvmBuilder, x: Value) -> Value:
-    """A float that is a float16 number, as float16, on the bits: the same the other way round."""
+    """A float that is a float16 number, as float16, on the bits: the inverse of `_float_of_half`."""
     size = k.abs(x)
     moved = k.reinterpreted(k.mul(size, k.literal(2.0**-112, float32)), uint32)
     finite = k.bitwise(">>", moved, k.literal(13, uint32))

@@ -15,7 +15,7 @@ from ..._graph.reference import bind
 from ..._tensor.node import Call
 from ..._tensor.op import OpKind
 from ...errors import UserError
-from .entry import PARAMETERS
+from .entry import PARAMETERS, KernelArguments
 from .ir import Module
 
 MOST_ELEMENTS: Final = 1 << 14
@@ -28,12 +28,9 @@ def copy_source(attributes: str) -> str:
     """The module of a kernel that copies an array: its size is the bytes."""
     module = Module()
     code = module.function("kernel", PARAMETERS)
-    numbers = code.let("load ptr, ptr %arguments")
-    size = code.let(f"load i64, ptr {numbers}")
-    source, target = (
-        code.let(f"load ptr, ptr {code.let(f'getelementptr ptr, ptr %arguments, i64 {n}')}") for n in (1, 2)
-    )
-    code.call("ptr", "memcpy", ["ptr", "ptr", "i64"], [target, source, size])
+    given = KernelArguments(code, ("bytes",))
+    source, target = given.arrays(2)
+    code.call("ptr", "memcpy", ["ptr", "ptr", "i64"], [target, source, given["bytes"]])
     code.ret()
     return module.text(attributes)
 
@@ -65,8 +62,6 @@ def move_source(itemsize: int, attributes: str) -> str:
             element = code.let(f"load {kind}, ptr {at}, align 1")
             to = code.let(f"getelementptr {kind}, ptr {place}, i64 {each.index}")
             code.do(f"store {kind} {element}, ptr {to}, align 1")
-            each.carry()
-        run.carry()
     code.ret()
     return module.text(attributes)
 

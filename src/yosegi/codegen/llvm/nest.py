@@ -16,6 +16,7 @@ from ..._tensor.dtype import DType
 from ..._tensor.node import Shape
 from ..scalar.access import Dimension, dimensions
 from .entry import BEFORE_ARRAYS, PARAMETERS
+from .integers import add, mul, shifted, split
 from .ir import Function, Module
 
 _SHORT: Final = 8
@@ -102,11 +103,16 @@ class Nest:
 
 
 def _best(dims: Sequence[Dimension]) -> Dimension:
-    """The dimension along which most operands have their elements side by side, an inner one if there are several."""
+    """The dimension along which most elements of the operands are contiguous, the innermost of several."""
     long = [d for d in dims if d.size >= _SHORT]
     if not long:
         return max(reversed(dims), key=lambda d: d.size)
-    return max(reversed(long), key=lambda d: sum(1 if s in (1, -1) else -1 for s in d.strides if s))
+    elements = [prod(d.size for d in dims if d.strides[n]) for n in range(len(dims[0].strides))]
+
+    def contiguous(dim: Dimension) -> int:
+        return sum(size if s in (1, -1) else -size for size, s in zip(elements, dim.strides, strict=True) if s)
+
+    return max(reversed(long), key=contiguous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,40 +152,11 @@ class LoopFrame:
         bytes_of = [o.dtype.itemsize for o in self.nest.operands]
         return Steps(sizes, [[self.number(s * b) for s, b in zip(d.strides, bytes_of, strict=True)] for d in dims])
 
-    # Arithmetic on i64, with the little folding that keeps the text short
-
-    def add(self, a: str, b: str) -> str:
-        """a + b."""
-        return b if a == "0" else a if b == "0" else self.code.pure(f"add i64 {a}, {b}")
-
-    def mul(self, a: str, b: str) -> str:
-        """a * b."""
-        if "0" in (a, b):
-            return "0"
-        return b if a == "1" else a if b == "1" else self.code.pure(f"mul i64 {a}, {b}")
-
-    def sub(self, a: str, b: str) -> str:
-        """a - b."""
-        return a if b == "0" else self.code.pure(f"sub i64 {a}, {b}")
-
-    def min(self, a: str, b: str) -> str:
-        """The smaller of two."""
-        return self.code.pure_call("i64", "llvm.smin.i64", ["i64", "i64"], [a, b])
-
-    def split(self, index: str, size: str) -> tuple[str, str]:
-        """An index as (row, place), with rows of this size."""
-        if size == "1":
-            return index, "0"
-        row = self.code.pure(f"udiv i64 {index}, {size}")
-        return row, self.sub(index, self.mul(row, size))
-
-    # Places
-
     def indices(self, index: str, steps: Steps) -> list[str]:
         """The index along each dimension, from the number of an element."""
         found: list[str] = []
         for size in steps.sizes[:0:-1]:
-            index, place = self.split(index, size)
+            index, place = split(self.code, index, size)
             found.append(place)
         return [*([index] if steps.sizes else []), *found[::-1]]
 
@@ -189,13 +166,9 @@ class LoopFrame:
         for n, base in enumerate(bases):
             offset = "0"
             for index, strides in zip(indices, steps.strides, strict=True):
-                offset = self.add(offset, self.mul(index, strides[n]))
-            made.append(self.shifted(base, offset))
+                offset = add(self.code, offset, mul(self.code, index, strides[n]))
+            made.append(shifted(self.code, base, offset))
         return made
-
-    def shifted(self, base: str, offset: str) -> str:
-        """An address some bytes on."""
-        return base if offset == "0" else self.code.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
 def lanes(target: VectorTarget, dtypes: Iterable[DType]) -> int:

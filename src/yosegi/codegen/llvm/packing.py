@@ -7,11 +7,10 @@ from enum import Enum
 from typing import Final
 
 from ..._tensor.dtype import DType
-from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .integers import add, least, mul, shifted, sub
 from .ir import Function, Module
-from .lanes import shuffled
+from .lanes import transposed
 from .load_store import lanes_below, load, store
 from .nest import VectorTarget
 from .register_tiles import tile_shape
@@ -22,7 +21,7 @@ PARAMETERS: Final = (
 )  # fmt: skip
 
 
-class Lie(Enum):
+class MatrixOrder(Enum):
     """How an operand lies."""
 
     ROWS = "rows"
@@ -33,22 +32,22 @@ class Lie(Enum):
     """Neither."""
 
 
-def lie_of(across: int, along: int, rows: int, lanes: int, item: int) -> Lie:
+def order_of(across: int, along: int, rows: int, lanes: int, item: int) -> MatrixOrder:
     """How an operand with so many bytes from one row to the next, and along a row, lies."""
     if along == item:
-        return Lie.ROWS
-    return Lie.COLUMNS if across == item and rows >= lanes else Lie.APART
+        return MatrixOrder.ROWS
+    return MatrixOrder.COLUMNS if across == item and rows >= lanes else MatrixOrder.APART
 
 
-def panel_source(target: VectorTarget, dtype: DType, lie: Lie) -> str:
+def panel_source(target: VectorTarget, dtype: DType, order: MatrixOrder) -> str:
     """The module of `panel(from, across, along, rows, columns, to, width)`: a panel, to rows of `width` elements, which
     are whole vectors. Columns that are not there get any numbers: what comes of them is not stored."""
     module = Module()
     code = module.function("panel", PARAMETERS)
-    if lie is Lie.ROWS:
+    if order is MatrixOrder.ROWS:
         _copied_rows(code, dtype, target)
-    elif lie is Lie.COLUMNS:
-        _turned_columns(code, dtype, target)
+    elif order is MatrixOrder.COLUMNS:
+        _transposed_columns(code, dtype, target)
     else:
         _single_elements(code, dtype)
     code.ret()
@@ -72,12 +71,11 @@ def _copied_rows(code: Function, dtype: DType, target: VectorTarget) -> None:
             offset = mul(code, loop.index, dtype.itemsize)
             mask = lanes_below(k, sub(code, "%columns", loop.index))
             store(k, load(k, dtype, shifted(code, here, offset), mask), shifted(code, there, offset))
-            loop.carry()
         row.carry(shifted(code, here, "%across"), shifted(code, there, mul(code, "%width", dtype.itemsize)))
 
 
-def _turned_columns(code: Function, dtype: DType, target: VectorTarget) -> None:
-    """Square blocks, turned in registers; the last begins early."""
+def _transposed_columns(code: Function, dtype: DType, target: VectorTarget) -> None:
+    """Square blocks, transposed in registers; the last begins early."""
     lanes, item = target.vector_bytes // dtype.itemsize, dtype.itemsize
     k = LlvmBuilder(code, lanes)
     line = mul(code, "%width", item)
@@ -91,10 +89,8 @@ def _turned_columns(code: Function, dtype: DType, target: VectorTarget) -> None:
             offset = mul(code, first, item)
             vectors = [load(k, dtype, shifted(code, s, offset)) for s in starts]
             there = shifted(code, target_line, mul(code, first, line))
-            for i, vector in enumerate(turned(k, vectors)):
+            for i, vector in enumerate(transposed(k, vectors)):
                 store(k, vector, shifted(code, there, mul(code, line, i)))
-            loop.carry()
-        group.carry()
 
 
 def _single_elements(code: Function, dtype: DType) -> None:
@@ -107,20 +103,3 @@ def _single_elements(code: Function, dtype: DType) -> None:
             here, there = loop.values
             store(k, load(k, dtype, here), there)
             loop.carry(shifted(code, here, "%across"), shifted(code, there, line))
-        column.carry()
-
-
-def turned(k: LlvmBuilder, rows: list[Value]) -> list[Value]:
-    """A square of vectors with rows and columns exchanged, half of each at a time."""
-    n, distance = k.width, k.width // 2
-    while distance:
-        # Of two rows that are `distance` apart, the off-diagonal blocks of that size change places.
-        low = [lane if not lane & distance else n + (lane ^ distance) for lane in range(n)]
-        high = [lane ^ distance if not lane & distance else n + lane for lane in range(n)]
-        made = list(rows)
-        for i in range(n):
-            if not i & distance:
-                a, b = rows[i], rows[i | distance]
-                made[i], made[i | distance] = shuffled(k, a, low, b), shuffled(k, a, high, b)
-        rows, distance = made, distance // 2
-    return rows

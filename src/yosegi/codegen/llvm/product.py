@@ -1,7 +1,7 @@
 """The description of a product for its kernel: dtypes, prologue, epilogue, and the arguments of its functions.
 
 A kernel is put together from objects that are made one by one, when a product first needs them: the order of the work,
-one for a dtype (`products`); tiles of several sizes (`tiles`); the copying of right operands that lie in several ways
+one for a dtype (`products`); tiles of several sizes (`tiles`); the copying of right operands of several layouts
 (`packing`); and what is done before and behind (`fused`). Which of them a product needs, its sizes and strides, and how
 its work is cut are data, a plan.
 
@@ -61,6 +61,8 @@ class Product:
     """The epilogue, whose results are the outputs."""
     outs: tuple[DType, ...] = ()
     """The dtypes of the outputs; a product without anything behind it has one, of its own dtype."""
+    parts: int = 0
+    """The bfloat16 numbers whose sum stands for a number of an operand; 0 if operands keep their dtype."""
 
     @property
     def results(self) -> tuple[DType, ...]:
@@ -102,8 +104,8 @@ PLAN: Final = (
     "pool", "spread", "batches", "by_batch", "slot", "m", "n", "k", "a_m", "a_k", "b_k", "b_n",
     "depth", "blocks", "down", "across", "in_panels", "copies_a", "copies_b", "kept_b", "slots", "room",
     "arrays", "right", "out", "out_row", "out_item", "panel", "lines", "finish", "finishes", "tiles", "offsets",
-    "left", "multiply", "apply", "guard", "get_threads", "set_threads", "share", "units", "in_place", "turned_a",
-    "turned_b", "row_a", "row_b",
+    "left", "multiply", "apply", "guard", "get_threads", "set_threads", "share", "units", "in_place", "transposed_a",
+    "transposed_b", "row_a", "row_b",
 )  # fmt: skip
 """The words of a plan: threads, the stack, sizes and strides; how the work is cut; the arrays, and of them the output
 that holds the sums, functions, whether sums are finished by one if they could be left as they are, where in the plan
@@ -162,7 +164,7 @@ class ProductJob:
         return self.code.let(f"load ptr, ptr {self.code.pure(f'getelementptr ptr, ptr {first}, i64 {number}')}")
 
 
-class Told:
+class JobWriter:
     """A job that is being written down, for threads to be given."""
 
     def __init__(self, code: Function, plan: str, arrays: str = "0") -> None:

@@ -15,14 +15,15 @@ from __future__ import annotations
 from typing import Final
 
 from ..._tensor.dtype import DType
+from .bfloat16_units import BFloat16Unit
 from .entry import BEFORE_ARRAYS, PARAMETERS
 from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module
-from .jobs import Columns, called, write_claim, write_keeping, write_pack_lines, write_units
+from .jobs import Panels, write_claim, write_keeping, write_pack_lines, write_units
 from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL
-from .product import PLAN, Told
-from .register_tiles import LINE, TileShape, tile_shape
+from .product import PLAN, JobWriter
+from .register_tiles import LINE, TileShape
 
 PADDING: Final = 64
 """Bytes between copied lines, lest all of them fall into the same places of a cache."""
@@ -30,63 +31,60 @@ _LINE_CHUNKS: Final = 16
 """Chunks into which the copying of a left operand is cut."""
 
 
-def product_source(target: VectorTarget, dtype: DType) -> str:
-    """The module of all products of a dtype: `kernel`, and `pack` to keep a right operand.
+def product_source(target: VectorTarget, dtype: DType, shape: TileShape, unit: BFloat16Unit | None = None) -> str:
+    """The module of all products with sums of a dtype and tiles of a shape. `unit` multiplies bfloat16 numbers.
 
     `kernel` takes the arrays of a `Product`, then the workspace; `pack`, a right operand, and where it is kept.
     """
     module = Module()
-    shape = tile_shape(target, dtype)
     write_keeping(module, dtype, shape.lanes)
     write_claim(module)
-    write_units(module, dtype, shape)
+    write_units(module, dtype, shape, unit)
     write_pack_lines(module, shape)
-    _write_one(module, dtype, shape)
+    _write_one(module, shape)
     write_stack(module, "kernel")
-    _write_pack(module, dtype, shape)
+    _write_pack(module, shape)
     return module.text(target.attributes)
 
 
-def _write_one(module: Module, dtype: DType, shape: TileShape) -> None:
+def _write_one(module: Module, shape: TileShape) -> None:
     """`one(arguments, batch, pool, work)`: the product of one matrix of a stack; on one thread if there is no pool."""
     code = module.function("one", [("ptr", "arguments"), ("i64", "batch"), ("ptr", "pool"), ("ptr", "work")])
-    item = dtype.itemsize
+    item = shape.step_bytes
     plan = code.let("load ptr, ptr %arguments")
     p = {name: word(code, plan, n) for n, name in enumerate(PLAN)}
-    tell = told_arrays(code, plan, p["arrays"], p["offsets"])
+    put = job_with_arrays(code, plan, p["arrays"], p["offsets"])
     copies_a, in_panels = (code.let(f"icmp ne i64 {p[w]}, 0") for w in ("copies_a", "in_panels"))
-    row_panels = ceil_div(code, p["m"], shape.rows)
-    apart = choice(code, in_panels, str(shape.rows * item), add(code, mul(code, p["k"], item), str(PADDING)))
+    row_panels = ceil_div(code, ceil_div(code, p["m"], shape.lines), shape.rows)
+    apart = choice(code, in_panels, str(shape.height * item), add(code, mul(code, p["k"], item), str(PADDING)))
     packed = shifted(code, "%work", mul(code, p["slots"], add(code, p["room"], str(LINE))))
-    tell("work", "%work", "ptr")
-    tell("packed_a", packed, "ptr")
-    tell("apart", apart)
-    tell("a_panel", mul(code, p["k"], shape.rows * item))
-    tell("a", choice(code, copies_a, packed, tell.given("0"), "ptr"), "ptr")
-    tell("a_row", choice(code, copies_a, choice(code, in_panels, str(item), apart), p["a_m"]))
-    tell("a_step", choice(code, copies_a, choice(code, in_panels, apart, str(item)), p["a_k"]))
+    put("work", "%work", "ptr")
+    put("packed_a", packed, "ptr")
+    put("apart", apart)
+    put("a_panel", mul(code, ceil_div(code, p["k"], shape.step), shape.height * item))
+    put("a", choice(code, copies_a, packed, put.given("0"), "ptr"), "ptr")
+    put("a_row", choice(code, copies_a, choice(code, in_panels, str(item), apart), p["a_m"]))
+    put("a_step", choice(code, copies_a, choice(code, in_panels, apart, str(item)), p["a_k"]))
     with code.loop(0, p["slots"]) as slot:
         code.do(f"store i64 0, ptr {shifted(code, '%work', mul(code, slot.index, LINE))}")
-        slot.carry()
     with code.when(copies_a):
         several = code.pure(f"udiv i64 {row_panels}, {_LINE_CHUNKS}")
-        spread(code, "%pool", p["spread"], "pack_lines", tell.job, row_panels, most(code, several, 1))
-    spread(code, "%pool", p["spread"], "units", tell.job, mul(code, p["down"], p["across"]), "1")
+        spread(code, "%pool", p["spread"], "pack_lines", put.job, row_panels, most(code, several, 1))
+    spread(code, "%pool", p["spread"], "units", put.job, mul(code, p["down"], p["across"]), "1")
     code.ret()
 
 
-def told_arrays(code: Function, plan: str, arrays: str, offsets: str) -> Told:
+def job_with_arrays(code: Function, plan: str, arrays: str, offsets: str) -> JobWriter:
     """A job with the arrays of the matrix `%batch` of a stack."""
-    tell = Told(code, plan, arrays)
+    put = JobWriter(code, plan, arrays)
     table = code.pure(f"getelementptr i64, ptr {plan}, i64 {offsets}")
     line = code.pure(f"getelementptr i64, ptr {table}, i64 {mul(code, '%batch', arrays)}")
     given = code.pure(f"getelementptr ptr, ptr %arguments, i64 {BEFORE_ARRAYS}")
     with code.loop(0, arrays) as loop:
         base = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {given}, i64 {loop.index}')}")
         offset = code.let(f"load i64, ptr {code.pure(f'getelementptr i64, ptr {line}, i64 {loop.index}')}")
-        tell.array(loop.index, shifted(code, base, offset))
-        loop.carry()
-    return tell
+        put.array(loop.index, shifted(code, base, offset))
+    return put
 
 
 def spread(code: Function, pool: str, function: str, name: str, job: str, count: str, chunk: str) -> None:
@@ -116,7 +114,6 @@ def write_stack(module: Module, name: str) -> None:
     own = shifted(code, workspace(code, plan), mul(code, div(code, "%low", chunk), slot))
     with code.loop("%low", "%high") as loop:
         code.do(f"call void @one(ptr %arguments, i64 {loop.index}, ptr null, ptr {own})")
-        loop.carry()
     code.ret()
 
     code = module.function(name, PARAMETERS)
@@ -127,27 +124,26 @@ def write_stack(module: Module, name: str) -> None:
     one_by_one = code.let(f"icmp eq i64 {p['by_batch']}, 0")
     with code.when(one_by_one), code.loop(0, p["batches"]) as loop:
         code.do(f"call void @one(ptr %arguments, i64 {loop.index}, ptr {pool}, ptr {work})")
-        loop.carry()
     with code.when(code.let(f"xor i1 {one_by_one}, true")):
         spread(code, pool, p["spread"], "some", "%arguments", p["batches"], p["by_batch"])
     code.ret()
 
 
-def _write_pack(module: Module, dtype: DType, shape: TileShape) -> None:
+def _write_pack(module: Module, shape: TileShape) -> None:
     """`pack`: a right operand, as `kernel` wants it if it is kept."""
     code = module.function("pack", PARAMETERS)
     plan = code.let("load ptr, ptr %arguments")
     p = {name: word(code, plan, n) for n, name in enumerate(PLAN)}
     function = word(code, plan, PLAN.index("panel"), "ptr")
     b, to = (word(code, "%arguments", BEFORE_ARRAYS + n, "ptr") for n in range(2))
-    columns = Columns(code, p["n"], shape)
-    with code.loop(0, p["k"], p["depth"]) as block, code.loop(0, columns.panels) as panel:
-        steps = least(code, sub(code, p["k"], block.index), p["depth"])
+    columns = Panels(code, p["n"], shape.lanes, shape.vectors)
+    with code.loop(0, p["k"], p["depth"]) as block, code.loop(0, columns.count) as panel:
+        length = least(code, sub(code, p["k"], block.index), p["depth"])
+        steps = ceil_div(code, length, shape.step)
         column, vectors, count = columns.of(panel.index)
         here = add(code, mul(code, block.index, p["b_k"]), mul(code, column, p["b_n"]))
-        there = add(code, mul(code, block.index, columns.width), mul(code, column, steps))
-        called(code, function, PANEL, shifted(code, b, here), p["b_k"], p["b_n"], steps, count,
-               shifted(code, to, mul(code, there, dtype.itemsize)), mul(code, vectors, shape.lanes))  # fmt: skip
-        panel.carry()
-        block.carry()
+        done = div(code, block.index, shape.step)
+        there = add(code, mul(code, done, columns.width), mul(code, column, steps))
+        code.invoke(function, PANEL, shifted(code, b, here), p["b_k"], p["b_n"], length, count,
+               shifted(code, to, mul(code, there, shape.step_bytes)), mul(code, vectors, shape.lanes))  # fmt: skip
     code.ret()

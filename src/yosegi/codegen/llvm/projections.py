@@ -12,9 +12,10 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..scalar.value import Value
 from .builder import LlvmBuilder
-from .entry import BEFORE_ARRAYS, PARAMETERS
-from .integers import add, least, mul, shifted, sub, word
+from .entry import PARAMETERS, KernelArguments
+from .integers import add, least, mul, shifted, sub
 from .ir import Module
+from .lanes import sum_of_lanes
 from .load_store import lanes_below, load, store
 from .nest import VectorTarget
 
@@ -41,11 +42,9 @@ def _begun(
     module: Module, name: str, target: VectorTarget, arrays: int
 ) -> tuple[LlvmBuilder, dict[str, str], list[str]]:
     """A function's builder, its sizes, and its arrays."""
-    code = module.function(name, PARAMETERS)
-    table = code.let("load ptr, ptr %arguments")
-    size = {name: word(code, table, n) for n, name in enumerate(_SIZES)}
-    found = [word(code, "%arguments", BEFORE_ARRAYS + n, "ptr") for n in range(arrays)]
-    return LlvmBuilder(code, target.vector_bytes // 4), size, found
+    given = KernelArguments(module.function(name, PARAMETERS), _SIZES)
+    size = dict(zip(_SIZES, given.all_sizes(), strict=True))
+    return LlvmBuilder(given.code, target.vector_bytes // 4), size, given.arrays(arrays)
 
 
 def _write_rows(module: Module, target: VectorTarget) -> None:
@@ -64,7 +63,7 @@ def _write_rows(module: Module, target: VectorTarget) -> None:
             own = [*sums[n * VECTORS : (n + 1) * VECTORS], (s0, s1)[n]]
             for place, total in enumerate(own):
                 at = mul(code, add(code, mul(code, size["rows"], place), row), 4)
-                code.do(f"store float {_total(k, total)}, ptr {shifted(code, out, at)}, align 4")
+                store(k.at_width(1), sum_of_lanes(k, Value(float32, total)), shifted(code, out, at))
     code.ret()
 
 
@@ -100,13 +99,13 @@ def _write_block(
 
     def step(index: str, mask: str | None) -> None:
         at = mul(code, index, 4)
-        own = [load(k, float32, shifted(code, s, at), mask).text for s in starts]
+        own = [load(k, float32, shifted(code, s, at), mask) for s in starts]
         for end, row in zip(ends, splats, strict=True):
             place = shifted(code, end, at)
-            total = load(k, float32, place, mask).text
+            total = load(k, float32, place, mask)
             for o, w in zip(own, row, strict=True):
-                total = _fma(k, o, k.splat(float32, w).text, total)
-            store(k, Value(float32, total), place, mask)
+                total = k.fma(o, k.splat(float32, w), total)
+            store(k, total, place, mask)
 
     with code.loop(0, whole, k.width) as rows:
         step(rows.index, None)
@@ -123,19 +122,17 @@ def _added(k: LlvmBuilder, rows: list[str], vectors: str, length: str, sums: lis
 
     def step(index: str, sums: tuple[str, ...], mask: str | None) -> list[str]:
         at = mul(code, index, 4)
-        own = [load(k, float32, shifted(code, row, at), mask).text for row in rows]
-        made = list(sums)
-        signed = own if squares else [code.let(f"fneg {kind} {o}") for o in own]
+        own = [load(k, float32, shifted(code, row, at), mask) for row in rows]
+        made = [Value(float32, s) for s in sums]
+        signed = own if squares else [k.negated(o) for o in own]
         for n in range(VECTORS):
-            place = shifted(code, shifted(code, vectors, mul(code, apart, n)), at)
-            weight = load(k, float32, place, mask).text
+            weight = load(k, float32, shifted(code, shifted(code, vectors, mul(code, apart, n)), at), mask)
             for row in range(len(rows)):
-                place_of = row * VECTORS + n
-                made[place_of] = _fma(k, signed[row], weight, made[place_of])
+                made[row * VECTORS + n] = k.fma(signed[row], weight, made[row * VECTORS + n])
         if squares:
-            for row in range(len(rows)):
-                made[len(rows) * VECTORS + row] = _fma(k, own[row], own[row], made[len(rows) * VECTORS + row])
-        return made
+            for n, x in enumerate(own, len(rows) * VECTORS):
+                made[n] = k.fma(x, x, made[n])
+        return [total.text for total in made]
 
     with code.loop(0, whole, k.width, carried=[(kind, s) for s in sums]) as loop:
         loop.carry(*step(loop.index, loop.values, None))
@@ -143,15 +140,3 @@ def _added(k: LlvmBuilder, rows: list[str], vectors: str, length: str, sums: lis
     with code.when(code.let(f"icmp sgt i64 {rest}, 0"), [(kind, s) for s in loop.values]) as branch:
         branch.give(*step(whole, loop.values, lanes_below(k, rest)))
     return list(branch.values)
-
-
-def _fma(k: LlvmBuilder, a: str, b: str, c: str) -> str:
-    kind = k.type(float32)
-    return k.code.call(kind, f"llvm.fma.v{k.width}f32", [kind] * 3, [a, b, c])
-
-
-def _total(k: LlvmBuilder, sums: str) -> str:
-    """The sum of all lanes."""
-    kind = k.type(float32)
-    name = f"llvm.vector.reduce.fadd.v{k.width}f32"
-    return k.code.call("float", name, ["float", kind], ["0.0", sums], "reassoc")

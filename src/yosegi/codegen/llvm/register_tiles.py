@@ -8,6 +8,7 @@ a product first needs it: most need two or three of them, and all products share
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,16 +30,33 @@ PARAMETERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """How large tiles are at most."""
+    """How large tiles are at most, and how operands are packed for them."""
 
     rows: int
+    """Groups of lines of the left operand."""
     vectors: int
     lanes: int
+    step_bytes: int
+    """Bytes of a packed step of one line or column."""
+    lines: int = 1
+    """Lines of a group."""
+    step: int = 1
+    """Numbers of a sum that are multiplied in one step."""
+
+    @property
+    def height(self) -> int:
+        """Lines of a tile."""
+        return self.rows * self.lines
 
     @property
     def columns(self) -> int:
         """Elements in a row."""
         return self.vectors * self.lanes
+
+    @property
+    def packs_both(self) -> bool:
+        """True if tiles cannot read operands where they lie."""
+        return self.step > 1
 
     @property
     def count(self) -> int:
@@ -57,7 +75,8 @@ def tile_shape(target: VectorTarget, dtype: DType) -> TileShape:
     vectors are faster than fourteen of two.
     """
     vectors = 2 if target.registers < 32 else 3 if target.vector_bytes > 16 else 4
-    return TileShape((target.registers - vectors - 2) // vectors, vectors, target.vector_bytes // dtype.itemsize)
+    rows, lanes = (target.registers - vectors - 2) // vectors, target.vector_bytes // dtype.itemsize
+    return TileShape(rows, vectors, lanes, dtype.itemsize)
 
 
 def tile_name(rows: int, vectors: int) -> str:
@@ -73,26 +92,41 @@ def tile_source(target: VectorTarget, dtype: DType, rows: int, vectors: int) -> 
     module = Module()
     code = module.function(tile_name(rows, vectors), PARAMETERS)
     k = LlvmBuilder(code, target.vector_bytes // dtype.itemsize)
-    kind, size = k.type(dtype), target.vector_bytes
+    size = target.vector_bytes
     offsets = Multiples(code, "%a_row", rows)
     places = [(row, str(v * size)) for row in range(rows) for v in range(vectors)]
     for row, place in places:
         _ask_for(code, shifted(code, _line(code, "out", row), place))
-    carried = [("ptr", "%a"), ("ptr", "%b"), *[(kind, "zeroinitializer")] * len(places)]
+    carried = [("ptr", "%a"), ("ptr", "%b"), *zero_sums(k, dtype, rows, vectors)]
     with code.loop(0, "%steps", carried=carried) as loop:
         a, b, *sums = loop.values
-        columns = [load(k, dtype, shifted(code, b, str(v * size))) for v in range(vectors)]
-        made = []
-        for row in range(rows):
-            element = repeated(k, dtype, shifted(code, a, offsets[row]))
-            for v, column in enumerate(columns):
-                made.append(k.muladd(element, column, Value(dtype, sums[row * vectors + v])).text)
+        made = step_of_sums(k, dtype, lambda n: shifted(code, a, offsets[n]), b, sums, vectors)
         loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *made)
     for (row, place), text in zip(places, loop.values[2:], strict=True):
         before = load(k, dtype, shifted(code, _line(code, "before", row), place))
         store(k, k.arithmetic("+", Value(dtype, text), before), shifted(code, _line(code, "out", row), place))
     code.ret()
     return module.text(target.attributes)
+
+
+def zero_sums(k: LlvmBuilder, dtype: DType, rows: int, vectors: int) -> list[tuple[str, str]]:
+    """The sums of a tile before its first step, as a loop carries them: row by row."""
+    return [(k.type(dtype), "zeroinitializer")] * (rows * vectors)
+
+
+def step_of_sums(
+    k: LlvmBuilder, dtype: DType, row: Callable[[int], str], columns: str, sums: Sequence[str], vectors: int
+) -> list[str]:
+    """The sums of a tile with a step more: an element of each row, whose address `row` gives, times the vectors of
+    columns."""
+    size = k.width * dtype.itemsize
+    right = [load(k, dtype, shifted(k.code, columns, str(v * size))) for v in range(vectors)]
+    made = []
+    for n in range(len(sums) // vectors):
+        element = repeated(k, dtype, row(n))
+        for v, vector in enumerate(right):
+            made.append(k.muladd(element, vector, Value(dtype, sums[n * vectors + v])).text)
+    return made
 
 
 def _ask_for(code: Function, pointer: str) -> None:

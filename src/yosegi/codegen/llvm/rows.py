@@ -12,28 +12,36 @@ from typing import Final
 
 from ..._schedule.groups import Group, runs
 from ..._tensor.role import Extremum
-from ..scalar.value import Value
+from ..scalar.value import Value, like, texts
 from .folding import Folding, State
+from .integers import add, least, mul, shifted, split, sub
 from .ir import Module
-from .lanes import like, texts, types
 from .load_store import load, store
 from .nest import LoopFrame, Nest, Operand, Strides, VectorTarget, lanes, operands_of, power_below
 from .passes import Passes, is_dear
 from .walk import LONG, Course, Ground, Walk
 
-_UNIT: Final = 4096
-"""Elements of a row of a plain loop that are one unit of work, about, if the row is much longer."""
-_GRAIN: Final = 512
-"""The unit of work if there is only one row: units that run together are one loop, so that they may be small."""
-_TILE: Final = (16, 128)
-"""A unit where an array is read across: so many indices of the dimension along which its elements are side by side, and
-so many along the vectors. A line of a cache is used up before it is gone."""
-_MOST_VECTORS: Final = 4
-"""Vectors that are worked on together."""
-_SLICE: Final = 16384
-"""Elements that are worth a slice of their own."""
-_MOST_UNITS: Final = 64
-"""Units that a reduction is cut into, if it has fewer rows."""
+
+@dataclass(frozen=True, slots=True)
+class RowPolicy:
+    """How the work of a group is cut. Sizes are in elements."""
+
+    unit: int = 4096
+    """A unit of a row of a plain loop, about, if the row is much longer."""
+    single_row_unit: int = 512
+    """The unit if there is only one row: units that run together are one loop, so that they may be small."""
+    tile: tuple[int, int] = (16, 128)
+    """A unit where an array is read across: so many indices of the dimension along which its elements are side by side,
+    and so many along the vectors. A line of a cache is used up before it is gone."""
+    vectors: int = 4
+    """Vectors that are worked on together."""
+    slice: int = 16384
+    """Elements that are worth a slice of their own."""
+    units: int = 64
+    """Units that a reduction is cut into, if it has fewer rows."""
+
+
+_POLICY: Final = RowPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class _RowKernel:
         self.reducing = bool(group.axes)
         one = lanes(target, [s.dtype for c in calls for s in (*c.inputs, *c.outputs)])
         single = any(runs(c) for c in calls) or any(s not in (0, 1, -1) for s in nest.vector.strides)
-        twice = self.reducing or streams or nest.vector.size < LONG * _MOST_VECTORS * one
+        twice = self.reducing or streams or nest.vector.size < LONG * _POLICY.vectors * one
         vectors = 1 if single else _unrolled(len(calls), sum(map(is_dear, calls)), twice=twice)
         wide = min(one * vectors, power_below(nest.vector.size))
         across = self.reducing and not nest.vector.reduced
@@ -80,7 +88,7 @@ class _RowKernel:
             group, passes, nest,
             numbers={o: n for n, o in enumerate(self.reads)},
             places={o.entry: len(self.reads) + n for n, o in enumerate(self.writes)},
-            strides=strides, across=across, wide=wide, narrow=1 if passes.running else min(one, wide),
+            strides=strides, across=across, lanes=wide, last_lanes=1 if passes.running else min(one, wide),
             loops=[n for n, d in enumerate(nest.dims) if d.reduced and d is not nest.vector], counts=counts,
         )  # fmt: skip
         crossing = None if self.reducing else nest.crossing()
@@ -97,19 +105,19 @@ class _RowKernel:
         """Whether each row of a result begins where a whole vector may be stored past the caches."""
         place, nest = self.course.places[operand.entry], self.nest
         steps = [d.strides[place] for d in nest.dims if d is not nest.vector]
-        return not self.course.across and nest.along(place) == 1 and all(s % self.course.wide == 0 for s in steps)
+        return not self.course.across and nest.along(place) == 1 and all(s % self.course.lanes == 0 for s in steps)
 
     def _cut(self) -> None:
         """Units of work: blocks of a plain loop, vectors of rows, or rows, which may be cut into slices."""
-        nest, wide = self.nest, self.course.wide
+        nest, wide = self.nest, self.course.lanes
         self.slices, self.slice, self.tiles = 1, 0, 1
         self.block = nest.vector.size
         if self.tiled is not None:
-            self.block = _TILE[1]
-            self.tiles = -(-self.tiled.size // _TILE[0])
-            self.unit = _TILE[0] * _TILE[1]
+            self.block = _POLICY.tile[1]
+            self.tiles = -(-self.tiled.size // _POLICY.tile[0])
+            self.unit = _POLICY.tile[0] * _POLICY.tile[1]
         elif not self.reducing:
-            grain = _UNIT if self.outer else _GRAIN
+            grain = _POLICY.unit if self.outer else _POLICY.single_row_unit
             if self.block > 2 * grain:
                 self.block = -(-grain // wide) * wide
             self.unit = self.block
@@ -122,7 +130,7 @@ class _RowKernel:
         self.units = prod(d.size for d in self.outer) * self.blocks * self.tiles
         if not self.reducing or self.passes.count > 1 or self.passes.running:
             return
-        wanted = min(_MOST_UNITS // self.units, self.unit // _SLICE)
+        wanted = min(_POLICY.units // self.units, self.unit // _POLICY.slice)
         if wanted > 1:
             loops = self.course.loops
             first, step = (nest.dims[loops[0]], 1) if loops else (nest.vector, wide)
@@ -151,18 +159,21 @@ class _RowKernel:
         partials = self._partials(frame) if self.slices > 1 else None
 
         def part(number: str, size: str, whole: str) -> tuple[str, str]:
-            first = frame.mul(number, size)
-            return first, frame.min(frame.add(first, size), whole)
+            first = mul(frame.code, number, size)
+            return first, least(frame.code, add(frame.code, first, size), whole)
 
         if not self.reducing and not self.outer and self.tiled is None:
             walk = Walk(self.course, frame, ground, frame.bases)
-            walk.span = frame.mul("%low", block), frame.min(frame.mul("%high", block), ground.length)
+            walk.span = (
+                mul(frame.code, "%low", block),
+                least(frame.code, mul(frame.code, "%high", block), ground.length),
+            )
             walk.run()
             self._end(frame)
             return
         with frame.code.loop("%low", "%high") as unit:
-            row, piece = frame.split(unit.index, slices)
-            row, tile = frame.split(row, tiles)
+            row, piece = split(frame.code, unit.index, slices)
+            row, tile = split(frame.code, row, tiles)
             bases, column = rows(row)
             walk = Walk(self.course, frame, ground, bases)
             if self.slices > 1 and not self.course.loops:
@@ -172,14 +183,13 @@ class _RowKernel:
             elif not self.reducing and self.blocks > 1:
                 walk.span = part(column, block, ground.length)
             if self.tiled is not None:
-                walk.bounds = part(tile, str(_TILE[0]), ground.loops.sizes[0])
+                walk.bounds = part(tile, str(_POLICY.tile[0]), ground.loops.sizes[0])
             if partials is None:
                 walk.run()
             else:
                 for entry, state in walk.states(0).items():
                     for value, place in zip(state, partials.of(entry, unit.index), strict=True):
                         store(walk.row_builder, value, place)
-            unit.carry()
         self._end(frame)
 
     def _end(self, frame: LoopFrame) -> None:
@@ -194,7 +204,7 @@ class _RowKernel:
 
     @property
     def _row_lanes(self) -> int:
-        return self.course.wide if self.course.across else 1
+        return self.course.lanes if self.course.across else 1
 
     @property
     def _partial_bytes(self) -> int:
@@ -216,16 +226,15 @@ class _RowKernel:
             k, foldings = walk.row_builder, self.passes.foldings[0]
             start = {e: f.start(k) for e, f in foldings.items()}
             flat = [v for state in start.values() for v in state]
-            first = frame.mul(unit.index, slices)
-            with frame.code.loop(0, slices, carried=list(zip(types(k, flat), texts(flat), strict=True))) as part:
+            first = mul(frame.code, unit.index, slices)
+            with frame.code.loop(0, slices, carried=k.carried(flat)) as part:
                 before = _states(start, flat, part.values)
-                at = frame.add(first, part.index)
+                at = add(frame.code, first, part.index)
                 after = {e: f.combine(k, before[e], [load(k, d, p) for d, p in
                                                      zip(f.state, partials.of(e, at), strict=True)])
                          for e, f in foldings.items()}  # fmt: skip
                 part.carry(*texts(v for state in after.values() for v in state))
             walk.end(0, _states(start, flat, part.values))
-            unit.carry()
         frame.code.ret()
 
 
@@ -240,7 +249,7 @@ class _RowStarts:
     def __init__(self, writer: _RowKernel, frame: LoopFrame) -> None:
         self._frame = frame
         self._across = writer.course.across
-        self._wide = str(writer.course.wide)
+        self._wide = str(writer.course.lanes)
         self._outer = frame.steps(writer.outer)
         self._vector = frame.steps([writer.nest.vector])
         self._blocks = frame.number(writer.blocks)
@@ -248,12 +257,12 @@ class _RowStarts:
     def __call__(self, index: str) -> tuple[list[str], str]:
         """The operands' addresses, and which block of the dimension of the vectors is meant."""
         frame = self._frame
-        row, block = frame.split(index, self._blocks)
+        row, block = split(frame.code, index, self._blocks)
         bases = frame.moved(frame.bases, self._outer, frame.indices(row, self._outer))
         if self._across:
             # The last vector begins early enough to fit: some rows are worked on twice.
-            last = frame.sub(self._vector.sizes[0], self._wide)
-            bases = frame.moved(bases, self._vector, [frame.min(frame.mul(block, self._wide), last)])
+            last = sub(frame.code, self._vector.sizes[0], self._wide)
+            bases = frame.moved(bases, self._vector, [least(frame.code, mul(frame.code, block, self._wide), last)])
         return bases, block
 
 
@@ -277,12 +286,12 @@ class _Partials:
         """The addresses of a unit's state."""
         frame, made = self._frame, []
         for start, dtype in zip(self._starts[entry], self._foldings[entry].state, strict=True):
-            offset = frame.mul(unit, str(self._lanes * dtype.itemsize))
-            made.append(frame.shifted(self._array, frame.add(start, offset)))
+            offset = mul(frame.code, unit, str(self._lanes * dtype.itemsize))
+            made.append(shifted(frame.code, self._array, add(frame.code, start, offset)))
         return made
 
 
 def _unrolled(ops: int, dear: int, *, twice: bool) -> int:
     """Vectors that are worked on together, to hide how long an instruction takes; fewer if registers would run out, or
     if long functions are to be compiled `twice`, for the vectors that are left."""
-    return _MOST_VECTORS if ops <= 24 and not (twice and dear > 2) else 2
+    return _POLICY.vectors if ops <= 24 and not (twice and dear > 2) else 2

@@ -43,7 +43,7 @@ def elementwise_signature(group: Group, reads: Sequence[int], outputs: Sequence[
 
 
 def _wiring(
-    group: Group, reads: Sequence[int], outputs: Sequence[int], told: Callable[[Call], str]
+    group: Group, reads: Sequence[int], outputs: Sequence[int], shown: Callable[[Call], str]
 ) -> list[str] | None:
     """The calls of a group and what they read, numbers by their bits."""
     graph = group.graph
@@ -58,5 +58,5 @@ def _wiring(
                 assert is_constant(graph, a)
                 number = np.asarray(bind(graph.calls[a])())
                 names[a] = f"{number.dtype} {number.tobytes().hex()}"
-        words.append(f"{told(call)} of {', '.join(names[a] for a in graph.args[entry])}")
+        words.append(f"{shown(call)} of {', '.join(names[a] for a in graph.args[entry])}")
     return [*words, " ".join(names[e] for e in outputs)]

@@ -1,7 +1,7 @@
 """Code that seldom runs: short, rather than fast.
 
 It costs as much to compile as what always runs. So what only few arguments need is written for narrow vectors, in a
-loop over the pieces of the wide ones.
+loop over the parts of the usual ones.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ def _in_pieces(given: Sequence[Number], results: Sequence[DType], rule: Rule, wi
         ]
         for number, slot in zip(rule(*pieces), written, strict=True):
             code.do(f"store {narrow.type(number.dtype)} {number.value.text}, {at(slot, number.dtype)}")
-        piece.carry()
     return [
         Number(k, Value(dtype, code.let(f"load {k.type(dtype)}, ptr {slot}")))
         for dtype, slot in zip(results, written, strict=True)

@@ -14,9 +14,9 @@ the words are simply set to zero. How workers sleep, and where they wake up, is 
 from __future__ import annotations
 
 import ctypes
-import re
 from typing import Final
 
+from .ir import with_fields
 from .thread_sleep import MOST_PROCESSORS, sleeping_text
 
 SPINS: Final = 2000
@@ -59,25 +59,17 @@ def pool_text(architecture: str, *, futex: bool) -> str:
         "aarch64": isb, "arm64": isb,
     }.get(architecture, ("fence syncscope(\"singlethread\") seq_cst", ""))  # fmt: skip
     text = (_POOL + sleeping_text(architecture, futex=futex)).replace("PAUSE", pause[0]).replace("SPINS", str(SPINS))
-    # `%x = field name` is the address of a word of the pool.
-    text = re.sub(
-        r"field (\w+)", lambda m: f"getelementptr i8, ptr %pool, i64 {getattr(ThreadPoolState, m[1]).offset}", text
-    )
-    return f"{text}\n{pause[1]}\n"
+    return f"{with_fields(text, 'field', ThreadPoolState, '%pool')}\n{pause[1]}\n"
 
 
 _POOL: Final = """
 define void @take(ptr %pool) #0 {
 entry:
   %p.next = field next
-  %p.kernel = field kernel
-  %p.arguments = field arguments
-  %p.count = field count
-  %p.chunk = field chunk
-  %kernel = load ptr, ptr %p.kernel
-  %arguments = load ptr, ptr %p.arguments
-  %count = load i64, ptr %p.count
-  %chunk = load i64, ptr %p.chunk
+  %kernel = ptr field kernel
+  %arguments = ptr field arguments
+  %count = i64 field count
+  %chunk = i64 field chunk
   br label %more
 more:
   %low = atomicrmw add ptr %p.next, i64 %chunk monotonic
@@ -142,20 +134,14 @@ entry:
   %all = alloca [256 x i8], align 16
   %old = alloca [256 x i8], align 16
   %p.started = field started
-  %p.wanted = field wanted
-  %p.create = field pthread_create
-  %p.detach = field pthread_detach
-  %p.fill = field sigfillset
-  %p.mask = field pthread_sigmask
-  %p.how = field mask_how
   %attributes = field attributes
   store i32 1, ptr %p.started
-  %wanted = load i32, ptr %p.wanted
-  %create = load ptr, ptr %p.create
-  %detach = load ptr, ptr %p.detach
-  %fill = load ptr, ptr %p.fill
-  %mask = load ptr, ptr %p.mask
-  %how = load i32, ptr %p.how
+  %wanted = i32 field wanted
+  %create = ptr field pthread_create
+  %detach = ptr field pthread_detach
+  %fill = ptr field sigfillset
+  %mask = ptr field pthread_sigmask
+  %how = i32 field mask_how
   ; signals belong to the threads of the program: a worker has them all blocked from its first instruction on
   %r0 = call i32 %fill(ptr %all)
   %r1 = call i32 %mask(i32 %how, ptr %all, ptr %old)
@@ -189,11 +175,8 @@ entry:
   %p.count = field count
   %p.chunk = field chunk
   %p.busy = field busy
-  %p.started = field started
-  %p.wanted = field wanted
-  %p.yield = field sched_yield
   %several = icmp sgt i64 %count, %chunk
-  %wanted = load i32, ptr %p.wanted
+  %wanted = i32 field wanted
   %threads = icmp sgt i32 %wanted, 0
   %worth = and i1 %several, %threads
   br i1 %worth, label %try, label %alone
@@ -202,7 +185,7 @@ try:
   %mine = extractvalue { i32, i1 } %swapped, 1
   br i1 %mine, label %ready, label %alone
 ready:
-  %started = load i32, ptr %p.started
+  %started = i32 field started
   %is.started = icmp ne i32 %started, 0
   br i1 %is.started, label %open, label %begin
 begin:
@@ -246,7 +229,7 @@ pause:
 again:
   br label %join
 yield:
-  %give.way = load ptr, ptr %p.yield
+  %give.way = ptr field sched_yield
   %r = call i32 %give.way()
   br label %join
 close:

@@ -40,10 +40,9 @@ def sleeping_text(architecture: str, *, futex: bool) -> str:
 
 _FUTEX: Final = """
 define void @arrive(ptr %pool) #0 {
-  %p.call = field syscall
   %p.arrived = field arrived
   %p.workers = field workers
-  %call = load ptr, ptr %p.call
+  %call = ptr field syscall
   %thread = call i64 (i64, ...) %call(i64 GETTID)
   %short = trunc i64 %thread to i32
   %number = atomicrmw add ptr %p.arrived, i32 1 monotonic
@@ -54,14 +53,13 @@ define void @arrive(ptr %pool) #0 {
 }
 define void @keep_off(ptr %pool) #0 {
 entry:
-  %p.call = field syscall
   %p.arrived = field arrived
   %p.kept_off = field kept_off
   %p.workers = field workers
   %p.allowed = field allowed
   %processor = alloca i32, align 4
   %mask = alloca [MASK x i8], align 8
-  %call = load ptr, ptr %p.call
+  %call = ptr field syscall
   %r0 = call i64 (i64, ...) %call(i64 GETCPU, ptr %processor, ptr null, ptr null)
   %told = icmp eq i64 %r0, 0
   %here = load i32, ptr %processor
@@ -123,15 +121,13 @@ done:
 }
 define void @sleep(ptr %pool, i32 %heard) #0 {
   %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
+  %call = ptr field syscall
   %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 128, i32 %heard, ptr null, ptr null, i32 0)
   ret void
 }
 define void @wake(ptr %pool) #0 {
   %p.bell = field bell
-  %p.call = field syscall
-  %call = load ptr, ptr %p.call
+  %call = ptr field syscall
   %r = call i64 (i64, ...) %call(i64 FUTEX, ptr %p.bell, i64 129, i32 2147483647, ptr null, ptr null, i32 0)
   ret void
 }
@@ -147,14 +143,11 @@ define void @keep_off(ptr %pool) #0 {
 define void @sleep(ptr %pool, i32 %heard) #0 {
 entry:
   %p.bell = field bell
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.wait = field wait
   %mutex = field mutex
   %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %wait = load ptr, ptr %p.wait
+  %lock = ptr field lock
+  %unlock = ptr field unlock
+  %wait = ptr field wait
   %r0 = call i32 %lock(ptr %mutex)
   br label %look
 look:
@@ -169,14 +162,11 @@ up:
   ret void
 }
 define void @wake(ptr %pool) #0 {
-  %p.lock = field lock
-  %p.unlock = field unlock
-  %p.broadcast = field broadcast
   %mutex = field mutex
   %condition = field condition
-  %lock = load ptr, ptr %p.lock
-  %unlock = load ptr, ptr %p.unlock
-  %broadcast = load ptr, ptr %p.broadcast
+  %lock = ptr field lock
+  %unlock = ptr field unlock
+  %broadcast = ptr field broadcast
   %r0 = call i32 %lock(ptr %mutex)
   %r1 = call i32 %broadcast(ptr %condition)
   %r2 = call i32 %unlock(ptr %mutex)

@@ -18,10 +18,11 @@ from typing import Final
 
 from ..._schedule.groups import Group
 from ..._tensor.dtype import DType
-from ..scalar.value import Value
+from ..scalar.value import Value, like, texts
 from .builder import LlvmBuilder
 from .folding import State, folded_to
-from .lanes import counted, lanes_under, like, reversed_lanes, spread, texts, types
+from .integers import add, least, mul, shifted, sub
+from .lanes import counted, lanes_under, reversed_lanes, spread
 from .load_store import load, prefetch, repeated, spaced, store, strided
 from .nest import LoopFrame, Nest, Operand, Steps, Strides, operand_of
 from .passes import Passes
@@ -48,8 +49,8 @@ class Course:
     strides: Strides
     across: bool
     """Whether each lane is a row of its own."""
-    wide: int
-    narrow: int
+    lanes: int
+    last_lanes: int
     """The lanes of the vectors of a loop, and of those that are left at its end."""
     loops: list[int]
     """The dimensions that a unit walks one index at a time, by number, outermost first."""
@@ -80,8 +81,8 @@ class Ground:
         """Memory for the values that later passes load: of a row, or of a vector of rows."""
         length = frame.number(nest.row)
         for entry in course.passes.kept:
-            size = course.passes.dtype(entry).itemsize * (course.wide if course.across else 1)
-            self.scratch[entry] = frame.code.let(f"alloca i8, i64 {frame.mul(length, str(size))}, align 64")
+            size = course.passes.dtype(entry).itemsize * (course.lanes if course.across else 1)
+            self.scratch[entry] = frame.code.let(f"alloca i8, i64 {mul(frame.code, length, str(size))}, align 64")
 
 
 class Walk:
@@ -97,7 +98,7 @@ class Walk:
         """Of the outermost loop, where the unit is only a part of it."""
         self.span: tuple[str, str] | None = None
         """The bounds of the dimension of the vectors, where the unit is only a part of it."""
-        self.row_builder = LlvmBuilder(frame.code, course.wide if course.across else 1)
+        self.row_builder = LlvmBuilder(frame.code, course.lanes if course.across else 1)
         self.row_values: dict[int, Value] = {}
 
     def run(self) -> None:
@@ -140,7 +141,7 @@ class Walk:
         if along == 1:
             return load(k, dtype, pointer)
         if along == -1:
-            first = self.frame.shifted(pointer, str(-(k.width - 1) * dtype.itemsize))
+            first = shifted(self.frame.code, pointer, str(-(k.width - 1) * dtype.itemsize))
             return reversed_lanes(k, load(k, dtype, first))
         return strided(k, dtype, pointer, self.ground.apart[place])
 
@@ -164,7 +165,7 @@ class Walk:
         along = self.course.nest.along(place)
         step = str(along * self.course.nest.operands[place].dtype.itemsize)
         step = self.ground.vector.strides[0][place] if place in self.ground.apart else step
-        return self.frame.shifted(base, self.frame.mul(index, step))
+        return shifted(self.frame.code, base, mul(self.frame.code, index, step))
 
 
 class Pass:
@@ -181,7 +182,7 @@ class Pass:
         self.uses = course.passes.uses(number)
         self.running = {n: r for n, r in course.passes.running.items()
                         if n in self.needed and not course.passes.loads(n, number)}  # fmt: skip
-        widths = [course.wide] if course.across else list(dict.fromkeys((course.wide, course.narrow)))
+        widths = [course.lanes] if course.across else list(dict.fromkeys((course.lanes, course.last_lanes)))
         self.builders = [LlvmBuilder(self.code, w) for w in widths]
         self.blocks = any(f.adds for f in self.foldings.values()) and not self.running
 
@@ -218,55 +219,54 @@ class Pass:
         if level == len(course.loops):
             if course.across:
                 return self._step(self.builders[0], 0, bases, scratch, place, carried, {}, None)
-            return self._vectors(bases, frame.mul(scratch, ground.length), place, carried)
+            return self._vectors(bases, mul(self.code, scratch, ground.length), place, carried)
         size, strides = ground.loops.sizes[level], ground.loops.strides[level]
         bounds = walk.bounds if level == 0 and walk.bounds else ("0", size)
 
         def body(index: str, given: _Carried) -> _Carried:
             here = frame.moved(bases, Steps([size], [strides]), [index])
-            before = frame.add(frame.mul(scratch, size), index)
-            where = frame.add(place, frame.mul(index, ground.weights[level]))
+            before = add(self.code, mul(self.code, scratch, size), index)
+            where = add(self.code, place, mul(self.code, index, ground.weights[level]))
             return self._nested(level + 1, here, before, where, given)
 
         return self._loop(bounds, 1, course.nest.dims[course.loops[level]].size, carried, body)
 
     def _vectors(self, bases: Sequence[str], scratch: str, place: str, carried: _Carried) -> _Carried:
         """The dimension of the vectors: whole wide ones, then what is left."""
-        course, walk, frame = self.course, self.walk, self.frame
+        course, walk = self.course, self.walk
         start, end = walk.span or ("0", walk.ground.length)
-        whole = self.code.pure(f"and i64 {frame.sub(end, start)}, {-course.wide}")
-        middle = frame.add(start, whole)
-        trips = course.nest.vector.size // course.wide
+        whole = self.code.pure(f"and i64 {sub(self.code, end, start)}, {-course.lanes}")
+        middle = add(self.code, start, whole)
+        trips = course.nest.vector.size // course.lanes
 
         def body(n: int, index: str, given: _Carried, fixed: dict[int, Value], *, last: bool) -> _Carried:
             k, at, had = self.builders[n], index, None
             if last and k.width > 1:
-                at = frame.min(index, frame.sub(end, str(k.width)))
-                had = lanes_under(k, frame.sub(index, at)) if self.foldings else None
+                at = least(self.code, index, sub(self.code, end, str(k.width)))
+                had = lanes_under(k, sub(self.code, index, at)) if self.foldings else None
             here = [walk.along(p, b, at) for p, b in enumerate(bases)]
             if not last and trips > 2 * _BLOCK and not course.passes.stored[self.number]:
                 walk.ask_ahead(k, here)
-            where = frame.add(place, at)
-            return self._step(k, n, here, frame.add(scratch, at), where, given, fixed, had, streams=not last)
+            where = add(self.code, place, at)
+            return self._step(k, n, here, add(self.code, scratch, at), where, given, fixed, had, streams=not last)
 
         fixed = self._fixed(self.builders[0], bases)
         if trips >= LONG and not (self.foldings or self.running or course.streams):
             # What is left is a wide vector, too, by the same code: a second copy would take as long to compile.
             left = self.code.pure(f"icmp slt i64 {middle}, {end}")
-            with self.code.loop(0, frame.add("1", self.code.pure(f"zext i1 {left} to i64"))) as turn:
+            with self.code.loop(0, add(self.code, "1", self.code.pure(f"zext i1 {left} to i64"))) as turn:
                 first = self.code.pure(f"icmp eq i64 {turn.index}, 0")
                 low, high = (
                     self.code.pure(f"select i1 {first}, i64 {usual}, i64 {last}")
-                    for usual, last in ((start, frame.sub(end, str(course.wide))), (middle, end))
+                    for usual, last in ((start, sub(self.code, end, str(course.lanes))), (middle, end))
                 )
-                self._loop((low, high), course.wide, trips, carried, lambda i, c: body(0, i, c, fixed, last=False))
-                turn.carry()
+                self._loop((low, high), course.lanes, trips, carried, lambda i, c: body(0, i, c, fixed, last=False))
             return carried
-        carried = self._loop((start, middle), course.wide, trips, carried,
+        carried = self._loop((start, middle), course.lanes, trips, carried,
                              lambda i, c: body(0, i, c, fixed, last=False))  # fmt: skip
         n = len(self.builders) - 1
         fixed = self._fixed(self.builders[n], bases)
-        return self._loop((middle, end), course.narrow, 1, carried, lambda i, c: body(n, i, c, fixed, last=True))
+        return self._loop((middle, end), course.last_lanes, 1, carried, lambda i, c: body(n, i, c, fixed, last=True))
 
     def _loop(
         self, bounds: tuple[str, str], step: int, trips: int, carried: _Carried,
@@ -282,7 +282,7 @@ class Pass:
         if not (self.blocks and trips > 2 * _BLOCK):
             return plain(*bounds, carried)
         with self.code.loop(*bounds, _BLOCK * step, self._typed(carried)) as block:
-            end = self.frame.min(self.frame.add(block.index, str(_BLOCK * step)), bounds[1])
+            end = least(self.code, add(self.code, block.index, str(_BLOCK * step)), bounds[1])
             little = plain(block.index, end, self._start())
             before = carried.with_texts(block.values)
             both = [{e: f.combine(k, a[e], b[e]) for e, f in self.foldings.items()}
@@ -294,9 +294,8 @@ class Pass:
         found: list[tuple[str, str]] = []
         for k, states in zip(self.builders, carried.folds, strict=True):
             for state in states.values():
-                found += zip(types(k, state), texts(state), strict=True)
-        totals = list(carried.totals.values())
-        return [*found, *zip(types(self.walk.row_builder, totals), texts(totals), strict=True)]
+                found += k.carried(state)
+        return found + self.walk.row_builder.carried(list(carried.totals.values()))
 
     # Elements
 
@@ -358,8 +357,8 @@ class Pass:
         return counted(k, place, 0 if self.course.across else 1, dtype)
 
     def _kept_at(self, entry: int, position: str) -> str:
-        size = self.course.passes.dtype(entry).itemsize * (self.course.wide if self.course.across else 1)
-        return self.frame.shifted(self.walk.ground.scratch[entry], self.frame.mul(position, str(size)))
+        size = self.course.passes.dtype(entry).itemsize * (self.course.lanes if self.course.across else 1)
+        return shifted(self.code, self.walk.ground.scratch[entry], mul(self.code, position, str(size)))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ elements of even and odd columns are brought apart, and windows together.
 
 An infinity would come out as NaN in windows of the square that do not see it, and large numbers may overflow in sums
 between. Both always leave something in the windows that is not finite. So it is noted whether there was any: then the
-result does not count, and must be computed in another way.
+result does not count, and must be computed by direct sums.
 
 Sizes and strides are data: there is one object for a dtype and a number of rows.
 """
@@ -23,20 +23,20 @@ Sizes and strides are data: there is one object for a dtype and a number of rows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ..._tensor.dtype import DType, int32
 from ..scalar.value import Value
 from .builder import LlvmBuilder
-from .convolution import Given
-from .entry import PARAMETERS
+from .entry import PARAMETERS, KernelArguments
 from .integers import add, div, least, most, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import write_claim
 from .lanes import counted, shuffled
-from .load_store import lanes_below, load, repeated, store, strided
+from .load_store import lanes_below, load, store, strided
 from .nest import VectorTarget
-from .register_tiles import LINE, TileShape, tile_shape
+from .register_tiles import LINE, TileShape, step_of_sums, tile_shape, zero_sums
 
 KERNEL: Final = 3
 """Places of a kernel in each dimension."""
@@ -69,7 +69,7 @@ def winograd_shape(target: VectorTarget, dtype: DType, outputs: int) -> TileShap
     """The tiles of the products: outputs by squares. Outputs are dealt out evenly to rows of tiles."""
     largest = tile_shape(target, dtype)
     panels = -(-outputs // largest.rows)
-    return TileShape(-(-outputs // panels), largest.vectors, largest.lanes)
+    return replace(largest, rows=-(-outputs // panels))
 
 
 def room(dtype: DType, shape: TileShape, channels: int, outputs: int) -> int:
@@ -96,7 +96,7 @@ def winograd_source(dtype: DType, shape: TileShape, target: VectorTarget) -> str
 _Line = Sequence[Value]
 
 
-def _both_ways(square: Sequence[_Line], function: Callable[[_Line], list[Value]]) -> list[Value]:
+def _by_rows_and_columns(square: Sequence[_Line], function: Callable[[_Line], list[Value]]) -> list[Value]:
     """A square after a function is applied to its rows, and then to the columns of the result; row by row."""
     columns = zip(*[function(row) for row in square], strict=True)
     return [value for row in zip(*map(function, columns), strict=True) for value in row]
@@ -136,9 +136,9 @@ def _of_sums(k: LlvmBuilder) -> Callable[[_Line], list[Value]]:
 def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
     """`kernels`: a unit is a panel of outputs, which lie side by side for each channel."""
     code = module.function("kernels", PARAMETERS)
-    given = Given(code, KERNELS_SIZES)
+    given = KernelArguments(code, KERNELS_SIZES)
     k = LlvmBuilder(code, shape.rows)
-    w, made = given.array(0), given.array(1)
+    w, made = given.arrays(2)
     output, item = given["w_output"], dtype.itemsize
     channels, outputs = given["channels"], given["outputs"]
     channel_bytes, panel_bytes, matrix = given["w_channel"], given["kernel_panel"], given["kernel_matrix"]
@@ -150,10 +150,9 @@ def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
             here, there = channel.values
             places = [strided(k, dtype, shifted(code, here, str(p * item)), output) for p in range(KERNEL * KERNEL)]
             square = [places[r * KERNEL : (r + 1) * KERNEL] for r in range(KERNEL)]
-            for n, value in enumerate(_both_ways(square, _of_kernels(k, dtype))):
+            for n, value in enumerate(_by_rows_and_columns(square, _of_kernels(k, dtype))):
                 store(k, value, shifted(code, there, mul(code, matrix, n)))
             channel.carry(shifted(code, here, channel_bytes), shifted(code, there, str(shape.rows * item)))
-        panel.carry()
     code.ret()
 
 
@@ -171,7 +170,6 @@ def _write_convolve(module: Module, dtype: DType, shape: TileShape) -> None:
     code = blocks.code
     with code.loop("%low", "%high") as block:
         blocks.write(block.index)
-        block.carry()
     blocks.end()
 
 
@@ -183,9 +181,9 @@ class _Blocks:
         self.code = code = module.function("convolve", PARAMETERS)
         self.k = LlvmBuilder(code, shape.lanes)
         self.line = shape.columns * self.item
-        given = Given(code, CONVOLVE_SIZES)
+        given = KernelArguments(code, CONVOLVE_SIZES)
         self.size = {name: given[name] for name in CONVOLVE_SIZES}
-        self.x, self.kernels, self.out, self.work = (given.array(n) for n in range(4))
+        self.x, self.kernels, self.out, self.work = given.arrays(4)
         self.flags = shifted(code, self.work, str(LINE))
         self.number = code.let(f"call i64 @claim(ptr {self.flags}, i64 {self.size['slots']})")
         rooms = shifted(code, self.flags, mul(code, self.size["slots"], LINE))
@@ -283,9 +281,8 @@ class _Blocks:
                 run = self._run(loop.index)
                 square = self._square(shifted(code, x, run["source"]), run["row"], run["column"])
                 there = shifted(code, matrix, run["to"])
-                for n, value in enumerate(_both_ways(square, _of_elements(self.k))):
+                for n, value in enumerate(_by_rows_and_columns(square, _of_elements(self.k))):
                     store(self.k, value, shifted(code, there, mul(code, self.of_elements, n)))
-                loop.carry()
             channel.carry(shifted(code, x, size["x_channel"]), shifted(code, matrix, str(self.line)))
 
     def _square(self, source: str, top: str, column: str) -> list[list[Value]]:
@@ -334,16 +331,10 @@ class _Blocks:
     def _tile(self, kernels: str, elements: str, sums: str, vectors: int) -> None:
         code, k, dtype, rows = self.code, self.k, self.dtype, self.shape.rows
         size = self.shape.lanes * self.item
-        zeros = [(k.type(dtype), "zeroinitializer")] * (rows * vectors)
-        carried = [("ptr", kernels), ("ptr", elements), *zeros]
+        carried = [("ptr", kernels), ("ptr", elements), *zero_sums(k, dtype, rows, vectors)]
         with code.loop(0, self.size["channels"], carried=carried) as step:
             a, b, *given = step.values
-            columns = [load(k, dtype, shifted(code, b, str(v * size))) for v in range(vectors)]
-            made = []
-            for r in range(rows):
-                element = repeated(k, dtype, shifted(code, a, str(r * self.item)))
-                for v, column in enumerate(columns):
-                    made.append(k.muladd(element, column, Value(dtype, given[r * vectors + v])).text)
+            made = step_of_sums(k, dtype, lambda r: shifted(code, a, str(r * self.item)), b, given, vectors)
             step.carry(shifted(code, a, str(rows * self.item)), shifted(code, b, str(self.line)), *made)
         for n, text in enumerate(step.values[2:]):
             r, v = divmod(n, vectors)
@@ -371,7 +362,7 @@ class _Blocks:
         code, k, lanes = self.code, self.k, self.shape.lanes
         parts = [load(k, self.dtype, shifted(code, here, mul(code, self.of_sums, n))) for n in range(MATRICES)]
         square = [parts[r * _REACH : (r + 1) * _REACH] for r in range(_REACH)]
-        windows = _both_ways(square, _of_sums(k))
+        windows = _by_rows_and_columns(square, _of_sums(k))
         masks = [lanes_below(k, most(code, sub(code, run["wide"], str(n * lanes)), 0)) for n in range(SIDE)]
         kind = k.type(self.dtype)
         for r in range(SIDE):

@@ -1,7 +1,9 @@
-"""Every primitive from the few that a language has words for.
+"""The primitives in which scalar rules are written, from the few that a language has words for.
 
-What is the same in all languages is here: complex numbers go part by part, 16-bit floats are computed in float and
-rounded where an op ends (`rounded`), integers wrap and never stop a processor.
+A scalar rule is the operation on one element: `scalar=lambda k, x, y: k.add(x, y)`. A language implements `Primitives`
+once, and every op that has a scalar rule can be generated for it. Operands of one primitive have the same dtype unless
+said otherwise. Complex numbers go part by part, and 16-bit floats are computed in float and rounded where an op ends
+(`rounded`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ def _function(name: str) -> Callable[[Primitives, Value], Value]:
 
 
 class Primitives(ABC):
-    """`codegen.scalar.builder.Builder`, but for what a language says itself. Its own methods take real operands."""
+    """The primitives of a language. Integer arithmetic wraps; floating arithmetic is IEEE's, with NaN and infinities.
+
+    The abstract methods are for this class alone, and take real operands; scalar rules use the others.
+    """
 
     width: int
     """The lanes of a value."""
@@ -100,9 +105,11 @@ class Primitives(ABC):
     # Constants, conversion, choice
 
     def const(self, value: complex, like: Value) -> Value:
+        """A number of the dtype of `like`."""
         return self.literal(value, like.dtype)
 
     def convert(self, x: Value, dtype: DType) -> Value:
+        """C's conversion; anything but zero is true."""
         source = x.dtype
         if source is dtype:
             return x
@@ -155,6 +162,7 @@ class Primitives(ABC):
         return self.negated(x) if x.dtype.is_float else self.sub(self.const(0, x), x)
 
     def abs(self, x: Value) -> Value:
+        """The absolute value, real for complex x."""
         if x.dtype.is_complex:
             return self.hypot(self.real(x), self.imag(x))
         if x.dtype.is_float:
@@ -162,6 +170,7 @@ class Primitives(ABC):
         return x if x.dtype.kind == "unsigned integer" else self.select(self.lt(x, self.const(0, x)), self.neg(x), x)
 
     def sign(self, x: Value) -> Value:
+        """The sign; x / |x| for complex x."""
         if x.dtype.is_complex:
             return complexes.sign(self, x)
         zero, one = self.const(0, x), self.const(1, x)
@@ -171,21 +180,26 @@ class Primitives(ABC):
         return self.select(self.lt(zero, x), one, rest)
 
     def min(self, a: Value, b: Value) -> Value:
+        """The smaller of two; NaN if either is."""
         return self._or_nan(a, self.select(self.lt(a, b), a, b))
 
     def max(self, a: Value, b: Value) -> Value:
+        """The larger of two; NaN if either is."""
         return self._or_nan(a, self.select(self.lt(b, a), a, b))
 
     def _or_nan(self, x: Value, otherwise: Value) -> Value:
         return self.select(self.eq(x, x), otherwise, x) if x.dtype.is_float else otherwise
 
     def floordiv(self, a: Value, b: Value) -> Value:
+        """The quotient, rounded down; an integer by zero is 0."""
         return formulas.divided(self, a, b)[0]
 
     def mod(self, a: Value, b: Value) -> Value:
+        """a - b * floordiv(a, b), with the sign of b."""
         return formulas.divided(self, a, b)[1]
 
     def pow(self, a: Value, b: Value) -> Value:
+        """A power; of integers to a negative one, 1/a rounded towards 0, and 0 for a = 0."""
         if a.dtype.is_complex:
             return complexes.pow(self, a, b)
         return self.function("pow", a, b) if a.dtype.is_float else formulas.integer_power(self, a, b)
@@ -206,6 +220,7 @@ class Primitives(ABC):
         return x if x.exact or not x.dtype.is_half else halves.rounded(self, x)
 
     def _whole(self, name: str, x: Value) -> Value:
+        """A rounded float; an integer is itself."""
         return replace(self.function(name, x), exact=x.exact) if x.dtype.is_float else x
 
     def floor(self, x: Value) -> Value:
@@ -218,6 +233,7 @@ class Primitives(ABC):
         return self._whole("trunc", x)
 
     def rint(self, x: Value) -> Value:
+        """The nearest whole number, halves to even."""
         if x.dtype.is_complex:
             return self.paired(x.dtype, self.rint(self.real(x)), self.rint(self.imag(x)))
         return self._whole("rint", x)
@@ -243,6 +259,7 @@ class Primitives(ABC):
         return self.eq(self.abs(x), self.const(float("inf"), x))
 
     def not_(self, x: Value) -> Value:
+        """All bits inverted; the other truth value."""
         return self.inverted(x)
 
     def and_(self, a: Value, b: Value) -> Value:
@@ -255,10 +272,12 @@ class Primitives(ABC):
         return self.bitwise("^", a, b)
 
     def shl(self, a: Value, b: Value) -> Value:
+        """Bits moved up; 0 when b is the number of bits or more."""
         fits, places = self._shift(a, b)
         return self.select(fits, self.arithmetic("<<", a, places), self.const(0, a))
 
     def shr(self, a: Value, b: Value) -> Value:
+        """Bits moved down, with the sign of signed dtypes."""
         fits, places = self._shift(a, b)
         moved = self.bitwise(">>", a, places)
         if a.dtype.kind == "unsigned integer":

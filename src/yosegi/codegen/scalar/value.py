@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,19 @@ class Value:
     dtype: DType
     text: str
     imag: str = ""
-    bits: int = 0
-    """Of a truth value in vector code: the bits of its lanes."""
     exact: bool = True
     """Of a 16-bit float: whether it is one already, or still has float's precision."""
+
+
+def texts(values: Iterable[Value]) -> list[str]:
+    """The expressions of values, one after another."""
+    return [t for v in values for t in (v.text, v.imag) if t]
+
+
+def like(values: Sequence[Value], parts: Iterable[str]) -> list[Value]:
+    """Values of the same dtypes, from expressions."""
+    left = iter(parts)
+    return [replace(v, text=next(left), imag=next(left) if v.imag else "") for v in values]
 
 
 def spelled(value: Any, dtype: DType, scalar: str) -> str:

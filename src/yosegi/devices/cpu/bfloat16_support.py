@@ -11,17 +11,18 @@ import ctypes
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ..._tensor.dtype import bfloat16
+from ..._tensor.dtype import bfloat16, float32
 from ..._tune import store
-from ...codegen.llvm.bfloat16_units import BLOCK, BFloat16Unit, block_source, step_bytes
-from ...codegen.llvm.half_words import HalfProduct
+from ...codegen.llvm.bfloat16_units import SQUARE, BFloat16Unit, trial_source
+from ...codegen.llvm.blocking import BFLOAT16
+from ...codegen.llvm.product import Product
 from .callables import Runtime
 from .compiler import Compiler, HostMachine
 from .guard import survives
@@ -106,13 +107,14 @@ def probe(machine: HostMachine, unit: BFloat16Unit) -> str | None:
     """Run a unit's instructions under a guard, then products by all threads at all precisions; why a unit does not
     work, or `None`."""
     compiler = Compiler(machine_for(unit, machine))
-    code = compiler.load(block_source(unit, compiler.machine.attributes), ("kernel",))
-    operand, out = lined_up(step_bytes(1)), lined_up(BLOCK)
-    operand[:] = 0
+    code = compiler.load(trial_source(unit, compiler.machine.attributes), ("kernel",))
+    operand, out = lined_up(2 * SQUARE), lined_up(4 * SQUARE)
+    operand[:] = out[:] = 0
     if not survives(compiler, code, "kernel", operand.ctypes.data, operand.ctypes.data, out.ctypes.data):
         return "this processor does not have its instructions (SIGILL)"
     try:
-        check(HalfProducts(Runtime(Compiler(machine), 2), unit, Results()))
+        policy = replace(BFLOAT16, single_work=0)  # several threads, however small a product is
+        check(HalfProducts(Runtime(Compiler(machine), 2), unit, Results(), policy=policy))
     except AssertionError as wrong:
         return str(wrong)
     return None
@@ -125,7 +127,8 @@ def check(products: HalfProducts) -> None:
         for m, n, k in _SIZES:
             a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
             out = np.full((m, n), np.nan, np.float32)
-            products.bound(HalfProduct(parts=parts), Arrays(a, b, (), (), (out,)), threads=2)(a, b, out)
+            bound = products.generated.bound(Product(float32, parts=parts), Arrays(a, b, (), (), (out,)))
+            bound.call(a, b, out, np.empty(bound.workspace, np.uint8))
             wanted = expected(a, b, parts)
             error = np.linalg.norm(out - wanted) / np.linalg.norm(wanted)
             assert error < LARGEST_ERRORS[parts], f"the results are wrong: a relative error of {error:.1e}"

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..._run.forks import in_forked_child
 from ..._tensor.dtype import DType, float32, float64
+from .callables import address_of
 
 _FOLDERS: Final = ("../numpy.libs", ".dylibs", "../numpy/.dylibs", ".libs")
 """Where NumPy's wheels have their libraries, from its own folder."""
@@ -83,9 +84,10 @@ def _opened(library: Any) -> Blas | None:
             return None
         put = symbol("openblas_set_num_threads")
         return Blas(
-            {float32: _address(symbol("cblas_sgemm")), float64: _address(symbol("cblas_dgemm"))},
-            {float32: _address(symbol("cblas_sgemv")), float64: _address(symbol("cblas_dgemv"))},
-            _address(symbol("openblas_get_num_threads")), _address(put), _new_guard(put), "USE64BITINT" in text, text,
+            {float32: address_of(symbol("cblas_sgemm")), float64: address_of(symbol("cblas_dgemm"))},
+            {float32: address_of(symbol("cblas_sgemv")), float64: address_of(symbol("cblas_dgemv"))},
+            address_of(symbol("openblas_get_num_threads")), address_of(put), _new_guard(put),
+            "USE64BITINT" in text, text,
         )  # fmt: skip
     return None
 
@@ -103,9 +105,3 @@ def _new_guard(put: Any) -> int:
 
     in_forked_child(forget)
     return ctypes.addressof(guard)
-
-
-def _address(function: Any) -> int:
-    found = ctypes.cast(function, ctypes.c_void_p).value
-    assert found is not None
-    return found

@@ -6,6 +6,7 @@ from functools import cache
 from itertools import count
 from typing import Final
 
+from ..._run.sysctl import sysctl_number
 from ...codegen.llvm.blocking import Caches
 
 _SYSTEM: Final = "/sys/devices/system/cpu/cpu0/cache"
@@ -16,13 +17,12 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def caches() -> Caches:
     """The cache sizes of this machine; usual sizes if the system does not report them."""
     usual = Caches()
-    told = _told(_SYSTEM)
-    first = told.get(1) or usual.first
-    second = told.get(2) or max(first, usual.second)
-    return Caches(first, second, told.get(3) or max(second, usual.shared))
+    reported = _reported(_SYSTEM) or _reported_by_macos()
+    first = reported.get(1) or usual.first
+    return Caches(first, reported.get(2) or max(first, usual.second))
 
 
-def _told(folder: str) -> dict[int, int]:
+def _reported(folder: str) -> dict[int, int]:
     """Sizes by level, from files of Linux; nothing if one of them cannot be understood."""
     found: dict[int, int] = {}
     for number in count():
@@ -36,6 +36,16 @@ def _told(folder: str) -> dict[int, int]:
         except ValueError:
             return {}
     raise AssertionError("there is no last number")
+
+
+def _reported_by_macos() -> dict[int, int]:
+    """Sizes by level, of the fast cores where there are two kinds: some of these share their second cache."""
+    for cores in ("hw.perflevel0.", "hw."):
+        first, second = (sysctl_number(f"{cores}{name}") for name in ("l1dcachesize", "l2cachesize"))
+        if first and second:
+            sharing = sysctl_number(f"{cores}cpusperl2") or 1
+            return {1: first, 2: second // sharing}
+    return {}
 
 
 def _line(path: str) -> str:

@@ -19,8 +19,16 @@ _ONE: Final = 0x8  # METH_O
 ALIGNED: Final = 0x100  # NPY_ARRAY_ALIGNED of NumPy's
 IN_ORDER: Final = 0x101  # and NPY_ARRAY_C_CONTIGUOUS
 
+RELEASING_PRODUCTS: Final = 1 << 17
+"""Products of elements from which other Python threads may run meanwhile."""
+
 Call = Callable[..., None]
 """Takes the arrays that a kernel reads, then those that it writes."""
+
+
+def not_aligned(*arrays: Any) -> None:
+    """The fallback of calls whose arrays are aligned to their elements."""
+    raise ValueError("expected arrays that are aligned to their elements")
 
 
 class _Method(ctypes.Structure):
@@ -68,7 +76,7 @@ class Runtime:
 
     @cached_property
     def code(self) -> Code:
-        """The pool's functions and the way in. Workers are in there until the process ends."""
+        """The pool's functions and the entry. Workers are in there until the process ends."""
         machine = self.compiler.machine
         layout = self._layout or ObjectLayout(0, 0, 0, 0)
         text = pool_text(self._architecture, futex=self._futex) + entry_text(layout)
@@ -86,7 +94,7 @@ class Runtime:
         if self._layout is None:
             return None
         method = _Method(b"skip", self.code["skip"], _ONE, None)
-        packed = ctypes.c_void_p(_address(ctypes.pythonapi.PyLong_FromLong))
+        packed = ctypes.c_void_p(address_of(ctypes.pythonapi.PyLong_FromLong))
         made: Callable[[Any], int] = _new_function(method, bytes(packed), (self, method))
         return made
 
@@ -101,7 +109,7 @@ class Runtime:
         finishes: bool = False,
         lets_go: bool = True,
         needs: int = IN_ORDER,
-        fallback: Callable[..., Any],
+        fallback: Callable[..., Any] = not_aligned,
     ) -> Call:
         """A callable for a kernel and its sizes.
 
@@ -135,9 +143,9 @@ class Runtime:
         launch = NativeLaunch(
             kernel=code["kernel"], finish=code["finish"] if finishes else None,
             pool=self.pool if count > chunk else None, count=count, chunk=chunk, arrays=arrays,
-            save=_address(api.PyEval_SaveThread) if lets_go else None, restore=_address(api.PyEval_RestoreThread),
-            fallback=id(fallback), vectorcall=_address(api.PyObject_Vectorcall),
-            none=id(None), hold=_address(api.Py_IncRef), array_type=id(np.ndarray), needs=needs,
+            save=address_of(api.PyEval_SaveThread) if lets_go else None, restore=address_of(api.PyEval_RestoreThread),
+            fallback=id(fallback), vectorcall=address_of(api.PyObject_Vectorcall),
+            none=id(None), hold=address_of(api.Py_IncRef), array_type=id(np.ndarray), needs=needs,
         )  # fmt: skip
         words: bytes = np.asarray(sizes, np.int64).tobytes()
         return bytes(launch) + words
@@ -163,7 +171,8 @@ def _new_function(method: _Method, packed: bytes, needed: tuple[Any, ...]) -> An
     return new(ctypes.addressof(method), packed, needed)
 
 
-def _address(function: Any) -> int:
+def address_of(function: Any) -> int:
+    """The address of a function of ctypes."""
     found = ctypes.cast(function, ctypes.c_void_p).value
     assert found is not None
     return found

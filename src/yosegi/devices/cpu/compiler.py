@@ -26,8 +26,12 @@ from ...errors import CompileFailure
 
 _PART: Final = b"part of "
 """How a file begins that is no object but says which one it is a part of."""
-_WIDE: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 """The features without which 512-bit vectors cannot do all that kernels ask of them."""
+
+
+_ENDS_THE_PROCESS: Final = frozenset({"oryon-1", "ampere1b"})
+"""Processors whose instructions LLVM 22 cannot schedule: an assertion ends the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ class HostMachine:
         chosen = setting("YOSEGI_CPU")
         if chosen:
             return cls(triple, chosen, "", version)
-        return cls(triple, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version)
+        name = llvm.get_host_cpu_name()
+        model = "generic" if name in _ENDS_THE_PROCESS else name
+        return cls(triple, model, llvm.get_host_cpu_features().flatten(), version)
 
     @property
     def fields(self) -> list[str]:
@@ -75,7 +81,7 @@ class HostMachine:
         """The width of its vectors."""
         if not self._is_x86:
             return 16
-        if all(f in self._has for f in _WIDE):
+        if all(f in self._has for f in _AVX512):
             return 64
         return 32 if "avx2" in self._has else 16
 
@@ -115,8 +121,8 @@ def _listed(features: str) -> frozenset[str]:
 
 def _implied(model: str) -> frozenset[str]:
     """The vector features that a processor's bare name promises."""
-    wide = frozenset({"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else ())
-    return wide.union(_WIDE) if model.endswith("-v4") else wide
+    features = frozenset({"avx2", "f16c"} if model.endswith(("-v3", "-v4")) else ())
+    return features.union(_AVX512) if model.endswith("-v4") else features
 
 
 @cache
@@ -242,8 +248,8 @@ class Compiler:
             return code
 
     def _found(self, name: str, functions: Sequence[str]) -> Code | None:
-        """The code of an object on disk, or of the one that it is a part of. What is of no use is moved out of the
-        way."""
+        """The code of an object on disk, or of the one that it is a part of. Objects that do not load are set
+        aside."""
         stored = self._stored.get(name)
         if stored is None:
             return None

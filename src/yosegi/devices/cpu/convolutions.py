@@ -20,32 +20,41 @@ from ..._tensor.node import Call as OpCall
 from ..._tensor.role import Operands, is_contraction
 from ..._tune.autotune import Kernel, TrialSetup
 from ..._tune.records import TuningRecords
-from ..._tune.store import package_digest
 from ...codegen.llvm.convolution import (
     CONVOLVE_SIZES,
     DIMENSIONS,
     PREPARE_SIZES,
     RUN,
-    ConvolutionShape,
     convolution_shape,
     convolution_source,
 )
+from ...codegen.llvm.register_tiles import TileShape
 from ...errors import CompileFailure
 from ...ops.windows import Windows
-from .callables import ALIGNED, Call, Runtime
+from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
+from .column_products import ColumnProduct, Copy, fits
 from .compiler import Code
 from .product_calls import GeneratedProducts, Objects
 from .results import Results
+from .spread_convolutions import SpreadConvolution, is_spread
 from .weight_gradients import WeightGradient, is_gradient
 from .winograd_calls import Winograd, can_be_squared
 from .workspace import Spare
 
-_MOST_STRIDES: Final = 8
-"""Layouts of its arrays that a convolution has code for."""
-_WORTHWHILE: Final = 1 << 16
-"""Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
-_LETS_GO: Final = 1 << 17
-"""Products of elements from which other Python threads may run meanwhile."""
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionPolicy:
+    """When convolutions get code of their own."""
+
+    layouts: int = 8
+    """Layouts of its arrays that a convolution has code for."""
+    numpy_products: int = 1 << 16
+    """Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
+    copied_windows: int = 64
+    """Windows of an image up to which they are copied, where nothing is measured: direct loops over them are short."""
+
+
+_POLICY: Final = ConvolutionPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,7 @@ class Convolutions:
         self.runtime = runtime
         self.results = results
         self.records = TuningRecords(
-            f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}\n{package_digest()}"
+            f"{runtime.compiler.machine.identity}\n{runtime.threads} threads\n{np.__version__}"
         )
         self.spare = Spare()
         self._target = runtime.compiler.machine.target
@@ -139,8 +148,25 @@ class Convolutions:
 
     def multiplied(self, x: Any, w: Any, windows: Windows) -> WeightGradient:
         """A convolution with large weights, by matrix products. Raises `CompileFailure`."""
-        otherwise = self.bound(x, w, windows, 1)
-        return WeightGradient(self._products, self.results, self.spare, x, w, windows, otherwise)
+        otherwise = self.bound(x, _dense(w), windows, 1)
+        return WeightGradient(
+            self._products, otherwise.copies, self.results, self.spare, x, w, windows,
+            lambda x, w: otherwise(x, _dense(w)),
+        )  # fmt: skip
+
+    def columns(self, x: Any, w: Any, windows: Windows) -> ColumnProduct:
+        """A convolution as one product of copied windows. Raises `CompileFailure`."""
+        copies = self.bound(x, w, windows, 1).copies
+        return ColumnProduct(self._products, copies, self.results, self.spare, x, w, windows)
+
+    def remainders(self, x: Any, w: Any, windows: Windows, groups: int) -> SpreadConvolution:
+        """A convolution of elements that stand apart, remainder by remainder. Raises `CompileFailure`."""
+
+        def bound(x: Any, w: Any, own: Windows) -> Callable[[Any, Any], Any]:
+            is_short = prod(own.counts(x.shape[2:])) <= _POLICY.copied_windows and fits(x, w, own, groups)
+            return self.columns(x, w, own) if is_short else self.bound(x, w, own, groups)
+
+        return SpreadConvolution(bound, self.results, x, w, windows)
 
     @cached_property
     def _products(self) -> GeneratedProducts:
@@ -152,9 +178,9 @@ class Convolutions:
         if not is_contraction(call.op.role, Operands.WINDOWS) or call.spec.dtype not in (float32, float64):
             return None
         work = call.spec.size * prod(call.inputs[1].shape[1:])
-        return (
-            TunedConvolution(self, call, kept=is_constant(graph, graph.args[entry][1])) if work >= _WORTHWHILE else None
-        )
+        if work < _POLICY.numpy_products:
+            return None
+        return TunedConvolution(self, call, kept=is_constant(graph, graph.args[entry][1]))
 
 
 class TunedConvolution:
@@ -169,14 +195,11 @@ class TunedConvolution:
         self._bound: dict[Any, Callable[[Any, Any], Any]] = {}
 
     def __call__(self, x: Any, w: Any) -> Any:
-        if not w[0].flags.c_contiguous or not w.flags.aligned:
-            w = np.require(w, requirements="CA")
-        if not x.flags.aligned:
-            x = np.require(x, requirements="CA")
+        x, w = (a if a.flags.aligned else np.require(a, requirements="CA") for a in (x, w))
         key = (x.strides, w.strides)
         function = self._bound.get(key)
         if function is None:
-            if len(self._bound) >= _MOST_STRIDES:
+            if len(self._bound) >= _POLICY.layouts:
                 return self._reference(x, w)
             function = self._bound[key] = self._chosen(x, w)
         return function(x, w)
@@ -185,12 +208,16 @@ class TunedConvolution:
         owner, windows, groups = self._owner, self._windows, self._call.attrs["groups"]
         trial = TrialSetup(lambda: (x, w), lambda x, w: (self._reference(x, w),))
         candidates: dict[str, Callable[[], Kernel]] = {
-            "generated": lambda: _in_a_tuple(owner.bound(x, w, windows, groups)),
+            "generated": lambda: _in_a_tuple(owner.bound(x, _dense(w), windows, groups)),
         }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
         if is_gradient(x, w, windows, groups):
-            candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows))
+            candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
+        if fits(x, w, windows, groups):
+            candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
+        if is_spread(windows):
+            candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
         if can_be_squared(x, windows, groups):
-            candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept))
+            candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, _dense(w), windows, kept=self._kept))
         kept = "kept" if self._kept else "given"
         kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
         chosen = owner.records.best(kind, candidates, trial)
@@ -205,15 +232,20 @@ class TunedConvolution:
         return bind(self._call)
 
 
-def _in_a_tuple(function: Callable[[Any, Any], Any]) -> Kernel:
-    return lambda x, w: (function(x, w),)
+def _in_a_tuple(function: Callable[[Any, Any], Any], *, is_dense: bool = True) -> Kernel:
+    """A function as a kernel; with `is_dense`, the elements of each output's weights must lie one behind the other."""
+    return lambda x, w: (function(x, _dense(w) if is_dense else w),)
+
+
+def _dense(w: Any) -> Any:
+    return w if w[0].flags.c_contiguous else np.ascontiguousarray(w)
 
 
 class ConvolutionCall:
     """A convolution of arrays of certain shapes and strides: `bound(x, w)` gives the result."""
 
     def __init__(
-        self, owner: Convolutions, code: Code, shape: ConvolutionShape, planes: Planes, x: Any, w: Any, groups: int
+        self, owner: Convolutions, code: Code, shape: TileShape, planes: Planes, x: Any, w: Any, groups: int
     ) -> None:
         self._owner = owner
         batch, channels = x.shape[:2]
@@ -226,9 +258,8 @@ class ConvolutionCall:
         self._runs = planes.runs
         channel = np.arange(within)[:, None] * planes.size
         self._places = ((channel + planes.places[None, :]).ravel() * item).astype(np.int64)
-        self._prepare = self._call(
-            code, "prepare", 3, PREPARE_SIZES, _prepare_sizes(x, planes), units=batch * channels, work=elements
-        )
+        self._code = code
+        self._prepare = self._copy(x, planes)
         deep, high, wide = planes.counts
         sizes = {
             "groups": groups, "blocks": blocks, "windows": planes.windows, "outputs": outputs, "steps": steps,
@@ -242,15 +273,29 @@ class ConvolutionCall:
             work=batch * groups * outputs * planes.windows * steps,
         )  # fmt: skip
 
+    def copies(self, array: Any, lengths: tuple[int, ...], runs: list[list[int]], apart: int | None = None) -> Copy:
+        """The copy of arrays like this one into planes of these lengths, by a run for each dimension; see
+        `column_products.MakesCopies`."""
+        missing = DIMENSIONS - len(lengths)
+        one, found = (1,) * DIMENSIONS, np.array([[1, 0, 1, 0, 1]] * missing + runs, np.int64)
+        copy = self._copy(array, Planes(one, (1,) * missing + lengths, one, found, found[:0]), apart)
+        return lambda given, to: copy(given, to, found)
+
+    def _copy(self, x: Any, planes: Planes, apart: int | None = None) -> Call:
+        units, sizes = x.shape[0] * x.shape[1], _prepare_sizes(x, planes)
+        if apart is not None:
+            sizes["to_batch"] = apart * x.itemsize
+        return self._call(self._code, "prepare", 3, PREPARE_SIZES, sizes, units=units, work=units * planes.size)
+
     def _call(
         self, code: Code, function: str, arrays: int, names: tuple[str, ...], sizes: dict[str, int], *, units: int,
         work: int,
     ) -> Call:  # fmt: skip
         runtime = self._owner.runtime
-        chunk = max(1, units // (8 * runtime.threads)) if work >= _LETS_GO and runtime.threads > 1 else units
+        chunk = max(1, units // (8 * runtime.threads)) if work >= RELEASING_PRODUCTS and runtime.threads > 1 else units
         return runtime.call(
             Code({"kernel": code[function]}, code), arrays, [sizes[name] for name in names], count=units, chunk=chunk,
-            lets_go=work >= _LETS_GO, needs=ALIGNED, fallback=_refused,
+            lets_go=work >= RELEASING_PRODUCTS, needs=ALIGNED,
         )  # fmt: skip
 
     def __call__(self, x: Any, w: Any) -> Any:
@@ -268,13 +313,10 @@ def _prepare_sizes(x: Any, planes: Planes) -> dict[str, int]:
     strides = (0,) * (DIMENSIONS - (x.ndim - 2)) + x.strides[2:]
     phase = prod(planes.lengths) * item
     return {
-        "channels": x.shape[1], "plane_bytes": planes.size * item, "x_batch": x.strides[0], "x_channel": x.strides[1],
+        "channels": x.shape[1], "plane_bytes": planes.size * item, "to_batch": x.shape[1] * planes.size * item,
+        "x_batch": x.strides[0], "x_channel": x.strides[1],
         "x_0": strides[0], "x_1": strides[1], "x_2": strides[2],
         "to_phase_0": planes.phases[1] * planes.phases[2] * phase, "to_phase_1": planes.phases[2] * phase,
         "to_phase_2": phase, "to_0": planes.lengths[1] * planes.lengths[2] * item, "to_1": planes.lengths[2] * item,
         "phases_0": planes.phases[0], "phases_1": planes.phases[1], "phases_2": planes.phases[2],
     }  # fmt: skip
-
-
-def _refused(*arrays: Any) -> None:
-    raise ValueError("expected arrays that are aligned to their elements")

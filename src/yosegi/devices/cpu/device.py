@@ -49,7 +49,7 @@ class Cpu:
         limit = memory_limit(self.name)
         self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
-        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=_Precisions(self))
+        self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=_Precisions(self), unit=None)
 
     @cached_property
     def stages(self) -> Stages:
@@ -107,12 +107,12 @@ class Cpu:
 
     def trim(self) -> int:
         """Give back the memory of results that are gone."""
-        return self.results.pool.trim()
+        return self.results.trim()
 
     def statistics(self) -> dict[str, int | None]:
         """Of large results; under a limit, of all."""
         pool = self.results.pool.statistics()
-        found: dict[str, int | None] = {"in_use": pool.in_use, "cached": pool.cached, "peak": pool.peak}
+        found: dict[str, int | None] = {"in_use": pool.in_use, "cached": self.results.cached, "peak": pool.peak}
         return found if self.account is None else found | {"in_use": self.account.in_use(), "limit": self.account.limit}
 
     def memory(self) -> tuple[int, int]:

@@ -43,8 +43,8 @@ class Account:
         needed = sum(s.nbytes for s in specs)
 
         def checked(*data: Any) -> tuple[Any, ...]:
-            if self.in_use() + self._results.pool.statistics().cached + needed > self.limit:
-                self._results.pool.trim()
+            if self.in_use() + self._results.cached + needed > self.limit:
+                self._results.trim()
             if self.in_use() + needed > self.limit:
                 gc.collect()
                 if self.in_use() + needed > self.limit:

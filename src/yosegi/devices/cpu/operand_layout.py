@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._tensor.node import Shape
 from ...codegen.llvm.blocking import ProductSizes
 
 
@@ -26,8 +27,9 @@ class Arrays:
     sides: Sequence[Any]
     """The sides of what comes after."""
     outs: Sequence[Any]
-    starts: Sequence[int] = ()
-    """Where the operands begin in the arrays that a kernel will be given, in bytes: left, fed, right, sides."""
+    starts: Sequence[int] | Sequence[Sequence[int]] = ()
+    """Where the operands begin in the arrays that a kernel will be given, in bytes: left, fed, right, sides. With a row
+    for each matrix of the stack, beyond where the strides of the stack say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,17 @@ def laid(arrays: Arrays) -> OperandLayout:
     fed, rest = others[: len(arrays.fed)], others[len(arrays.fed) :]
     sizes = ProductSizes(prod(batch), m, n, k, *left.strides[-2:], *right.strides[-2:])
     offsets = _offsets(batch, [x.strides[:-2] for x in (left, *fed, right, *rest)])
-    if arrays.starts:
-        offsets += np.array([*arrays.starts, *[0] * len(arrays.outs)], np.int64)
+    if len(arrays.starts):
+        offsets[:, : offsets.shape[1] - len(arrays.outs)] += np.array(arrays.starts, np.int64)
     return OperandLayout(
         sizes, [s for x in fed for s in x.strides[-2:]], [x.strides[-2] for x in rest], offsets.reshape(-1).tolist()
+    )
+
+
+def layout_like(shape: Shape, steps: Shape, dtype: Any) -> Any:
+    """An array of this shape and of these strides, in elements, for the layout alone: it has no memory."""
+    return np.lib.stride_tricks.as_strided(
+        np.empty(1, dtype), shape, [n * dtype.itemsize for n in steps], writeable=False
     )
 
 

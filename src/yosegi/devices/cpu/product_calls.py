@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
-from ..._tensor.dtype import DType
 from ..._tune.store import package_digest
-from ...codegen.llvm.blocking import ProductSizes, WorkSplit, cut
+from ...codegen.llvm.bfloat16_units import BFloat16Unit, unit_shape, unit_tile_source
+from ...codegen.llvm.blocking import BlockingPolicy, ProductSizes, WorkSplit, cut
 from ...codegen.llvm.fused_stages import finish_source, lines_source
+from ...codegen.llvm.half_packing import unit_lines_source, unit_panel_source
 from ...codegen.llvm.nest import VectorTarget
-from ...codegen.llvm.packing import lie_of, panel_source
+from ...codegen.llvm.packing import order_of, panel_source
 from ...codegen.llvm.product import PLAN, FusedStage, Product, Words
 from ...codegen.llvm.product_kernels import product_source
 from ...codegen.llvm.register_tiles import TileShape, tile_name, tile_shape, tile_source
 from .caches import caches
-from .callables import ALIGNED, Call, Runtime
-from .compiler import Code, Part
+from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime, not_aligned
+from .compiler import Code, Compiler, Part
 from .operand_layout import Arrays, OperandLayout, laid
 from .results import lined_up
-
-_LETS_GO: Final = 1 << 17
-"""Products of elements from which other Python threads may run meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,11 @@ class ProductCall:
 class Objects:
     """The objects of which kernels of products are made, for one machine; each is made when it is first needed."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, compiler: Compiler | None = None) -> None:
+        """By the compiler of the runtime, if no other is given."""
         self.runtime = runtime
-        self.target: VectorTarget = runtime.compiler.machine.target
+        self.compiler = compiler or runtime.compiler
+        self.target: VectorTarget = self.compiler.machine.target
 
     def part(self, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Part:
         """A part of a kernel, by the words that tell it from any other."""
@@ -50,11 +51,12 @@ class Objects:
 
     def made(self, parts: Mapping[Any, Part]) -> dict[Any, Code]:
         """The code of some parts. Raises `CompileFailure`."""
-        return dict(zip(parts, self.runtime.compiler.load_all(list(parts.values())), strict=True))
+        return dict(zip(parts, self.compiler.load_all(list(parts.values())), strict=True))
 
     def lines(self, product: Product) -> Part:
         """The kernel that packs a left operand."""
-        return self._stage(product, product.before, lambda: lines_source(product, self.target), "lines")
+        write = unit_lines_source if product.parts else lines_source
+        return self._stage(product, product.before, lambda: write(product, self.target), "lines")
 
     def finish(self, product: Product) -> Part:
         """The kernel that writes sums to the outputs."""
@@ -67,7 +69,7 @@ class Objects:
                 source = write()
                 return Part(source, lambda: source, (function,))
             words = stage.identity
-        places = len(product.fed), [dtype.name for dtype in product.results]
+        places = len(product.fed), [dtype.name for dtype in product.results], product.parts
         return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(
@@ -86,24 +88,28 @@ class Objects:
         numbers = [*[plan.get(name, 0) for name in PLAN], *where.fed, *where.rows, *more, *where.offsets]
         return self.runtime.call(
             Code({"kernel": kernel}, codes), product.arrays + 1, numbers, count=1, chunk=1,
-            lets_go=sizes.batches * sizes.work >= _LETS_GO, needs=needs, fallback=fallback,
+            lets_go=sizes.batches * sizes.work >= RELEASING_PRODUCTS, needs=needs, fallback=fallback,
         )  # fmt: skip
 
 
 class GeneratedProducts:
     """Generated products, for one machine."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(
+        self, objects: Objects, unit: BFloat16Unit | None = None, policy: BlockingPolicy | None = None
+    ) -> None:
+        """`unit` multiplies products in bfloat16. With a policy, work is cut by it and no other."""
+        self.unit, self.policy = unit, policy
         self._objects = objects
         self._runtime = objects.runtime
 
-    def shape(self, dtype: DType) -> TileShape:
-        """The tiles of products of a dtype."""
-        return tile_shape(self._objects.target, dtype)
+    def shape(self, product: Product) -> TileShape:
+        """The tiles of a product."""
+        return unit_shape(product.parts) if product.parts else tile_shape(self._objects.target, product.dtype)
 
     def bound(
         self, product: Product, arrays: Arrays, *, kept: bool = False, threads: int | None = None,
-        needs: int = ALIGNED, fallback: Callable[..., Any],
+        needs: int = ALIGNED, fallback: Callable[..., Any] = not_aligned,
     ) -> ProductCall:  # fmt: skip
         """A product of arrays such as these, which must have some flags; others go to `fallback`. Raises
         `CompileFailure`.
@@ -111,15 +117,16 @@ class GeneratedProducts:
         If `kept`, what is given for the right operand comes from `packed`.
         """
         where = laid(arrays)
-        sizes, dtype, shape = where.sizes, product.dtype, self.shape(product.dtype)
-        made = cut(product, shape, sizes, caches(), threads or self._runtime.threads, kept=kept)
-        heights, widths = _shares(sizes.m, shape.rows), _shares(-(-sizes.n // shape.lanes), shape.vectors)
+        sizes, shape = where.sizes, self.shape(product)
+        made = self._cut(product, sizes, threads or self._runtime.threads, kept=kept)
+        heights = _shares(-(-sizes.m // shape.lines), shape.rows)
+        widths = _shares(-(-sizes.n // shape.lanes), shape.vectors)
         sizes_of_tiles = [(h, w) for h in heights for w in widths]
-        parts: dict[Any, Part] = {"order": self._order(dtype)} | {s: self._tile(dtype, *s) for s in sizes_of_tiles}
-        if product.after is not None or sizes.n % shape.lanes:
+        parts: dict[Any, Part] = {"order": self._order(product)} | {s: self._tile(product, *s) for s in sizes_of_tiles}
+        if product.after is not None or sizes.n % shape.lanes or sizes.m % shape.lines:
             parts["finish"] = self._objects.finish(product)
         if made.copies_b or sizes.n % shape.lanes:
-            parts["panel"] = self._panel(dtype, sizes, made)
+            parts["panel"] = self._panel(product, sizes, made)
         if made.copies_a:
             parts["lines"] = self._objects.lines(product)
         codes = self._objects.made(parts)
@@ -135,10 +142,10 @@ class GeneratedProducts:
     def packed(self, product: Product, right: Any) -> Any:
         """A right operand, a matrix, copied as products with `kept` want it."""
         k, n = right.shape
-        shape = self.shape(product.dtype)
+        shape = self.shape(product)
         sizes = ProductSizes(1, 0, n, k, 0, 0, *right.strides)
-        made = cut(product, shape, sizes, caches(), 1)
-        parts = {"panel": self._panel(product.dtype, sizes, made), "order": self._order(product.dtype)}
+        made = self._cut(product, sizes, 1, kept=False)
+        parts = {"panel": self._panel(product, sizes, made), "order": self._order(product)}
         panel, order = self._objects.made(parts).values()
         plan = self._plan(made, kept=False) | {
             "n": n,
@@ -147,10 +154,10 @@ class GeneratedProducts:
             "b_n": sizes.b_n,
             "panel": panel["panel"],
         }
-        to = lined_up(-(-n // shape.lanes) * shape.lanes * k * right.dtype.itemsize).view(right.dtype)
+        to = lined_up(-(-n // shape.lanes) * shape.lanes * -(-k // shape.step) * shape.step_bytes)
         pack = Code({"kernel": order["pack"]}, (order, panel))
         words = [plan.get(name, 0) for name in PLAN]
-        self._runtime.call(pack, 2, words, count=1, chunk=1, needs=ALIGNED, fallback=_not_aligned)(right, to)
+        self._runtime.call(pack, 2, words, count=1, chunk=1, needs=ALIGNED)(right, to)
         return to
 
     def _plan(self, made: WorkSplit, *, kept: bool) -> dict[str, int]:
@@ -161,30 +168,40 @@ class GeneratedProducts:
             "kept_b": int(kept), "slots": made.slots, "room": made.room,
         }  # fmt: skip
 
-    def _order(self, dtype: DType) -> Part:
+    def _cut(self, product: Product, sizes: ProductSizes, threads: int, *, kept: bool) -> WorkSplit:
+        return cut(product, self.shape(product), sizes, caches(), threads, kept=kept, policy=self.policy)
+
+    def _part(self, product: Product, words: tuple[Any, ...], write: Callable[[], str], *functions: str) -> Part:
+        """A part of the kernels of all products of the same dtype, in the same number of parts."""
+        unit = self.unit.name if self.unit is not None and product.parts else ""
+        return self._objects.part((*words, product.dtype.name, unit, product.parts), write, *functions)
+
+    def _order(self, product: Product) -> Part:
         """The order of the work."""
-        target = self._objects.target
-        return self._objects.part(("order", dtype.name), lambda: product_source(target, dtype), "kernel", "pack")
+        target, unit = self._objects.target, self.unit if product.parts else None
+        source = partial(product_source, target, product.dtype, self.shape(product), unit)
+        return self._part(product, ("order",), source, "kernel", "pack")
 
-    def _tile(self, dtype: DType, rows: int, vectors: int) -> Part:
+    def _tile(self, product: Product, rows: int, vectors: int) -> Part:
         """One size of tile."""
-        target = self._objects.target
-        name = tile_name(rows, vectors)
-        return self._objects.part((name, dtype.name), lambda: tile_source(target, dtype, rows, vectors), name)
+        target, name = self._objects.target, tile_name(rows, vectors)
+        source = partial(tile_source, target, product.dtype, rows, vectors)
+        if product.parts:
+            assert self.unit is not None
+            source = partial(unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes)
+        return self._part(product, (name,), source, name)
 
-    def _panel(self, dtype: DType, sizes: ProductSizes, made: WorkSplit) -> Part:
+    def _panel(self, product: Product, sizes: ProductSizes, made: WorkSplit) -> Part:
         """The kernel that packs a right operand."""
-        target = self._objects.target
+        target, dtype = self._objects.target, product.dtype
+        if product.parts:
+            return self._part(product, ("panel",), partial(unit_panel_source, dtype, product.parts, target), "panel")
         shortest = sizes.k - made.depth * (made.blocks - 1)
-        lie = lie_of(sizes.b_k, sizes.b_n, shortest, self.shape(dtype).lanes, dtype.itemsize)
-        return self._objects.part(("panel", dtype.name, lie.name), lambda: panel_source(target, dtype, lie), "panel")
+        order = order_of(sizes.b_k, sizes.b_n, shortest, self.shape(product).lanes, dtype.itemsize)
+        return self._part(product, ("panel", order.name), partial(panel_source, target, dtype, order), "panel")
 
 
 def _shares(whole: int, most: int) -> set[int]:
     """The sizes of the parts, if a whole is dealt out evenly to as few as there can be."""
     parts = -(-whole // most)
     return {whole // parts, -(-whole // parts)} if parts else set()
-
-
-def _not_aligned(*arrays: Any) -> None:
-    raise ValueError("expected arrays that are aligned to their elements")

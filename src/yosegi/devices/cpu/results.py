@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ..._run.forks import in_forked_child
 from ..._run.memory.pool import ALIGNMENT, Pool
 from ..._tensor.node import Shape
 from ...errors import OutOfMemory
+from .extents import PAGE, Extent, Extents
 
 LARGE: Final = 1 << 20
 """Bytes from which a result's memory is pooled."""
@@ -40,8 +41,10 @@ class Results:
     def __init__(self) -> None:
         self.skip: Callable[[Any], int] | None = None
         """How many bytes an array has before its first whole cache line: from native code, which asks fast enough."""
-        self.pool = Pool(_allocate, lambda memory: None, most_kept=_physical() // _SHARE)
+        self._extents = Extents(_mapped, _released(), most_free=_physical() // _SHARE)
+        self.pool = Pool(lambda nbytes, _: self._extents.take(nbytes), self._extents.give_back, most_kept=0)
         in_forked_child(self.pool.reset)
+        in_forked_child(self._extents.reset)
 
     def any(self, shape: Shape, dtype: Any) -> Any:
         """An array of any size whose elements are yet to be written. Raises `OutOfMemory`."""
@@ -54,13 +57,24 @@ class Results:
         raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         return np.ndarray(shape, dtype, raw, skip(raw))
 
+    @property
+    def cached(self) -> int:
+        """Bytes that are kept for reuse."""
+        self.pool.statistics()  # collects what came back
+        return self._extents.free
+
+    def trim(self) -> int:
+        """Give back what is kept for reuse; how many bytes that were. The peak is counted anew from here."""
+        self.pool.trim()
+        return self._extents.trim()
+
     def skip_for(self, nbytes: int) -> Callable[[Any], int] | None:
         """`skip`, if results of so many bytes begin with a cache line."""
         return self.skip if nbytes >= _LINED_UP else None
 
     def new(self, shape: Shape, dtype: Any, nbytes: int) -> Any:
         """A large one."""
-        block = self.pool.take(nbytes)
+        block = self.pool.take_of((-(-nbytes // PAGE) * PAGE, ALIGNMENT))
         raw: Any = (ctypes.c_char * nbytes).from_address(block.memory.address)
         raw.block = block  # an array's base keeps the block from going back
         return np.ndarray(shape, dtype, buffer=raw)
@@ -78,26 +92,36 @@ def _physical() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class _Pages(NamedTuple):
-    """Memory, and where it begins: asking NumPy for that takes longer than all else that is done for a result."""
-
-    raw: Any
-    address: int
-
-    @classmethod
-    def of(cls, raw: Any, edge: int) -> _Pages:
-        """From the first multiple of `edge` on."""
-        return cls(raw, raw.ctypes.data + -raw.ctypes.data % edge)
-
-
-def _allocate(nbytes: int, alignment: int) -> _Pages:
-    """Fresh memory, in huge pages where the system gives them to those who ask."""
+def _mapped(nbytes: int) -> tuple[Any, int]:
+    """Fresh memory and its address, in huge pages where the system gives them to those who ask."""
     if not hasattr(mmap, "MAP_PRIVATE"):
-        return _Pages.of(np.empty(nbytes + mmap.PAGESIZE, np.uint8), mmap.PAGESIZE)
+        raw: Any = np.empty(nbytes + PAGE, np.uint8)
+        return raw, raw.ctypes.data + -raw.ctypes.data % PAGE
     try:
         pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError) as error:
         raise OutOfMemory(f"the system has no {nbytes} bytes left: {error}") from error
+    raw = np.frombuffer(pages, np.uint8)
+    start, whole = -raw.ctypes.data % _HUGE_PAGE, nbytes - nbytes % _HUGE_PAGE
     with suppress(OSError, AttributeError):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return _Pages.of(np.frombuffer(pages, np.uint8), _HUGE_PAGE)
+        pages.madvise(mmap.MADV_HUGEPAGE, start, whole)
+        pages.madvise(mmap.MADV_NOHUGEPAGE, start + whole)  # a huge page at the end would be mostly empty
+    return raw, raw.ctypes.data + start
+
+
+def _released() -> Callable[[Extent], None]:
+    """A function that gives pages back to the system; one that does nothing where the system has no call for it."""
+    try:
+        call = ctypes.CDLL(None).madvise
+        call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        unneeded = mmap.MADV_DONTNEED
+    except (OSError, AttributeError, TypeError):
+        return lambda extent: None
+
+    def released(extent: Extent) -> None:
+        start = -(-extent.address // mmap.PAGESIZE) * mmap.PAGESIZE  # a system's pages may be larger than ours
+        end = (extent.address + extent.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > start:
+            call(start, end - start, unneeded)
+
+    return released

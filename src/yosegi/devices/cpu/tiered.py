@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
 from types import FunctionType
@@ -31,6 +32,8 @@ from ..._run.trace import trace
 from ..._schedule.fuse import Region, RegionKind, detached, is_constant, multiplies
 from ..._schedule.groups import Group, RowLimits, reduces, runs
 from ..._schedule.kernels import Fusion, kernels_of
+from ..._schedule.order import freeing_early
+from ..._schedule.recompute import Recomputed, recomputed
 from ..._tensor.node import Call
 from ..._tensor.op import leaf
 from ..._tensor.options import current
@@ -42,19 +45,27 @@ from .kernel import Body, Step, function_of, mixed_function, numpy_function, ref
 from .native_groups import Natives, worthwhile
 from .projections import Projections
 from .reduced import Reduced
-from .results import Results
+from .results import LARGE, Results
 from .variants import Variants
 
-_COMPILING: Final = 0.015
-"""Seconds that a kernel takes to compile, about."""
-_SLOW: Final = 0.5
-"""Seconds that native code has to save in a run for the first one to wait for the compiler."""
-_LOOPS: Final = 0.02
-"""The threshold for loops, which are compiled earlier: step by step they would take hundreds of times as long."""
-_SMALL_PRODUCT: Final = 4096
-"""Products of elements up to which a call of NumPy's is as good as any."""
-_CHOOSING: Final = 10
-"""How many times that long it takes to choose the way in which a product is computed."""
+
+@dataclass(frozen=True, slots=True)
+class TierPolicy:
+    """When kernels of NumPy calls become native. Times are in seconds."""
+
+    compiling: float = 0.015
+    """The time to compile a kernel, about."""
+    choosing: int = 10
+    """The time to choose the variant of a product, in times to compile."""
+    slow: float = 0.5
+    """Time that native code has to save in a run for the first one to wait for the compiler."""
+    slow_loop: float = 0.02
+    """That time for loops, which are compiled earlier: step by step they would take hundreds of times as long."""
+    small_product: int = 4096
+    """Products of elements up to which a call of NumPy's is as good as any."""
+
+
+_POLICY: Final = TierPolicy()
 
 
 class Stages:
@@ -73,7 +84,10 @@ class Stages:
 
     def kernels(self, region: Region) -> Sequence[Region]:
         """The kernels of a region; none without native code, where each op is a call of NumPy."""
-        return [] if self.natives.reason is not None else kernels_of(_lowered(region), _FUSION)
+        if self.natives.reason is not None:
+            return []
+        lowered = _lowered(region)
+        return kernels_of(lowered.region, _FUSION, lowered.late)
 
     @cached_property
     def _projections(self) -> Projections | None:
@@ -90,9 +104,11 @@ def compile_region(
     saved = _saved(calls)
     if variants.natives.reason is not None or not saved:
         return _become(kernel, numpy_function(region, body=body))
-    cost = _COMPILING * (1 + _CHOOSING * sum(map(is_product, calls)))
+    cost = _POLICY.compiling * (1 + _POLICY.choosing * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
-    return _Staged(region, variants, body, runs, kernel, is_slow=saved > _SLOW or _looping(calls) > _LOOPS).kernel
+    return _Staged(
+        region, variants, body, runs, kernel, is_slow=saved > _POLICY.slow or _looping(calls) > _POLICY.slow_loop
+    ).kernel
 
 
 def _decomposed(region: Region) -> Region:
@@ -100,9 +116,9 @@ def _decomposed(region: Region) -> Region:
     return in_parts(region) if any(call.op.decomposition is not None for call in region.calls) else region
 
 
-def _lowered(region: Region) -> Region:
-    """The region in ops that kernels are generated for."""
-    return expanded(detached(_decomposed(region)))
+def _lowered(region: Region) -> Recomputed:
+    """The region in ops that kernels are generated for, large values computed again where they are read late."""
+    return recomputed(expanded(detached(_decomposed(region))), LARGE)
 
 
 def _become(kernel: FunctionType | None, other: FunctionType) -> FunctionType:
@@ -213,9 +229,9 @@ def native_function(region: Region, variants: Variants, body: Body = reference_b
     natives = variants.natives
     if natives.runtime is None:
         return numpy_function(region, body=body, label="x")
-    wide = _lowered(region)
+    wide, late = _lowered(region)
     steps: list[Step] = []
-    for kernel in kernels_of(wide, _FUSION):
+    for kernel in freeing_early(kernels_of(wide, _FUSION, late), wide.inputs, wide.outputs):
         if kernel.kind is RegionKind.SEQUENCE or _grows(kernel):
             steps += variants.steps(Cluster.of(kernel), wide.precision)
             continue
@@ -237,7 +253,7 @@ def native_function(region: Region, variants: Variants, body: Body = reference_b
 def _grows(part: Region) -> bool:
     """True for a product that is worth a kernel."""
     call = part.calls[0]
-    return part.kind is RegionKind.CONTRACTION and is_product(call) and work(call) >= _SMALL_PRODUCT
+    return part.kind is RegionKind.CONTRACTION and is_product(call) and work(call) >= _POLICY.small_product
 
 
 _FUSION: Final = Fusion(joins, _grows, RowLimits(), only_first_reader=True)

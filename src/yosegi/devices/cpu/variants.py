@@ -13,7 +13,7 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,14 +24,13 @@ from ..._schedule.groups import Group
 from ..._tensor.precision import Precision
 from ..._tune.autotune import Kernel, TrialSetup
 from ..._tune.records import TuningRecords, size_class
-from ..._tune.store import package_digest
 from ...codegen.llvm.fused_product import Cluster
 from ...errors import CompileFailure, LaunchFailure
 from .blas import numpy_blas
 from .blas_calls import Library
 from .clusters import ClusterOperands, fused, is_keepable
 from .control import Loops
-from .half_clusters import HalfClusters, fitting
+from .half_calls import PARTS
 from .kernel import Native, Step, mixed_function
 from .native_groups import Natives
 from .product_calls import GeneratedProducts, Objects
@@ -83,18 +82,14 @@ class Variants:
     @cached_property
     def _records(self) -> TuningRecords:
         runtime, blas = self._objects.runtime, numpy_blas()
-        versions = [
-            platform.python_version(),
-            np.__version__,
-            blas.config if blas is not None else "",
-            package_digest(),
-        ]
+        versions = [platform.python_version(), np.__version__, blas.config if blas is not None else ""]
         return TuningRecords("\n".join([runtime.compiler.machine.identity, str(runtime.threads), *versions]))
 
     def steps(self, cluster: Cluster, precision: Precision = Precision.FULL) -> list[Step]:
         """A cluster as the steps that are fastest, its product at a precision, if it is computed so on this machine."""
         operands = ClusterOperands(cluster)
-        halves = self._halves(cluster, precision)
+        reduced = self._reduced
+        halves = None if reduced is None else reduced.computing(cluster.graph, cluster.entry, precision)
         region = _region(operands)
         made: dict[str, list[Step]] = {}
 
@@ -105,7 +100,8 @@ class Variants:
         if halves is None:
             kind, parts, found = _kind(operands), 0, self._candidates(operands)
         else:
-            kind, parts, found = f"{halves.kind}\n{_kind(operands)}", halves.parts, self._in_halves(operands, halves)
+            kind = f"{precision.value} on {halves.identity}\n{_kind(operands)}"
+            parts, found = PARTS[precision], self._in_halves(operands, precision, halves.generated)
         candidates = {n: lambda n=n, s=s: make(n, s) for n, s in found.items()}
         chosen = self._records.best(kind, candidates, self._trial(cluster, region, parts))
         verdict = chosen.verdict
@@ -140,28 +136,28 @@ class Variants:
             found[APART] = lambda o: self.apart(o.cluster, self._by_library(_alone(o)))
         return found
 
-    def _halves(self, cluster: Cluster, precision: Precision) -> HalfClusters | None:
-        """The function that computes a cluster's product at a reduced precision, or `None`."""
-        if self._reduced is None:
-            return None
-        products = self._reduced.computing(cluster.graph, cluster.entry, precision)
-        return None if products is None else HalfClusters(products, precision)
-
-    def _in_halves(self, operands: ClusterOperands, halves: HalfClusters) -> dict[str, _Variant]:
+    def _in_halves(
+        self, operands: ClusterOperands, precision: Precision, products: GeneratedProducts
+    ) -> dict[str, _Variant]:
         found: dict[str, _Variant] = {}
-        name, cluster = halves.precision.value, operands.cluster
-        inner = fitting(cluster)
+        name, cluster = precision.value, operands.cluster
+        native = partial(self._generated, products=products, parts=PARTS[precision])
+        inner = _fitting(cluster)
         if inner is cluster:
-            found[f"in {name}, {IN_ONE}"] = lambda o: [halves.native(o)]
+            found[f"in {name}, {IN_ONE}"] = native
         elif _is_fused(inner):
             outer = replace(cluster, before=None) if inner.after is None else replace(cluster, after=None)
-            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, [halves.native(ClusterOperands(inner))])
+            found[f"in {name}, {ONE_APART}"] = lambda o: self.apart(outer, native(ClusterOperands(inner)))
         if _is_fused(cluster):
-            found[f"in {name}, {LOOPS_APART}"] = lambda o: self.apart(o.cluster, [halves.native(_alone(o))])
+            found[f"in {name}, {LOOPS_APART}"] = lambda o: self.apart(o.cluster, native(_alone(o)))
         return found
 
-    def _generated(self, operands: ClusterOperands) -> list[Step]:
-        product, products = operands.cluster.product, self._products
+    def _generated(
+        self, operands: ClusterOperands, products: GeneratedProducts | None = None, parts: int = 0
+    ) -> list[Step]:
+        """A generated product; in so many bfloat16 parts by other products than the usual ones."""
+        products = products or self._products
+        product = replace(operands.cluster.product, parts=parts)
         kept = is_keepable(operands.cluster)
         made = fused(
             operands,
@@ -196,6 +192,14 @@ class Variants:
 def _is_fused(cluster: Cluster) -> bool:
     """Whether there is anything beside the product."""
     return cluster.before is not None or cluster.after is not None
+
+
+def _fitting(cluster: Cluster) -> Cluster:
+    """The part of a cluster that is one call in reduced precision: without a prologue that reads several arrays, and
+    without an epilogue none of whose results can hold sums."""
+    if cluster.fed:
+        cluster = replace(cluster, before=None)
+    return cluster if cluster.product.holder is not None else replace(cluster, after=None, outputs=(cluster.entry,))
 
 
 def _alone(operands: ClusterOperands) -> ClusterOperands:

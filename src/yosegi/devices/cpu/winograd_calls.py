@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from ..._tensor.dtype import as_dtype
 from ...codegen.llvm.register_tiles import LINE
@@ -19,17 +19,14 @@ from ...codegen.llvm.winograd import (
     winograd_source,
 )
 from ...ops.windows import Windows
-from .callables import ALIGNED, Call, Runtime
+from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
 from .compiler import Code
 from .results import Results, lined_up
 from .workspace import Spare
 
-_LETS_GO: Final = 1 << 17
-"""Products of elements from which other Python threads may run meanwhile, and share the work."""
-
 
 def can_be_squared(x: Any, windows: Windows, groups: int) -> bool:
-    """Whether windows over an input can be computed in this way: neighbours must have elements in common."""
+    """Whether windows over an input can be computed by Winograd: neighbours must have elements in common."""
     steps = (windows.stride, windows.dilation, windows.spread)
     is_dense = windows.kernel == (KERNEL, KERNEL) and all(step == (1, 1) for step in steps) and groups == 1
     return is_dense and x.strides[-1] == x.itemsize
@@ -59,7 +56,7 @@ class Winograd:
         squares = batch * down * across
         vectors = -(-squares // shape.lanes)
         work = squares * MATRICES * channels * outputs
-        threads = runtime.threads if work >= _LETS_GO else 1
+        threads = runtime.threads if work >= RELEASING_PRODUCTS else 1
         blocks = _blocks(vectors, shape.vectors, threads)
         panels = -(-outputs // shape.rows)
         slots, each = threads, room(dtype, shape, channels, outputs)
@@ -82,7 +79,7 @@ class Winograd:
         def call(function: str, arrays: int, names: tuple[str, ...], units: int) -> Call:
             return runtime.call(
                 Code({"kernel": code[function]}, code), arrays, [sizes[name] for name in names], count=units,
-                chunk=1 if threads > 1 else units, lets_go=work >= _LETS_GO, needs=ALIGNED, fallback=_refused,
+                chunk=1 if threads > 1 else units, lets_go=work >= RELEASING_PRODUCTS, needs=ALIGNED,
             )  # fmt: skip
 
         self._transform = call("kernels", 2, KERNELS_SIZES, panels)
@@ -110,7 +107,3 @@ class Winograd:
 def _blocks(vectors: int, most: int, threads: int) -> int:
     """Into how many blocks of so many vectors at most the work is cut: as many for each thread, if it is enough."""
     return min(vectors, -(-vectors // (most * threads)) * threads)
-
-
-def _refused(*arrays: Any) -> None:
-    raise ValueError("expected arrays that are aligned to their elements")

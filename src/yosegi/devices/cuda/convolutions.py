@@ -1,15 +1,17 @@
-"""Convolutions through cuDNN, where it is installed, on tensors as they lie: each of its engines is a way of its own.
+"""Convolutions through cuDNN, where it is installed, on tensors as they lie: each of its engines is a variant.
 
 Its descriptions have at least two lengths: a convolution along one is one along two, the first of which is 1. What it
-lacks, a spread or padding that differs from side to side, generated kernels have.
+lacks, padding that differs from side to side, generated kernels have.
 
-The gradient of a convolution by its weights is a convolution whose weights are larger than its result. The library has
-engines of its own for it, which want batch and channels in the other order: the tensors are copied into it.
+The gradients of a convolution are convolutions. The one by its weights has weights that are larger than its result; the
+one by its input, if it has a stride, spreads the elements of its own input. The library has engines of its own for
+both, which want batch and channels in the other order, and weights that are not reversed: the tensors are copied.
 """
 
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
+from enum import Enum
 from functools import cached_property
 from math import prod
 from typing import Any, Final
@@ -50,7 +52,7 @@ _DATA_TYPES: Final[dict[DType, int]] = {float32: 0, float64: 1, float16: 2, bflo
 """cudnnDataType_t."""
 _NOT_TURNED_AROUND: Final = 1
 """cudnnConvolutionMode_t: what deep learning calls a convolution."""
-_WINDOWS, _FORWARD, _TO_WEIGHTS, _TENSOR = 1, 10, 11, 17
+_WINDOWS, _TENSOR = 1, 17
 """cudnnBackendDescriptorType_t."""
 
 _WINDOWS_SUMS: Final = Attribute(100, DATA_TYPE)
@@ -60,10 +62,6 @@ _WINDOWS_STRIDES: Final = Attribute(103, INTEGERS)
 _WINDOWS_PADS_AFTER: Final = Attribute(104, INTEGERS)
 _WINDOWS_PADS_BEFORE: Final = Attribute(105, INTEGERS)
 _WINDOWS_LENGTHS: Final = Attribute(106, INTEGERS)
-_FORWARD_ATTRIBUTES: Final = (704, 703, 705, 702, 700, 701)
-_TO_WEIGHTS_ATTRIBUTES: Final = (716, 717, 715, 714, 712, 713)
-"""Of an operation, the numbers of its input, its second operand, its result, its windows, its factor, and the factor of
-the numbers that the result is added to."""
 _TENSOR_ALIGNMENT: Final = Attribute(900, INTEGERS)
 _TENSOR_DTYPE: Final = Attribute(901, DATA_TYPE)
 _TENSOR_SHAPE: Final = Attribute(902, INTEGERS)
@@ -75,6 +73,25 @@ _ALIGNMENT: Final = 16
 _TENSORS: Final = (1, 2, 3)
 """The numbers of the input, the weights and the result in a graph."""
 _LARGEST: Final = 2**31 - 1
+
+
+class _Form(Enum):
+    """An operation of the library that is a convolution of ours: its type of descriptor, and its attributes: input,
+    second operand, result, windows, factor, and the factor of the numbers that the result is added to."""
+
+    FORWARD = (10, (704, 703, 705, 702, 700, 701))
+    TO_WEIGHTS = (11, (716, 717, 715, 714, 712, 713))
+    TO_INPUT = (12, (711, 709, 710, 708, 706, 707))
+
+    @property
+    def descriptor(self) -> int:
+        """cudnnBackendDescriptorType_t."""
+        return self.value[0]
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """cudnnBackendAttributeName_t."""
+        return self.value[1]
 
 
 class Convolutions:
@@ -92,11 +109,12 @@ class Convolutions:
             return reason
         if call.spec.dtype not in _DATA_TYPES:
             return f"cuDNN has no convolution of {call.spec.dtype.name}"
-        if any(s > 1 for s in call.attrs["spread"]):
+        form = _form(call)
+        if form is not _Form.TO_INPUT and any(s > 1 for s in call.attrs["spread"]):
             return "cuDNN has no convolution of elements that stand apart"
-        if any(low < 0 for low, _ in call.attrs["padding"]):
+        if form is not _Form.TO_INPUT and any(low < 0 for low, _ in call.attrs["padding"]):
             return "cuDNN has no convolution that cuts the sides off"
-        if not _is_gradient(call) and any(low != high for low, high in call.attrs["padding"]):
+        if form is _Form.FORWARD and any(low != high for low, high in call.attrs["padding"]):
             return "cuDNN need not have an engine that pads one side more than the other"
         sizes = [s.size for s in (*call.inputs, call.spec)]
         if max(sizes) > _LARGEST:
@@ -105,8 +123,9 @@ class Convolutions:
 
     def compiled(self, region: Region, rank: int | None = None) -> Kernel:
         """The convolution of a region, at its precision: by the engine for which `rank` others are expected to be
-        faster, or the first that can be made. Raises `CompileFailure` if there is none, `NoSuchWay` if there are, but
-        fewer."""
+        faster, or the first that can be made.
+
+        Raises `CompileFailure` if there is none, and `NoSuchVariant` if there are fewer."""
         memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
         call, args = graph.calls[entry], graph.args[entry]
         doing = f"[{self._queue.name}] preparing a convolution"
@@ -118,11 +137,19 @@ class Convolutions:
             raise CompileFailure(str(failure)) from failure
         launch = _Convolution(self, plan)
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-        spec = call.spec
-        order = (1, 0, *range(2, spec.ndim)) if _is_gradient(call) else None
-        shape = spec.shape if order is None else _swapped(spec.shape)
-        before = [transposed(self._queue, given.shape, order, spec.dtype) for given in call.inputs]
-        after = transposed(self._queue, shape, order, spec.dtype)
+        spec, form, queue = call.spec, _form(call), self._queue
+        lengths = range(2, spec.ndim)
+        order = (1, 0, *lengths)
+        shapes = [given.shape for given in call.inputs]
+        if form is _Form.TO_WEIGHTS:
+            shape = _swapped(spec.shape)
+            before = [transposed(queue, given, order, spec.dtype) for given in shapes]
+            after = transposed(queue, shape, order, spec.dtype)
+        else:
+            shape, swapped = spec.shape, order if form is _Form.TO_INPUT else None
+            before = [transposed(queue, shapes[0], None, spec.dtype),
+                      transposed(queue, shapes[1], swapped, spec.dtype, lengths)]  # fmt: skip
+            after = transposed(queue, shape, None, spec.dtype)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
             given = constants | dict(zip(region.inputs, data, strict=True))
@@ -178,7 +205,7 @@ class Convolutions:
             return error
 
     def _engines(self, call: Call, *, rounds: bool) -> tuple[list[Engine], list[str]]:
-        """Those for a call, and why it is not others. The ways of one convolution are made one after the other: the
+        """Those for a call, and why it is not others. The variants of one convolution are made one after the other: the
         library is asked once."""
         known = self._known
         if known is None or known[:2] != (call, rounds):
@@ -210,37 +237,74 @@ class _Convolution:
         plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)
 
 
-def _is_gradient(call: Call) -> bool:
+def _form(call: Call) -> _Form:
+    """The operation of the library that a convolution is."""
+    if call.attrs["groups"] == 1:
+        if _is_weight_gradient(call):
+            return _Form.TO_WEIGHTS
+        if _is_input_gradient(call):
+            return _Form.TO_INPUT
+    return _Form.FORWARD
+
+
+def _is_weight_gradient(call: Call) -> bool:
     """True if a convolution is the gradient of another by its weights: its own weights are larger than its result.
 
     The result has as many elements as the other one's weights, if both pad alike. A gradient whose padding differs from
     side to side leaves out elements that the other convolution did not read.
     """
     x, w = call.inputs
-    if call.attrs["groups"] != 1 or prod(w.shape[2:]) <= prod(call.spec.shape[2:]):
+    attrs = call.attrs
+    if prod(w.shape[2:]) <= prod(call.spec.shape[2:]) or any(s > 1 for s in attrs["spread"]):
         return False
     lengths = zip(
-        x.shape[2:], w.shape[2:], call.spec.shape[2:], call.attrs["stride"], call.attrs["dilation"],
-        call.attrs["padding"], strict=True,
-    )  # fmt: skip
+        x.shape[2:], w.shape[2:], call.spec.shape[2:], attrs["stride"], attrs["dilation"], attrs["padding"], strict=True
+    )
     return all(
-        (size + 2 * low - dilation * (window - 1) - 1) // stride + 1 == count
+        _count(size, window, low, dilation, stride) == count
         for size, count, window, dilation, stride, (low, _) in lengths
     )
 
 
+def _is_input_gradient(call: Call) -> bool:
+    """True if a convolution is the gradient by its input of another with strides."""
+    x, w = call.inputs
+    attrs = call.attrs
+    if all(s == 1 for s in attrs["spread"]) or any(s != 1 for s in attrs["stride"]):
+        return False
+    lengths = zip(x.shape[2:], w.shape[2:], call.spec.shape[2:], attrs["spread"], attrs["dilation"], strict=True)
+    return all(
+        pad >= 0 and _count(size, window, pad, dilation, stride) == count
+        for pad, (count, window, size, stride, dilation) in zip(_pads(call), lengths, strict=True)
+    )
+
+
+def _pads(call: Call) -> list[int]:
+    """The padding of the convolution that a convolution is the gradient of by its input."""
+    sizes = zip(call.inputs[1].shape[2:], call.attrs["dilation"], call.attrs["padding"], strict=True)
+    return [dilation * (window - 1) - low for window, dilation, (low, _) in sizes]
+
+
+def _count(size: int, window: int, pad: int, dilation: int, stride: int) -> int:
+    """The windows along a length that is padded alike on both sides."""
+    return (size + 2 * pad - dilation * (window - 1) - 1) // stride + 1
+
+
 def _operation(call: Call) -> Descriptor:
     """A convolution in the library's words. How many groups there are, it sees from the channels of the weights."""
-    dtype, attrs, is_gradient = call.spec.dtype, call.attrs, _is_gradient(call)
+    dtype, attrs, form = call.spec.dtype, call.attrs, _form(call)
     shapes = [spec.shape for spec in (*call.inputs, call.spec)]
-    if is_gradient:
+    pads = [low for low, _ in attrs["padding"]]
+    strides, dilations = attrs["stride"], attrs["dilation"]
+    if form is _Form.TO_WEIGHTS:
         shapes = [_swapped(shape) for shape in shapes]
+        strides, dilations = dilations, strides
+    elif form is _Form.TO_INPUT:
+        shapes[1] = _swapped(shapes[1])
+        pads, strides = _pads(call), attrs["spread"]
     x, w, y = (_tensor(number, shape, dtype) for number, shape in zip(_TENSORS, shapes, strict=True))
     one = [1] * (len(_widened(call.spec.shape)) - call.spec.ndim)
-    pads = [0] * len(one) + [low for low, _ in attrs["padding"]]
-    strides, dilations = attrs["stride"], attrs["dilation"]
-    if is_gradient:
-        strides, dilations = dilations, strides
+    pads = [0] * len(one) + pads
     windows = (
         Descriptor(_WINDOWS)
         .set(_WINDOWS_SUMS, _DATA_TYPES[float64 if dtype is float64 else float32])
@@ -254,9 +318,8 @@ def _operation(call: Call) -> Descriptor:
     )
     factor: tuple[int, Any] = DOUBLE if dtype is float64 else SINGLE
     holds = (DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, factor, factor)
-    made = Descriptor(_TO_WEIGHTS if is_gradient else _FORWARD)
-    numbers = _TO_WEIGHTS_ATTRIBUTES if is_gradient else _FORWARD_ATTRIBUTES
-    for number, held, value in zip(numbers, holds, (x, w, y, windows, 1, 0), strict=True):
+    made = Descriptor(form.descriptor)
+    for number, held, value in zip(form.attributes, holds, (x, w, y, windows, 1, 0), strict=True):
         made.set(Attribute(number, held), value)
     return made.finished()
 

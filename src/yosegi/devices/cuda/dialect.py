@@ -90,15 +90,8 @@ CUDA: Final = Dialect(
     barrier="__syncthreads()",
     types=_INTEGERS | _FLOATS | {float16: "float", bfloat16: "float"},
     stored=_STORED,
-    masks={8: "signed char", 16: "short", 32: "int", 64: "long long"},
-    unsigned={
-        t: t if t.startswith("unsigned") else f"unsigned {t.removeprefix('signed ')}" for t in _INTEGERS.values()
-    },
-    load_half="from_half_bits({pointer}[{at}])",
-    store_half="{pointer}[{at}] = half_bits({value})",
     convert="({type})({x})",
     reinterpret="bits_as<{type}>({x})",
-    packed=_STORED,
     packet="struct __align__({align}) {name} {{ {type} lane[{n}]; }};",
     load_packet="*(const {name}*)({pointer} + {at})",
     store_packet="*({name}*)({pointer} + {at}) = {value}",

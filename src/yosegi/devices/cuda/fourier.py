@@ -191,10 +191,10 @@ def _launcher(queue: Queue, step: Step, dtype: DType) -> Callable[[Data], Data]:
 
         return transform
     real = real_of(dtype)
-    scaling = Launch(queue, _scaling(step.size * dtype.itemsize // real.itemsize, real, step.factor), 0, 1)
+    scaling = Launch(queue, _scaling(step.size * dtype.itemsize // real.itemsize, real, step.factor), 1)
 
     def scale(data: Data) -> Data:
-        scaling(data)
+        scaling([], [data])
         return data
 
     return scale

@@ -13,8 +13,8 @@ from weakref import finalize
 
 from ..._tensor.dtype import DType, float32
 from ...errors import CompileFailure
+from ..kernel.matrices import Matrices, Matrix
 from .blas import DATA_TYPES, Blas, loaded
-from .blas_epilogues import Matrices, Matrix
 from .errors import translated
 from .launch import WORKSPACE
 from .memory import Data
@@ -63,8 +63,8 @@ class FusedMatmul:
             epilogue = _NOTHING if wanted.bias is None else _ADDS_BIAS
             self._set("MatmulDesc", self._description, _EPILOGUE, c_int32(epilogue))
             m, n, k, dtype = wanted.m, wanted.n, wanted.k, wanted.dtype
-            self._first = self._layout(wanted.right, n, k, dtype)
-            self._second = self._layout(wanted.left, k, m, dtype)
+            self._first = self._layout(wanted.right, n, k, wanted.operand)
+            self._second = self._layout(wanted.left, k, m, wanted.operand)
             self._result = self._layout(Matrix(-1, False, n, m * n), n, m, dtype)
             self._algorithm = self._chosen(rank)
         self._scale, self._onto = c_float(wanted.scale), c_float(wanted.residual is not None)

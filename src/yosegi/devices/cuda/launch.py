@@ -13,6 +13,7 @@ from ...codegen.c.dialect import Target
 from ...codegen.c.kernel_source import Kernel as Generated
 from .cache import Programs
 from .concurrency import Turn
+from .dialect import CUDA
 from .errors import translated
 from .memory import Data, Memory, Taken
 from .scratch import Scratch
@@ -24,6 +25,9 @@ captured."""
 
 class Queue:
     """One device's stream: what is launched returns at once, and runs in the order of the launches."""
+
+    language = "CUDA"
+    dialect = CUDA
 
     def __init__(self, cupy: Any, stream: Any, programs: Programs, memory: Memory, number: int, target: Target) -> None:
         self.cupy = cupy
@@ -47,6 +51,10 @@ class Queue:
         self._thread = _ThreadTape()
         self._workspaces: dict[int, int] = {}
         self._asides: list[Any] = []
+
+    def launch(self, kernel: Generated, buffers: int) -> Launch:
+        """A generated kernel, to be put into the stream with its inputs and outputs, `buffers` in all."""
+        return Launch(self, kernel, buffers)
 
     @property
     def workspace(self) -> int:
@@ -183,10 +191,8 @@ class _ThreadTape(local):
 class Launch:
     """One generated kernel. Its sizes are set once; its pointers come before them among its parameters."""
 
-    def __init__(self, queue: Queue, generated: Generated, inputs: int, outputs: int) -> None:
+    def __init__(self, queue: Queue, generated: Generated, pointers: int) -> None:
         self._queue = queue
-        self._outputs = outputs
-        pointers = inputs + outputs
         function = queue.programs.get(generated.source)
         self._function = function  # keeps the program loaded
         slots = pointers + len(generated.sizes)
@@ -200,13 +206,13 @@ class Launch:
         self._range = (function.ptr, groups, 1, 1, generated.group, 1, 1, 0)
         self._parameters = addressof(self._addresses)
 
-    def __call__(self, *data: Data) -> None:
-        """Put it into the stream, for these inputs and outputs."""
-        queue = self._queue
+    def __call__(self, inputs: Sequence[Data], outputs: Sequence[Data]) -> None:
+        """Put it into the stream."""
+        queue, data = self._queue, (*inputs, *outputs)
         with translated(f"[{queue.name}] launching a kernel"), queue.lock:
             queue.runtime.setDevice(queue.number)
             self.at([d.pointer for d in data])
-        queue.note(self, data, self._outputs)
+        queue.note(self, data, len(outputs))
 
     def at(self, pointers: list[int]) -> None:
         """Launch by addresses, on the current device. Raises CuPy's own errors."""

@@ -112,12 +112,12 @@ class LibraryProducts:
         sizes = prod(made.left) * made.m * made.k, prod(made.right) * made.k * made.n
         half = float16 if precision is Precision.F16 else bfloat16
         first, further = (self._launch(made, half, float32, SINGLE, adds=adds) for adds in (False, True))
-        splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1, count) for size in sizes]
+        splits = [Launch(queue, split_kernel(size, count, half, CUDA, queue.target), 1 + count) for size in sizes]
 
         def run(a: Data, b: Data, c: Data) -> None:
             parts = [[memory.new((size,), half) for _ in range(count)] for size in sizes]
             for split, whole, own in zip(splits, (a, b), parts, strict=True):
-                split(whole, *own)
+                split([whole], own)
             for number, (i, j) in enumerate(terms):
                 (further if number else first)(parts[0][i], parts[1][j], c)
 

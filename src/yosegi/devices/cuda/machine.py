@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
-from ..._tensor.dtype import DType
-from ..._tensor.node import Call, Shape
+from ..._tensor.node import Call
+from ..._tensor.precision import Precision
 from ..._tensor.role import Operands, is_contraction
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
 from ...codegen.c.kernel_source import Kernel as Generated
 from ..kernel.fused import LIBRARY, Launcher
-from .blas_epilogues import matrices_of
+from ..kernel.half_operands import HALVES
+from ..kernel.matrices import matrices_of
+from ..kernel.memory import QueueMemory
 from .cache import COMPILERS
 from .convolutions import ENGINES
 from .dialect import CUDA
@@ -31,6 +32,7 @@ class Machine:
 
     dialect = CUDA
     compilers = COMPILERS
+    algorithms = 3  # the one that cuBLAS expects to be the fastest often is not
 
     def __init__(
         self,
@@ -47,15 +49,15 @@ class Machine:
         self.arrays = arrays
         self._queue = queue
         self._products = products
-        self._memory = queue.memory
+        self.memory: QueueMemory = queue.memory
 
-    def takes(self, product: FusedContraction) -> bool:
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
         """Whether cuBLAS has a product with what is around it."""
-        return matrices_of(product) is not None
+        return matrices_of(product, HALVES.get(precision)) is not None
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
-        matrices = matrices_of(wanted.product)
+        matrices = matrices_of(wanted.product, HALVES.get(wanted.precision))
         assert matrices is not None
         multiplied = FusedMatmul(
             self._products.blas, matrices, wanted.rank, compute_type(matrices.dtype, wanted.precision)
@@ -64,8 +66,7 @@ class Machine:
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
-        launch = Launch(self._queue, kernel, inputs, outputs)
-        return lambda given, made: launch(*given, *made)
+        return Launch(self._queue, kernel, inputs + outputs)
 
     def has_library(self, call: Call) -> bool:
         """Whether cuBLAS, or cuDNN, has a product."""
@@ -81,18 +82,6 @@ class Machine:
         return {LIBRARY: partial(self.compile, region)} | {
             f"{LIBRARY}, engine {rank + 1}": partial(convolutions.compiled, region, rank) for rank in others
         }
-
-    def new(self, shape: Shape, dtype: DType) -> Data:
-        """Room for a result."""
-        return self._memory.new(shape, dtype)
-
-    def from_host(self, array: Any) -> Data:
-        """An array of the host as data."""
-        return self._memory.from_host(array)
-
-    def to_host(self, data: Data) -> Any:
-        """Data as an array of the host."""
-        return self._memory.to_host(data)
 
     def undecided(self) -> None:
         """Let nobody keep a recording of this thread's run."""

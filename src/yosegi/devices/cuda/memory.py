@@ -107,6 +107,8 @@ class _ThreadAllocations(local):
 class Memory:
     """The memory of one device, its pools, and the copies between it and the host."""
 
+    shared = False
+
     def __init__(self, runtime: Any, stream: int, number: int, name: str) -> None:
         self._runtime = runtime
         self._stream = stream
@@ -203,6 +205,10 @@ class Memory:
         """The key of a block for these elements; `None` if there are none."""
         nbytes = prod(shape) * dtype.itemsize
         return block_key(nbytes, ALIGNMENT) if nbytes else None
+
+    def reshaped(self, data: Data, shape: Shape) -> Data:
+        """A view of the memory with another shape."""
+        return data.reshaped(shape)
 
     def reserved(self, nbytes: int) -> int:
         """The address of memory that is never given back, and no tensor's."""

@@ -191,7 +191,7 @@ def projection(region: Region, queue: Queue, dialect: Dialect) -> Kernel | None:
     sizes = {"rows": rows, "width": width, "length": length, "blocks": of_matrix}
     is_long = max(s.size for s in (a, b, c)) + max(rows, length, width) * _ROWS >= INT_LIMIT
     fold, compare, total = (
-        Launch(queue, _generated(body, given, sizes, count, dialect, group, is_long), len(given), 1)
+        Launch(queue, _generated(body, given, sizes, count, dialect, group, is_long), len(given) + 1)
         for body, given, sizes, count, group in (
             (folded_by, ("x", "vectors"), {"rows": stack * length, "length": width}, folds, _GROUP),
             (compared, ("c", "vectors", "a", "folded"), sizes, blocks, _GROUP),
@@ -202,9 +202,9 @@ def projection(region: Region, queue: Queue, dialect: Dialect) -> Kernel | None:
     def kernel(a: Data, b: Data, c: Data, r: Data) -> tuple[Data, ...]:
         folded, parts = memory.new((stack * length, VECTORS), float32), memory.new((blocks, _SUMS), float32)
         sums = memory.new((_SUMS,), float32)
-        fold(b, r, folded)
-        compare(c, r, a, folded, parts)
-        total(parts, sums)
+        fold([b, r], [folded])
+        compare([c, r, a, folded], [parts])
+        total([parts], [sums])
         return (sums,)
 
     return kernel

@@ -76,7 +76,7 @@ class Replayed:
 
     def _recorded(self, data: tuple[Data, ...]) -> tuple[Data, ...]:
         """Run it, and record that, if it is what it will be from now on. No lock is held: it may be that it measures
-        first which way is best, and others measure, too."""
+        first which variant is best, and others measure, too."""
         queue = self._queue
         with queue.recording() as tape:
             outputs = self._kernel(*data)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..._tensor.dtype import bfloat16, float16
-from ...codegen.c.matrix_unit import MatrixUnit
+from ...codegen.c.matrix_unit import COLUMNS, DEPTH, ROWS, MatrixUnit, UnitTile
 
 _PLACES: Final = """
 typedef unsigned Place;
@@ -54,10 +54,28 @@ template <int N> __device__ __forceinline__ void await_copies() {
 
 _NAMES: Final = {float16: "f16", bfloat16: "bf16"}
 
+_TILES: Final = {
+    "unit 32": UnitTile(32, 32, 64, 16, 16, 4),
+    "unit 64": UnitTile(64, 64, 64, 32, 32, 3),
+    "unit 128": UnitTile(128, 128, 32, 64, 32, 3),
+}
+"""Each is 48 KB of shared memory at most."""
+
 TENSOR_CORES: Final = MatrixUnit(
     functions="".join([
         _PLACES, _LOAD.format(name="load_matrices", turned=""), _LOAD.format(name="load_turned", turned=".trans"),
         *[_OF_DTYPE.format(name=name) for name in _NAMES.values()], _OTHERS,
     ]),
     names=_NAMES,
+    tiles=_TILES,
+    rows=ROWS,
+    columns=2 * COLUMNS,
+    depth=DEPTH,
+    left="unsigned {name}[{count}][4]",
+    right="unsigned {name}[4]",
+    sums="float sums[{high}][{wide}][4]",
+    zero="sums[m][n][c] = 0.0f",
+    load="load_matrices({into}, {place})",
+    load_transposed="load_turned({into}, {place})",
+    multiply_add="multiply_add_{name}(sums[m][p * 2 + h], left[m], words[h * 2], words[h * 2 + 1])",
 )  # fmt: skip

@@ -6,11 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict
 from functools import partial
-from math import inf
 from typing import Any, Final
 
-from ..._run.background import Job
-from ..._run.device import Absent, Device, Found, Kernel, Limits, Pending
+from ..._run.device import Device, Kernel, Limits
 from ..._run.drivers import Driver, Verdict
 from ..._schedule.fuse import JOINED, Region
 from ..._schedule.kernels import kernels_of
@@ -18,37 +16,97 @@ from ..._tensor.dtype import DType
 from ..._tensor.op import OpKind
 from .faults import watched
 from .fused import PATTERNS, Fused
-from .machine import Machine
+from .machine import Library, Machine
 from .qualification import difference, families, families_of
 from .regions import Queue, compile_region, refusal
 
-_KINDS: Final = frozenset({
+KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,
     OpKind.CONVOLUTION, OpKind.SOURCE, OpKind.RANDOM, OpKind.ORDER, OpKind.CONTROL,
 })  # fmt: skip
+"""The kinds of ops that have generated kernels."""
 
 
-class KernelDevice(ABC):
-    """One device, with a queue of its own."""
+class QueueDevice(ABC):
+    """A device with an in-order queue: its memory, and the copies between it and the host."""
+
+    coalesces = True
+
+    def __init__(self, queue: Queue, arrays: int) -> None:
+        """A kernel takes `arrays`."""
+        self.name = self.space = queue.name
+        self._memory = queue.memory
+        self._arrays = arrays
+
+    @abstractmethod
+    def supports(self, region: Region) -> str | None:
+        """Why it cannot run the region, or `None` if it can."""
+
+    def _too_many_arrays(self, region: Region) -> str | None:
+        """Why a kernel of a region takes more arrays than it can, or `None`."""
+        arrays = max(len(part.inputs) + len(part.outputs) for part in region.parts)
+        return f"{arrays} arrays are more than a kernel of this device takes" if arrays > self._arrays else None
+
+    def fill_with_garbage(self) -> None:
+        """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""
+        self._memory.fill_with_garbage()
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host, or a tuple of them, as data of this device: in place where memory is shared."""
+        return each(self._memory.from_host, array)
+
+    def to_host(self, data: Any) -> Any:
+        """Data as an array of the host, or a tuple of them, when it is there: in place where memory is shared."""
+        return each(self._memory.to_host, data)
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty. Raises the user's mistake, if an index was out of range."""
+        mistake = self._memory.look_for_faults()
+        if mistake is not None:
+            raise mistake
+
+    def statistics(self) -> dict[str, int | None]:
+        """The statistics of its memory pool."""
+        return asdict(self._memory.statistics())
+
+    def memory(self) -> tuple[int, int]:
+        """The bytes that the limit, or the device, leaves free, and the total."""
+        return self._memory.statistics().room(self._memory.total)
+
+    def trim(self) -> int:
+        """Give back what the pool keeps."""
+        return self._memory.trim()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class KernelDevice(QueueDevice):
+    """A device whose kernels are all generated."""
 
     rank: int
     is_gpu: bool
     is_volatile: bool
-    coalesces = True
     identity: str
     what: str
     """The hardware, in a few words."""
 
-    def __init__(self, queue: Queue, driver: Driver | None, dtypes: Set[DType], arrays: int, tuned: str) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        driver: Driver | None,
+        dtypes: Set[DType],
+        arrays: int,
+        tuned: str,
+        library: Library | None = None,
+    ) -> None:
         """`driver` knows the verdict, if there is one; a kernel takes `arrays`; `tuned` is the hardware and software
         that tuning records are for."""
-        self.name = self.space = queue.name
-        self.limits = Limits(frozenset(dtypes), _KINDS, natives=PATTERNS)
+        super().__init__(queue, arrays)
+        self.limits = Limits(frozenset(dtypes), KINDS, natives=PATTERNS)
         self._queue = queue
         self._driver = driver
-        self._arrays = arrays
-        self._memory = queue.memory
-        self._fused = Fused(Machine(queue, self._compiled, self.supports, arrays), tuned)
+        self._fused = Fused(Machine(queue, self._compiled, self.supports, arrays, library), tuned)
 
     @abstractmethod
     def _prepare(self, region: Region) -> None:
@@ -61,10 +119,7 @@ class KernelDevice(ABC):
         if lacking is not None:
             return f"no {lacking.name} on this device"
         reason = self._found_wrong(region) or refusal(region, self._fused, self._queue.language)
-        arrays = max(len(part.inputs) + len(part.outputs) for part in region.parts)
-        if reason is None and arrays > self._arrays:
-            return f"{arrays} arrays are more than a kernel of this device takes"
-        return reason
+        return reason or self._too_many_arrays(region)
 
     @property
     def description(self) -> str:
@@ -102,44 +157,11 @@ class KernelDevice(ABC):
         compiled = self._fused.compiled
         return [(p, partial(compiled if p.kind in JOINED else self._compiled, p)) for p in self.kernels(region)]
 
-    def fill_with_garbage(self) -> None:
-        """Hand out memory full of ones from now on: whatever a kernel leaves out shows."""
-        self._memory.fill_with_garbage()
-
-    def from_host(self, array: Any) -> Any:
-        """An array of the host, or a tuple of them, as data of this device: in place where memory is shared."""
-        return _each(self._memory.from_host, array)
-
-    def to_host(self, data: Any) -> Any:
-        """Data as an array of the host, or a tuple of them, when it is there: in place where memory is shared."""
-        return _each(self._memory.to_host, data)
-
-    def link_from(self, source: Device) -> None:  # noqa: B027  # there is no link to any device
+    def link_from(self, source: Device) -> None:  # there is no link to any device
         """Nothing comes directly: each device has a context of its own."""
 
-    def synchronize(self) -> None:
-        """Wait until the queue is empty. Raises the user's mistake, if an index was out of range."""
-        mistake = self._memory.look_for_faults()
-        if mistake is not None:
-            raise mistake
 
-    def statistics(self) -> dict[str, int | None]:
-        """The statistics of its memory pool."""
-        return asdict(self._memory.statistics())
-
-    def memory(self) -> tuple[int, int]:
-        """The bytes that the limit, or the device, leaves free, and the total."""
-        return self._memory.statistics().room(self._memory.total)
-
-    def trim(self) -> int:
-        """Give back what the pool keeps."""
-        return self._memory.trim()
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-def _each(function: Callable[[Any], Any], value: Any) -> Any:
+def each(function: Callable[[Any], Any], value: Any) -> Any:
     """The data of an op with several outputs is a tuple."""
     return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
 
@@ -151,23 +173,7 @@ def checked(device: KernelDevice, family: str) -> dict[str, str]:
     return {} if wrong is None else {family: wrong}
 
 
-def found(
-    driver: Driver, description: str, check: str, number: int, dtypes: Set[DType], make: Callable[[], Device],
-    *, is_gpu: bool,
-) -> Found:  # fmt: skip
-    """The device of a driver that has a verdict; otherwise `Pending`, until `check(number, family)` was called in child
-    processes for every family of kernels of these dtypes."""
-
-    def made() -> Device | Absent:
-        if driver.absence is not None:
-            return Absent(driver.name, driver.absence)
-        try:
-            return make()
-        except Exception as error:  # a broken installation raises whatever it likes
-            return Absent(driver.name, f"it does not work: {type(error).__name__}: {error}")
-
-    def qualified() -> Device | Absent:
-        driver.qualified(lambda driver: driver.tried(check, [number], families(dtypes)))
-        return made()
-
-    return made() if driver.verdict is not None else Pending(driver.name, description, is_gpu, Job(qualified, inf))
+def tried(driver: Driver, check: str, number: int, dtypes: Set[DType]) -> Verdict:
+    """The verdict on a driver, by `check(number, family)` in child processes for every family of kernels of these
+    dtypes."""
+    return driver.tried(check, [number], families(dtypes))

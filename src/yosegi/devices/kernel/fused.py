@@ -9,7 +9,7 @@ against the reference. The winner is the tuning record for regions of that size 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
 from threading import Lock
@@ -36,10 +36,10 @@ from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.fused_kernels import (
     NAIVE,
     LibraryProduct,
-    Piece,
+    PlannedKernel,
     Rest,
-    library_pieces,
-    pieces,
+    library_kernels,
+    planned_kernels,
     prior,
     product_variants,
     rendered,
@@ -49,6 +49,8 @@ from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
+from .half_operands import HALVES, reads_halves
+from .memory import QueueMemory
 
 PATTERNS: Final = frozenset({
     "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
@@ -69,21 +71,18 @@ _ON_UNIT: Final = "matrix unit, "
 @dataclass(frozen=True, slots=True)
 class FusedPolicy:
     """The sizes from which variants are measured or expected to be faster, and the tolerance of their results. Work is
-    products of elements; where there are none, elements of results. The fields by `blocked` are for targets with
-    caches and vectors (True), whose compilers take seconds and which are hosts, and for others (False)."""
+    products of elements; where there are none, elements of results."""
 
-    algorithms: int = 3
-    """Algorithms of a library that are measured: the one that it expects to be best often is not."""
     patience_runs: int = 16
     """Runs after which a region is measured that is not known to repeat."""
-    measured_work: Mapping[bool, int] = field(default_factory=lambda: {True: 1 << 22, False: 1 << 18})
-    """By `blocked`: work from which a faster variant repays the compile time of all."""
+    measured_work: int = 1 << 18
+    """Work from which a faster variant repays the compile time of all."""
     calls_factor: int = 3
     """The calls in a turn, as a multiple of the host's: devices change their speed with their load."""
-    tie_share: Mapping[bool, float] = field(default_factory=lambda: {True: 0.02, False: 0.01})
-    """By `blocked`: the share that a variant has to be faster by."""
-    sitting_seconds: Mapping[bool, float] = field(default_factory=lambda: {True: 0.3, False: 0.05})
-    """By `blocked`: the length of a benchmark. The clock of a GPU counts no work of other programs."""
+    tie_share: float = 0.01
+    """The share that a variant has to be faster by."""
+    sitting_seconds: float = 0.05
+    """The length of a benchmark. The clock of a GPU counts no work of other programs."""
     roundings: int = 64
     """Spacings of the largest number of a result that an element may be off."""
     roundings_of_rounded: int = 8 << 13
@@ -93,7 +92,7 @@ class FusedPolicy:
     large_work: int = 256**3
     """Work from which a library, or separate kernels, are expected to be faster than one kernel."""
     kept_works: int = 4096
-    """Regions whose pieces are remembered."""
+    """Regions whose kernels are remembered."""
     hopeless_work: int = 1 << 28
     """Work beyond which the simplest kernel takes too long even to be measured."""
 
@@ -113,17 +112,20 @@ class KernelMachine(Protocol):
     """How many a kernel takes."""
     compilers: int
     """Kernels that are compiled at the same time."""
+    algorithms: int
+    """Algorithms of a library that are measured for a product."""
+    memory: QueueMemory
 
     def has_library(self, call: Call) -> bool:
         """Whether `compile` has the vendor's own version of a product."""
 
     def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
-        """The vendor's own ways to compute a product as it is; their names begin with `LIBRARY`, which is that of the
+        """The vendor's own variants of a product as it is; their names begin with `LIBRARY`, which is that of the
         one that is expected to be best. How many there are may be known only when they are made: one that is not there
-        raises `NoSuchWay`."""
+        raises `NoSuchVariant`."""
 
-    def takes(self, product: FusedContraction) -> bool:
-        """True if `multiplier` has a product with this prologue and epilogue."""
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
+        """True if `multiplier` has a product with this prologue and epilogue in a precision."""
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
         """The vendor's own version of a product with what is around it: the entries that it reads, and its launch. Of
@@ -138,15 +140,6 @@ class KernelMachine(Protocol):
     def compile(self, region: Region) -> Kernel:
         """A region that is not fused any further."""
 
-    def new(self, shape: Shape, dtype: DType) -> Any:
-        """Room for a result."""
-
-    def from_host(self, array: Any) -> Any:
-        """An array of the host as data."""
-
-    def to_host(self, data: Any) -> Any:
-        """Data as an array of the host."""
-
     def undecided(self) -> None:
         """The run that is under way in this thread is not what it will be: who records it should not keep it."""
 
@@ -155,8 +148,9 @@ class KernelMachine(Protocol):
 
 
 def is_rounded(region: Region) -> bool:
-    """True for products of operands that the hardware rounds. Generated kernels have no such products."""
-    is_asked = region.precision is Precision.TF32
+    """True for products of operands that the hardware rounds, or that are stored in 16 bits. Generated kernels have no
+    such products."""
+    is_asked = region.precision is Precision.TF32 or region.precision in HALVES
     return is_asked and any(multiplies(call) and call.spec.dtype is float32 for call in region.calls)
 
 
@@ -185,7 +179,7 @@ class Fused:
         return self._refusal_of(work)
 
     def _work(self, region: Region) -> _Work:
-        """The pieces of a region: equal ones, as the layers of a model have, are cut once. Raises `Unsupported`."""
+        """The kernels of a region: equal ones, as the layers of a model have, are cut once. Raises `Unsupported`."""
         key = (region.kind, *region.key())
         known = self._works.get(key)
         if known is None:
@@ -201,7 +195,7 @@ class Fused:
         return known
 
     def _refusal_of(self, work: _Work) -> str | None:
-        reason = self._rest_refusal(work.pieces)
+        reason = self._rest_refusal(work.kernels)
         if reason is not None:
             return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
@@ -221,12 +215,12 @@ class Fused:
         except Unsupported:
             return False
         if base.precision is not Precision.FULL:  # generated kernels are of full precision
-            cut = library_pieces(together.graph, self._machine.takes) if is_rounded(base) else None
+            cut = self._by_library(together, base.precision) if is_rounded(base) else None
             return cut is not None and len(cut) == 1
         reaches_back = not set(base.inputs) <= set(region.inputs)
-        if reaches_back and any(not isinstance(p, FusedContraction) or p.row_values for p in alone.pieces):
+        if reaches_back and any(not isinstance(p, FusedContraction) or p.row_values for p in alone.kernels):
             return False  # what is before would be computed again in every pass over a row
-        return len(together.pieces) <= len(alone.pieces) and self._refusal_of(together) is None
+        return len(together.kernels) <= len(alone.kernels) and self._refusal_of(together) is None
 
     def _is_rowwise(self, region: Region) -> bool:
         """True if a region is one kernel that goes row by row."""
@@ -236,11 +230,11 @@ class Fused:
             work = self._work(region)
         except Unsupported:
             return False
-        return len(work.pieces) == 1 and isinstance(work.pieces[0], Rows) and self._refusal_of(work) is None
+        return len(work.kernels) == 1 and isinstance(work.kernels[0], Rows) and self._refusal_of(work) is None
 
-    def _rest_refusal(self, cut: Sequence[Piece]) -> str | None:
+    def _rest_refusal(self, cut: Sequence[PlannedKernel]) -> str | None:
         """Why some region that is no kernel of its own yet cannot be one."""
-        regions = [region for piece in cut if isinstance(piece, Rest) for region in piece.regions]
+        regions = [region for planned in cut if isinstance(planned, Rest) for region in planned.regions]
         return next(filter(None, map(self._machine.refusal, regions)), None)
 
     def compiled(self, region: Region) -> Kernel:
@@ -248,9 +242,9 @@ class Fused:
         work = self._work(region)
         specs = [work.graph.calls[o].spec for o in work.graph.outputs]
         if not all(s.size for s in specs):
-            return lambda *data: tuple([self._machine.new(s.shape, s.dtype) for s in specs])
+            return lambda *data: tuple([self._machine.memory.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
-        products = [p for p in work.pieces if isinstance(p, FusedContraction)]
+        products = [p for p in work.kernels if isinstance(p, FusedContraction)]
         return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
@@ -259,19 +253,19 @@ class Fused:
 
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
-        products, machine = [p for p in work.pieces if isinstance(p, FusedContraction)], self._machine
+        products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
                 continue
-            variants[name] = partial(_steps, work.graph, work.pieces, machine, name)
+            variants[name] = partial(_steps, work.graph, work.kernels, machine, name)
         if region.kind is RegionKind.CONTRACTION:
-            variants |= machine.by_library(region)
+            variants |= machine.by_library(region) if not reads_halves(region) else {}
         elif not is_sliding(region):
             variants |= self._separately(work)
-        by_library = library_pieces(work.graph, machine.takes) if products else None
+        precision = region.precision if is_rounded(region) else Precision.FULL
+        by_library = self._by_library(work, precision) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
-            precision = region.precision if is_rounded(region) else Precision.FULL
-            for rank in range(_POLICY.algorithms):
+            for rank in range(machine.algorithms):
                 cut = [
                     replace(p, rank=rank, precision=precision) if isinstance(p, LibraryProduct) else p
                     for p in by_library
@@ -280,8 +274,21 @@ class Fused:
                 variants[name] = partial(_steps, work.graph, cut, machine, "")
         return variants | self._attentions(region)
 
+    def _by_library(self, work: _Work, precision: Precision) -> list[PlannedKernel] | None:
+        """The kernels with the products of a library in a precision, or `None`."""
+        takes = partial(self._machine.takes, precision=precision)
+        return library_kernels(work.graph, takes, converts=precision in HALVES)
+
+    def takes_halves(self, product: Region) -> bool:
+        """True if a library computes a product of 16-bit operands as a whole."""
+        try:
+            cut = self._by_library(self._work(product), product.precision)
+        except Unsupported:
+            return False
+        return cut is not None and len(cut) == 1
+
     def _separately(self, work: _Work) -> dict[str, Callable[[], Kernel]]:
-        """Each part by itself; with one product, that in each of the vendor's ways."""
+        """Each part by itself; with one product, that in each of the vendor's variants."""
         machine, apart = self._machine, _apart(work.graph)
         if any(machine.refusal(part) is not None for part in apart.regions):
             return {}
@@ -301,14 +308,14 @@ class Fused:
         kernels: dict[str, Callable[[], Generated]] = {}
         if unit_refusal(call, machine.dialect) is None:
             for name, shape in unit_shapes(call).items():
-                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, machine.target, shape)
+                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, shape)
         if plain_refusal(call) is None:
-            kernels[_FLASH] = partial(plain_attention, call, machine.dialect, machine.target)
+            kernels[_FLASH] = partial(plain_attention, call, machine.dialect)
         return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
 
     def _expected(self, work: _Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
-        if whole and not self._machine.target.blocked:
+        if whole:
             return whole[0]
         if not products:
             return _ONE_KERNEL
@@ -326,10 +333,10 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A region as a graph of its own, and cut into pieces."""
+    """A region as a graph of its own, and cut into kernels."""
 
     graph: Graph
-    pieces: tuple[Piece, ...]
+    kernels: tuple[PlannedKernel, ...]
 
     @classmethod
     def of(cls, region: Region) -> _Work:
@@ -338,7 +345,7 @@ class _Work:
         if is_composite(region) or region.kind in JOINED:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
-            return cls(own.graph, tuple(pieces(own.graph)))
+            return cls(own.graph, tuple(planned_kernels(own.graph)))
         entry = own.graph.outputs[0]
         if slides(own.graph.calls[entry]):
             return cls(own.graph, (slide_of(own.graph, entry),))
@@ -349,7 +356,7 @@ class _Work:
     @property
     def size(self) -> int:
         """Products of elements; where there are none, elements of results."""
-        products = [p for p in self.pieces if isinstance(p, FusedContraction)]
+        products = [p for p in self.kernels if isinstance(p, FusedContraction)]
         if not products:
             return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
@@ -369,7 +376,7 @@ def _apart(graph: Graph) -> Rest:
 
 def _steps(
     graph: Graph,
-    cut: Sequence[Piece],
+    cut: Sequence[PlannedKernel],
     machine: KernelMachine,
     variant: str,
     product: Callable[[], Kernel] | None = None,
@@ -377,25 +384,27 @@ def _steps(
     """Pieces, one after the other; where `product` is given, it makes the one that is a region of its own."""
     steps: list[tuple[Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]] = []
     fixed: dict[int, Any] = {}
-    for piece in cut:
-        if isinstance(piece, Rest):
-            for region in piece.regions:
-                reads, writes = (tuple(piece.entries[e] for e in own) for own in (region.inputs, region.outputs))
+    for planned in cut:
+        if isinstance(planned, Rest):
+            for region in planned.regions:
+                reads, writes = (tuple(planned.entries[e] for e in own) for own in (region.inputs, region.outputs))
                 if product is not None and region.kind is RegionKind.CONTRACTION:
                     steps.append((product(), reads, writes))
                 else:
                     steps.append((machine.compile(region), reads, writes))
             continue
-        if isinstance(piece, LibraryProduct):
-            reads, launch = machine.multiplier(piece)
-            fixed |= {e: machine.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)}
-            outputs = tuple(o.entry for o in piece.product.outputs)
+        if isinstance(planned, LibraryProduct):
+            reads, launch = machine.multiplier(planned)
+            fixed |= {
+                e: machine.memory.from_host(np.asarray(bind(graph.calls[e])())) for e in reads if is_constant(graph, e)
+            }
+            outputs = tuple(o.entry for o in planned.product.outputs)
             specs = [graph.calls[e].spec for e in outputs]
             steps.append((_launched(machine, launch, (), [(s.shape, s.dtype) for s in specs]), reads, outputs))
             continue
-        made = rendered(graph, piece, machine.dialect, machine.target, variant)
+        made = rendered(graph, planned, machine.dialect, machine.target, variant)
         reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
-        constants = [machine.from_host(array) for array in made.inputs.constants]
+        constants = [machine.memory.from_host(array) for array in made.inputs.constants]
         specs = [graph.calls[e].spec for e in made.outputs]
         launch = machine.launcher(made.kernel, len(made.inputs.entries), len(specs))
         steps.append((_launched(machine, launch, constants, [(s.shape, s.dtype) for s in specs]), reads, made.outputs))
@@ -414,7 +423,7 @@ def _launched(
     machine: KernelMachine, launch: Launcher, constants: Sequence[Any], specs: Sequence[tuple[Shape, DType]]
 ) -> Callable[..., Sequence[Any]]:
     def run(*data: Any) -> Sequence[Any]:
-        made = [machine.new(shape, dtype) for shape, dtype in specs]
+        made = [machine.memory.new(shape, dtype) for shape, dtype in specs]
         launch([*data, *constants], made)
         return made
 
@@ -449,7 +458,7 @@ class _Lazy:
         self._data = data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self._machine.to_host(self._data)
+        array = self._machine.memory.to_host(self._data)
         return array if dtype is None else array.astype(dtype)
 
 
@@ -466,7 +475,7 @@ class _Measured:
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
         self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
         known = records.known(self._kind)
-        worth = work.size >= _POLICY.measured_work[machine.target.blocked]
+        worth = work.size >= _POLICY.measured_work
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _POLICY.patience_runs
         self._lock = Lock()
         winner = None if known is None else known.winner
@@ -487,7 +496,7 @@ class _Measured:
         return self._kernel(*data)
 
     def _first(self, name: str) -> tuple[str, Kernel]:
-        """A way and its kernel, or the next that compiles. What won for other work of the kind need not be there."""
+        """A variant and its kernel, or the next that compiles. The winner for other work of the kind may be missing."""
         failed: CompileFailure | None = None
         for variant in dict.fromkeys((name, self._expected, *self._variants)):
             try:
@@ -511,8 +520,8 @@ class _Measured:
 
         roundings = _POLICY.roundings_of_rounded if is_rounded(self._region) else _POLICY.roundings
         trial = TrialSetup(
-            lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share[machine.target.blocked],
-            seconds=_POLICY.sitting_seconds[machine.target.blocked],
+            lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share,
+            seconds=_POLICY.sitting_seconds,
         )  # fmt: skip
         chosen = self._records.best(self._kind, {name: job.result for name, job in jobs.items()}, trial)
         for name, refusal in chosen.verdict.refused.items():
@@ -527,6 +536,6 @@ class _Measured:
         """The host's results; of large products those of the simplest kernel."""
         region, machine = self._region, self._machine
         if self._work.size > _POLICY.host_work:
-            simplest = _steps(self._work.graph, self._work.pieces, machine, NAIVE)
-            return lambda *data: [machine.to_host(d) for d in simplest(*data)]
-        return lambda *data: outputs_of(region, [machine.to_host(d) for d in data])
+            simplest = _steps(self._work.graph, self._work.kernels, machine, NAIVE)
+            return lambda *data: [machine.memory.to_host(d) for d in simplest(*data)]
+        return lambda *data: outputs_of(region, [machine.memory.to_host(d) for d in data])

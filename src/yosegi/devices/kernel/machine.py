@@ -1,22 +1,30 @@
-"""The implementation of `fused.KernelMachine` for devices without a vendor's library."""
+"""The implementation of `fused.KernelMachine` for devices whose library, if there is one, has products alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
-from ..._tensor.dtype import DType
-from ..._tensor.node import Call, Shape
+from ..._tensor.node import Call
+from ..._tensor.precision import Precision
 from ..._tune.timing import seconds_of
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
 from ...codegen.c.kernel_source import Kernel as Generated
-from ...errors import Unsupported
 from .fused import Launcher
-from .memory import Data
-from .regions import Queue, launcher
+from .regions import Queue
+
+
+class Library(Protocol):
+    """A vendor's products."""
+
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
+        """True if it has a product with this prologue and epilogue in a precision."""
+
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
+        """A product that it takes: the entries that it reads, and its launch."""
 
 
 @final
@@ -24,6 +32,7 @@ class Machine:
     """Launches on a queue, for `fused.Fused`."""
 
     compilers = 1  # drivers' compilers are not tried with several threads
+    algorithms = 1
 
     def __init__(
         self,
@@ -31,6 +40,7 @@ class Machine:
         compile_region: Callable[[Region], Kernel],
         refusal: Callable[[Region], str | None],
         arrays: int,
+        library: Library | None = None,
     ) -> None:
         self.name = queue.name
         self.dialect = queue.dialect
@@ -39,44 +49,35 @@ class Machine:
         self.refusal = refusal
         self.arrays = arrays
         self._queue = queue
-        self._memory = queue.memory
+        self._library = library
+        self.memory = queue.memory
 
     def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
         """A generated kernel, to be launched on the data of inputs and outputs."""
-        return launcher(self._queue, kernel, inputs + outputs)
+        return self._queue.launch(kernel, inputs + outputs)
 
     def has_library(self, call: Call) -> bool:
-        """Whether there is a product of the vendor's: never."""
+        """Whether `compile` has a product of the vendor's: never. Its products are variants of their own."""
         return False
 
     def by_library(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """None."""
         return {}
 
-    def takes(self, product: FusedContraction) -> bool:
-        """False: no library has products with a prologue or an epilogue."""
-        return False
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
+        """True if the library, if there is one, has a product."""
+        return self._library is not None and self._library.takes(product, precision)
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
-        """Never called: `takes` is always false."""
-        raise Unsupported("no products of the vendor's")
-
-    def new(self, shape: Shape, dtype: DType) -> Data:
-        """Room for a result."""
-        return self._memory.new(shape, dtype)
-
-    def from_host(self, array: Any) -> Data:
-        """An array of the host as data."""
-        return self._memory.from_host(array)
-
-    def to_host(self, data: Data) -> Any:
-        """Data as an array of the host."""
-        return self._memory.to_host(data)
+        """A product that the library takes: the entries that it reads, and its launch."""
+        assert self._library is not None
+        return self._library.multiplier(wanted)
 
     def undecided(self) -> None:
-        """Nothing is recorded here."""
+        """Let nobody keep a recording of this thread's run."""
+        self._queue.undecided()
 
-    def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
+    def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
         """The seconds of a call, of this many that are launched in sequence."""
         kernel(*data)
-        return seconds_of(kernel, *data, calls=calls, wait=self._memory.wait)
+        return seconds_of(kernel, *data, calls=calls, wait=self.memory.wait)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,8 +21,48 @@ from ..._run.forks import in_forked_child
 from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
 from ..._tensor.dtype import DType, as_dtype, int64
 from ..._tensor.node import Shape
-from ...errors import DeviceLost, OutOfMemory, UserError
+from ...errors import DeviceFailure, DeviceLost, OutOfMemory, UserError
 from .faults import Faults, Span
+
+
+class QueueMemory(Protocol):
+    """The memory of a queue's device."""
+
+    shared: bool
+    """Whether the host uses it too."""
+    total: int
+    """Its bytes."""
+    faults: Faults
+
+    def new(self, shape: Shape, dtype: DType) -> Any:
+        """Room for elements that a kernel will write, all of them."""
+
+    def from_host(self, array: Any) -> Any:
+        """An array of the host as data."""
+
+    def to_host(self, data: Any) -> Any:
+        """Data as an array of the host, when all work on it is done."""
+
+    def reshaped(self, data: Any, shape: Shape) -> Any:
+        """A view of the memory with another shape."""
+
+    def fault_table(self) -> Any:
+        """Where a kernel, which is launched next, notes indices out of range."""
+
+    def look_for_faults(self) -> UserError | None:
+        """Wait until the queue is empty. Returns a mistake that kernels have found meanwhile."""
+
+    def wait(self) -> None:
+        """Until the queue is empty."""
+
+    def statistics(self) -> PoolStatistics:
+        """The statistics of its pool."""
+
+    def fill_with_garbage(self) -> None:
+        """Hand out every block full of ones from now on."""
+
+    def trim(self) -> int:
+        """Give back what its pools keep."""
 
 
 class HostMemory(NamedTuple):
@@ -67,19 +107,17 @@ class Data:
         """Bytes of the elements."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def reshaped(self, shape: Shape) -> Data:
-        """A view of the memory with another shape."""
-        host = None if self.host is None else self.host.reshape(shape)
-        made = Data(shape, self.dtype, self.buffer, self.block, host)
-        made.losses = self.losses
-        return made
-
     @classmethod
     def unfinished(cls, shape: Shape, dtype: DType, finish: Callable[[], Any]) -> Data:
         """Data whose last step the host does, when somebody wants it: `finish` gives the array."""
         made = cls(shape, dtype, None)
         made._finish = finish
         return made
+
+    @property
+    def is_finished(self) -> bool:
+        """False if the host has a last step to do."""
+        return self._finish is None
 
     def finished(self, memory: Memory) -> Data:
         """The data with its values computed. Raises `DeviceLost` if the queue has failed since a kernel wrote them."""
@@ -119,6 +157,9 @@ class Memory(ABC):
         """The last of these failures."""
         self.faults = Faults()
         self._fault_table: Data | None = None
+        self._is_table_lost = False
+        """True if work that cleared the table may have failed."""
+        self._is_clearing = False
         weakref.finalize(self, _in_process, os.getpid(), finish)
         in_forked_child(self._after_fork)
 
@@ -170,6 +211,20 @@ class Memory(ABC):
         """Note that work in the queue has failed after its launch."""
         self.losses += 1
         self.loss = reason
+        self._is_table_lost = self._fault_table is not None
+
+    def finished(self, data: Sequence[Data]) -> list[Data]:
+        """The data that a kernel reads, with its values computed. Raises `DeviceLost`."""
+        self.check()
+        return [d.finished(self) for d in data]
+
+    def reshaped(self, data: Data, shape: Shape) -> Data:
+        """A view of the memory with another shape."""
+        data.finished(self)
+        host = None if data.host is None else data.host.reshape(shape)
+        made = Data(shape, data.dtype, data.buffer, data.block, host)
+        made.losses = data.losses
+        return made
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data: in place if memory is shared, else a copy."""
@@ -213,10 +268,17 @@ class Memory(ABC):
             return Data(shape, dtype, None)
         if nbytes > self.largest:
             raise OutOfMemory(f"[{self.name}] asked for {nbytes} bytes; its largest buffer has {self.largest}")
-        block = self.pool.take(nbytes)
+        return self.of_block(self.pool.take(nbytes), shape, dtype)
+
+    def of_block(self, block: Block, shape: Shape, dtype: DType) -> Data:
+        """Room for elements in a block."""
         made = Data(shape, dtype, self._buffer(block.memory), block)
         made.losses = self.losses
         return made
+
+    def is_permanent(self, data: Data) -> bool:
+        """True for data that every run writes in the same place."""
+        return data is self._fault_table
 
     def _buffer(self, memory: Any) -> Any:
         return memory.buffer if self.shared else memory
@@ -237,6 +299,8 @@ class Memory(ABC):
         table = self._fault_table
         if table is None:
             return None
+        if self._is_table_lost:
+            raise DeviceLost(f"[{self.name}] its table of index faults is lost: {self.loss}")
         return self.faults.look(
             waited,
             lambda: self._handed(table)[: self.faults.used],
@@ -256,6 +320,20 @@ class Memory(ABC):
         with self._lock:
             while self._waiting and self._is_done(self._waiting[0][0]):
                 self._waiting.popleft()
+            if self._is_table_lost and not self._is_clearing:
+                self._clear_table()
+
+    def _clear_table(self) -> None:
+        """Clear the table of index faults again. If that fails too, the table stays lost, and a later call tries."""
+        table = self._fault_table
+        assert table is not None
+        self._is_clearing, self._is_table_lost = True, False
+        try:
+            self._fill(table.buffer, table.nbytes, 0)
+        except DeviceFailure:
+            self._is_table_lost = True
+        finally:
+            self._is_clearing = False
 
     def wait(self) -> None:
         """Until the queue is empty. Raises `DeviceLost` if work in it has failed."""

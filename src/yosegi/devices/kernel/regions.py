@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ from ..._graph.reference import bind, of_nothing
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
 from ..._tensor.op import pick
+from ..._tensor.options import current
 from ..._tensor.role import Placing, is_view
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.dialect import Dialect, Target
@@ -24,7 +24,7 @@ from ...codegen.c.reductions import reduction, second_stage
 from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from .fused import Fused, Launcher, is_sliding
-from .memory import Data, Memory
+from .memory import Data, QueueMemory
 from .sequences import sequence
 
 _FEW: Final = 4096
@@ -41,21 +41,14 @@ class Queue(Protocol):
     target: Target
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> QueueMemory:
         """The memory of its device."""
 
-    def launch(self, kernel: Generated, buffers: int) -> Callable[[Sequence[Data], Sequence[Data]], None]:
+    def undecided(self) -> None:
+        """Let nobody keep a recording of this thread's run."""
+
+    def launch(self, kernel: Generated, buffers: int) -> Launcher:
         """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""
-
-
-def launcher(queue: Queue, kernel: Generated, buffers: int) -> Launcher:
-    """A generated kernel, to be launched on the data of inputs and outputs."""
-    launch, memory = queue.launch(kernel, buffers), queue.memory
-
-    def run(given: Sequence[Data], made: Sequence[Data]) -> None:
-        launch([d.finished(memory) for d in given], made)
-
-    return run
 
 
 def refusal(region: Region, fused: Fused, language: str) -> str | None:
@@ -64,29 +57,37 @@ def refusal(region: Region, fused: Fused, language: str) -> str | None:
 
 
 def _refusal(region: Region, fused: Fused, language: str) -> str | None:
-    if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
-        return None
     if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.refusal(region)
+    return None if region.calls[-1].op is pick else generated_refusal(region, language)
+
+
+def generated_refusal(region: Region, language: str) -> str | None:
+    """Why there is no kernel for a region without variants, or `None`."""
     call = region.calls[-1]
+    if region.kind in (RegionKind.LOOP, RegionKind.REDUCTION):
+        return None
     if has_program(call):
         return program_refusal(call)
-    has_kernel = is_free(call) or call.op is pick or is_computed_once(call) or moves(call) is not None
+    has_kernel = is_free(call) or is_computed_once(call) or moves(call) is not None
     return None if has_kernel else f"no {language} kernel for {call.op.name}"
 
 
-def compile_region(region: Region, queue: Queue, fused: Fused) -> Kernel:
-    """The region as a function of its inputs' data."""
+def compile_region(region: Region, queue: Queue, fused: Fused, *, in_unit: bool = False) -> Kernel:
+    """The region, which may be part of a unit, as a function of its inputs' data."""
     if region.kind in JOINED:
-        return sequence(region, fused, lambda part: compile_region(part, queue, fused))
+        return sequence(region, fused, lambda part: compile_region(part, queue, fused, in_unit=True))
     if region.kind is RegionKind.CONTRACTION or is_composite(region) or is_sliding(region):
         return fused.compiled(region)
+    return _picked(region) if region.calls[-1].op is pick else compile_generated(region, queue, in_unit=in_unit)
+
+
+def compile_generated(region: Region, queue: Queue, *, in_unit: bool = False) -> Kernel:
+    """A region without variants as a function of its inputs' data."""
     if region.kind is RegionKind.LOOP:
-        return _loop(region, queue)
+        return compile_loop(region, queue)
     if region.kind is RegionKind.REDUCTION:
-        return _reduction(region, queue)
-    if region.calls[-1].op is pick:
-        return _picked(region)
+        return _reduction(region, queue, in_unit=in_unit)
     return _program(region, queue) if has_program(region.calls[-1]) else _movement(region, queue)
 
 
@@ -97,7 +98,7 @@ def _picked(region: Region) -> Kernel:
     return lambda *data: (data[place][index],)
 
 
-def _loop(region: Region, queue: Queue) -> Kernel:
+def compile_loop(region: Region, queue: Queue) -> Kernel:
     """Elementwise work: one launch."""
     memory = queue.memory
     specs = [region.graph.calls[e].spec for e in region.outputs]
@@ -105,9 +106,9 @@ def _loop(region: Region, queue: Queue) -> Kernel:
         return lambda *data: tuple([memory.new(s.shape, s.dtype) for s in specs])
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
-    launch = launcher(queue, loop(region, inputs, queue.dialect, queue.target), len(inputs.entries) + len(specs))
+    launch = queue.launch(loop(region, inputs, queue.dialect, queue.target), len(inputs.entries) + len(specs))
 
-    def kernel(*data: Data) -> tuple[Data, ...]:
+    def kernel(*data: Any) -> tuple[Any, ...]:
         made = tuple([memory.new(s.shape, s.dtype) for s in specs])
         launch([*data, *constants], made)
         return made
@@ -115,8 +116,9 @@ def _loop(region: Region, queue: Queue) -> Kernel:
     return kernel
 
 
-def _reduction(region: Region, queue: Queue) -> Kernel:
-    """A reduction: one launch, and a last stage by the host or a second launch where a result has several slices."""
+def _reduction(region: Region, queue: Queue, *, in_unit: bool) -> Kernel:
+    """A reduction: one launch, and a last stage by the host or a second launch where a result has several slices. In a
+    unit it is a launch: the host would keep the device waiting."""
     memory, last = queue.memory, region.nodes[-1]
     call = region.graph.calls[last]
     specs = [region.graph.calls[e].spec for e in region.outputs]
@@ -126,14 +128,14 @@ def _reduction(region: Region, queue: Queue) -> Kernel:
     constants = [memory.from_host(array) for array in inputs.constants]
     made = reduction(region, inputs, queue.dialect, queue.target)
     count = len(inputs.entries) + len(specs)
-    first = launcher(queue, made.first, count)
+    first = queue.launch(made.first, count)
     place = region.outputs.index(last)
     sliced = made.slices > 1
-    few = memory.shared and made.slices * made.results <= _FEW
-    second = launcher(queue, second_stage(made, queue.dialect, queue.target), 2) if sliced and not few else None
+    few = memory.shared and not in_unit and made.slices * made.results <= _FEW
+    second = queue.launch(second_stage(made, queue.dialect, queue.target), 2) if sliced and not few else None
     accumulated = (made.slices, made.results), made.fold.accumulated
 
-    def kernel(*data: Data) -> tuple[Data, ...]:
+    def kernel(*data: Any) -> tuple[Any, ...]:
         outputs = [memory.new(*accumulated) if sliced and n == place else memory.new(s.shape, s.dtype)
                    for n, s in enumerate(specs)]  # fmt: skip
         first([*data, *constants], outputs)
@@ -165,13 +167,13 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     is_reshape = is_view(call.op.role, Placing.RESHAPED)
     if copies is None and not is_reshape:
         raise Unsupported(f"no {queue.language} kernel for {call.op.name}")
-    steps = [(args[n], launcher(queue, copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))
+    steps = [(args[n], queue.launch(copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))
              for n, copy in copies or []]  # fmt: skip
 
-    def kernel(*data: Data) -> tuple[Data, ...]:
+    def kernel(*data: Any) -> tuple[Any, ...]:
         given = sources | dict(zip(region.inputs, data, strict=True))
         if is_reshape:
-            return (given[args[0]].finished(memory).reshaped(spec.shape),)
+            return (memory.reshaped(given[args[0]], spec.shape),)
         made = memory.new(spec.shape, spec.dtype)
         for source, launch in steps:
             launch([given[source]], [made])
@@ -189,12 +191,12 @@ def _program(region: Region, queue: Queue) -> Kernel:
         return lambda *data: (memory.new(spec.shape, spec.dtype),)
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
-    made = program(call, Setting(queue.dialect, queue.target, memory.faults.site, ordered=True))
-    steps = [(launcher(queue, s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
+    made = program(call, Setting(queue.dialect, queue.target, memory.faults.site, current().deterministic))
+    steps = [(queue.launch(s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
     rooms = (*[(s.shape, s.dtype) for s in call.outputs], *made.scratch)
     last = len(args) + len(call.outputs)
 
-    def kernel(*data: Data) -> tuple[Any, ...]:
+    def kernel(*data: Any) -> tuple[Any, ...]:
         given = sources | dict(zip(region.inputs, data, strict=True))
         arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
         for launch, reads, writes in steps:

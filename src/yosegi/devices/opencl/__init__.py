@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from ..._graph import decode
 from ..._run.child import attempt
-from ..._run.device import Absent, Found
+from ..._run.device import Absent, Found, found
 from ..._run.drivers import Driver, remembered
-from ..kernel.device import found
+from ..kernel.device import tried
 from .device import OpenCL, dtypes_of
 from .library import FRESH_CACHES, flattened, opencl, registered
 
@@ -52,4 +52,5 @@ def _found(number: int, entry: dict[str, Any]) -> Found:
 
     driver = Driver(f"opencl:{number}", f"{entry['identity']}\n{registered()}", FRESH_CACHES)
     dtypes = dtypes_of(has_doubles=entry["has_doubles"])
-    return found(driver, entry["description"], f"{_PROBE}:check", number, dtypes, make, is_gpu=entry["is_gpu"])
+    qualify = partial(tried, check=f"{_PROBE}:check", number=number, dtypes=dtypes)
+    return found(driver, entry["description"], qualify, make, is_gpu=entry["is_gpu"])

@@ -70,6 +70,6 @@ def dtypes_of(*, has_doubles: bool) -> frozenset[DType]:
 def _target(device: Any, *, is_cpu: bool) -> Target:
     units, group = int(device.max_compute_units), int(device.max_work_group_size)
     if is_cpu:
-        return Target(width=16, group=min(64, group), cooperating=min(16, group), units=units, blocked=True)
+        return Target(group=min(64, group), cooperating=min(16, group), units=units)
     power = 1 << (min(128, group).bit_length() - 1)
-    return Target(width=4, group=min(256, group), cooperating=power, units=4 * units, blocked=False)
+    return Target(group=min(256, group), cooperating=power, units=4 * units)

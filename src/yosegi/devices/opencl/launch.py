@@ -39,6 +39,9 @@ class Queue:
         """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""
         return Launch(self, kernel, buffers)
 
+    def undecided(self) -> None:
+        """Nothing is recorded here."""
+
 
 @final
 class Launch:
@@ -64,7 +67,7 @@ class Launch:
     def __call__(self, inputs: Sequence[Data], outputs: Sequence[Data]) -> None:
         """Put it into the queue."""
         queue = self._queue
-        queue.memory.check()
+        inputs = queue.memory.finished(inputs)
         if queue.launched is not None:
             queue.launched.add(self._source)
         cl, kernel = queue.cl, self._kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import sqrt
 from typing import Any, ClassVar, final
@@ -20,7 +21,7 @@ from ..init import Rng, uniform
 from ..module import Module
 
 
-class _Recurrent(Module):
+class _Recurrent(Module, ABC):
     """Layers of cells, in one or both directions, on sequences (batch, length, features)."""
 
     gates: ClassVar[int]
@@ -55,9 +56,9 @@ class _Recurrent(Module):
     def _names(self, layer: int) -> tuple[str, ...]:
         return (f"l{layer}", f"l{layer}_reverse") if self.bidirectional else (f"l{layer}",)
 
+    @abstractmethod
     def cell(self, given: Tensor, state: tuple[Tensor, ...], recurrent: Callable[[Tensor], Tensor]) -> Any:
         """The next state from the products of the input, the state, and the product with its first tensor."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Return the outputs of the last layer, and the last state of each layer and direction, stacked."""

@@ -27,6 +27,7 @@ from ..._run.child import attempt
 from ..._run.device import Absent, Device, discovered
 from ..._run.evaluate import eval
 from ..._run.memory import HOST
+from ..._run.sysctl import sysctl_text
 from ..._tensor.environment import setting
 from ..._tensor.op import REGISTRY
 from ..._tensor.options import options
@@ -54,7 +55,7 @@ def processor() -> str:
                 return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return sysctl_text("machdep.cpu.brand_string") or platform.processor() or platform.machine()
 
 
 def description() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..._tensor.options import Options, options
 from ..._tensor.tree import flatten
 from ..._trace.jit import Jitted, jit
 from ..._tune.comparison import agree
-from ..._tune.learn import DECIDED
+from ..._tune.learn import POLICY
 from ..._tune.timing import seconds_of
 from ...errors import ArgumentError
 from . import machine
@@ -212,7 +212,7 @@ def _learn(function: Jitted[..., Any], inputs: Sequence[Any]) -> tuple[Plan, int
     """Call a function under `auto` until its plan has been judged, or time is up: the plan, and the number of runs."""
     end, runs = perf_counter() + _LEARNING, 0
     with _turn(AUTO):
-        while runs < DECIDED and perf_counter() < end:
+        while runs < POLICY.decided_runs and perf_counter() < end:
             _call(function, inputs)
             runs += 1
     (plan,) = function.plans

@@ -1,4 +1,4 @@
-"""Yosegi as a contender: a device, and a way of using it."""
+"""Yosegi as a contender: a device, and how it is used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Runner:
 
 
 def of_device(device: Device, mode: str) -> Runner:
-    """A device, used in one of the ways."""
+    """A device, used in a mode."""
 
     def turn() -> AbstractContextManager[Any]:
         return options(device=device.name, on_fallback="error")  # a time on another device is not this one's

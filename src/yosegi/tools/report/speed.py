@@ -49,13 +49,13 @@ def crossings(a: Sequence[Result], b: Sequence[Result], names: tuple[str, str]) 
             continue
         t = d0 / (d0 - d1)
         ahead, behind = names if d1 < 0 else names[::-1]
-        certain = all(is_told_apart(x, y) for x, y in ((x0, y0), (x1, y1)))
+        certain = all(is_distinguished(x, y) for x, y in ((x0, y0), (x1, y1)))
         size = exp(log(x0.size) + t * log(x1.size / x0.size))
         both = exp(log(x0.timing.median) + t * log(x1.timing.median / x0.timing.median))
         yield Crossing(size, both, ahead, behind, certain)
 
 
-def is_told_apart(one: Result, other: Result) -> bool:
+def is_distinguished(one: Result, other: Result) -> bool:
     """Whether the interval of the ratio leaves out 1."""
     ratio = speed_over(one, other)
     return not ratio.low <= 1 <= ratio.high

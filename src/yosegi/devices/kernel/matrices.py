@@ -1,13 +1,14 @@
-"""Products that cuBLAS computes with what is around them: a factor, and behind them a bias and a residual.
+"""Products as libraries take them: matrices in memory with a factor, and behind them a bias and a residual.
 
-It has more, a relu among them, of which nobody says what becomes of a NaN. What it is not sure to compute as the ops do
-is left to kernels behind it; so is a factor of 0, for which it would not look at the operands at all.
+Libraries have more, a relu among them, of which nobody says what becomes of a NaN. What they are not sure to compute as
+the ops do is left to kernels behind them; so is a factor of 0, for which they would not look at the operands at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..._schedule.fuse import is_exact_conversion
 from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.role import Arithmetic, Sign
 from ...codegen.c.contractions import FusedContraction, MergedAxes
@@ -37,7 +38,10 @@ class Matrices:
     n: int
     k: int
     count: int
+    operand: DType
+    """The dtype of A and B."""
     dtype: DType
+    """The dtype of all others."""
     scale: float
     bias: int | None
     """The entry of a number for each column."""
@@ -50,8 +54,8 @@ class Matrices:
         return (self.left.entry, self.right.entry, *[e for e in (self.bias, self.residual) if e is not None])
 
 
-def matrices_of(product: FusedContraction) -> Matrices | None:
-    """A product in these terms, or `None` if it has others."""
+def matrices_of(product: FusedContraction, half: DType | None = None) -> Matrices | None:
+    """A product in these terms, or `None` if it has others. With `half`, its operands are converted from that dtype."""
     runs = (product.rows, product.columns, product.depth)
     if any(len(r) != 1 for r in runs) or len(product.batch) > 1 or len(product.outputs) != 1:
         return None
@@ -60,8 +64,9 @@ def matrices_of(product: FusedContraction) -> Matrices | None:
     (rows,), (columns,), (depth,) = runs
     (output,) = product.outputs
     around = _behind(output.expression, product, columns)
-    (left, factor), (right, other) = _scaled(product.left), _scaled(product.right)
-    if around is None or left is None or right is None:
+    (left, factor), (right, other) = _scaled(product.left, half), _scaled(product.right, half)
+    operand = half or product.result
+    if around is None or left is None or right is None or not (left.dtype is right.dtype is operand):
         return None
     stack = product.batch[0] if product.batch else None
     first, second = _matrix(left, rows, depth, stack), _matrix(right, depth, columns, stack)
@@ -70,13 +75,15 @@ def matrices_of(product: FusedContraction) -> Matrices | None:
     if first is None or second is None or lies != dense:
         return None
     return Matrices(
-        first, second, rows.size, columns.size, depth.size, stack.size if stack else 1, product.result,
-        factor * other, *around,
+        first, second, rows.size, columns.size, depth.size, stack.size if stack else 1, operand,
+        product.result, factor * other, *around,
     )  # fmt: skip
 
 
-def _scaled(operand: Expression) -> tuple[Read | None, float]:
-    """An array, and what it is multiplied by."""
+def _scaled(operand: Expression, half: DType | None) -> tuple[Read | None, float]:
+    """An array, and what it is multiplied by; with `half`, the array that is converted from that dtype."""
+    if half is not None and isinstance(operand, Apply) and is_exact_conversion(operand.call):
+        (operand,) = operand.operands
     if isinstance(operand, Apply) and operand.call.op.role == Arithmetic(Sign.TIMES):
         numbers = [p for p in operand.operands if isinstance(p, ConstantNumber)]
         arrays = [p for p in operand.operands if isinstance(p, Read)]

@@ -1,4 +1,4 @@
-"""Convolutions with weights larger than their result, as matrix products."""
+"""Variants of convolutions: weight gradients by planes, one product of copied windows, remainders of a spread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from codegen.test_llvm_winograd import convolutions
 from native_code import needs_llvm
+from yosegi.devices.cpu.column_products import fits
+from yosegi.devices.cpu.spread_convolutions import is_spread
 from yosegi.devices.cpu.weight_gradients import is_gradient
+from yosegi.devices.cpu.workspace import Spare
 from yosegi.ops.windows import Windows, convolved
 
 pytestmark = needs_llvm
@@ -68,3 +71,59 @@ def test_threads_do_not_share_memory() -> None:
     with ThreadPoolExecutor(4) as pool:
         for got, one in zip(pool.map(lambda one: made(one, w), inputs), expected, strict=True):
             np.testing.assert_array_equal(got, one)
+
+
+def steps(draw: Any, rank: int, low: int, high: int) -> tuple[int, ...]:
+    return tuple(draw(st.integers(low, high)) for _ in range(rank))
+
+
+@st.composite
+def convolved_cases(draw: Any) -> tuple[Any, Any, Windows, int]:
+    """Operands, windows with a stride or elements that stand apart, and groups."""
+    rank, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([np.float32, np.float64]))
+    groups, is_spread = draw(st.sampled_from([1, 1, 2])), draw(st.booleans())
+    kernel, sizes, dilation = steps(draw, rank, 1, 4), steps(draw, rank, 1, 8), steps(draw, rank, 1, 3)
+    stride, spread = (1,) * rank, (1,) * rank
+    if is_spread:
+        spread = (draw(st.integers(2, 3)), *steps(draw, rank - 1, 1, 3))
+    else:
+        stride = steps(draw, rank, 1, 3)
+    padding = []
+    for k, n, d, s in zip(kernel, sizes, dilation, spread, strict=True):
+        low = draw(st.integers(-1, 3))
+        padding.append((low, max(draw(st.integers(-1, 3)), (k - 1) * d - (n - 1) * s - low)))  # there is a window
+    x = RNG.standard_normal((draw(st.integers(1, 4)), 2 * draw(st.integers(1, 4)), *sizes)).astype(dtype)
+    w = RNG.standard_normal((2 * draw(st.integers(1, 9)), x.shape[1] // groups, *kernel)).astype(dtype)
+    if draw(st.booleans()):
+        x = np.asfortranarray(x)
+    return x, w, Windows(kernel, stride, tuple(padding), dilation, spread), groups
+
+
+@settings(max_examples=120, deadline=None)
+@given(convolved_cases())
+def test_remainders_and_columns_give_what_the_reference_gives(case: tuple[Any, Any, Windows, int]) -> None:
+    x, w, windows, groups = case
+    wanted = convolved(x.astype(float), w.astype(float), windows, groups)
+    owner = convolutions(2)
+    assert is_spread(windows) != fits(x, w, windows, 1)
+    if is_spread(windows):
+        made = owner.remainders(x, w, windows, groups)
+    elif groups == 1:
+        made = owner.columns(x, w, windows)
+    else:
+        assert not fits(x, w, windows, groups)
+        return
+    for _ in range(2):  # the second run works in memory that the first has left
+        tolerance = np.finfo(x.dtype).eps * 4 * np.prod(w.shape[1:])
+        np.testing.assert_allclose(made(x, w), wanted, rtol=0, atol=tolerance)
+
+
+def test_spare_memory_goes_to_the_request_that_it_fits() -> None:
+    """A small request took the large block, and the next large one got new pages."""
+    spare = Spare()
+    large, small = spare.take(1 << 20), spare.take(100)
+    spare.give_back(large)
+    spare.give_back(small)
+    assert spare.take(50) is small
+    assert spare.take(1 << 19) is large
+    assert spare.take(50).nbytes == 50
