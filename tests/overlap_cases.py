@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from threading import current_thread
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, current_thread
+from unittest.mock import patch
 
 import numpy as np
 
@@ -10,6 +13,7 @@ import yosegi as ys
 from yosegi import distributed as dist
 from yosegi import nn
 from yosegi.distributed import runtime
+from yosegi.distributed.channel import Channel
 
 WIDTH, LAYERS, BATCH = 512, 6, 128
 LAYER = 4 * WIDTH * (WIDTH + 1)
@@ -38,15 +42,46 @@ def trained(steps, axis="data"):
     return plan, [p.numpy() for p in ys.tree_leaves(optimizer.params)], profile
 
 
+@contextmanager
+def first_communication_held() -> Iterator[None]:
+    """Let the first communication of each plan end only when its rank waits for one.
+
+    A step ends under this only if the rank computes while it communicates, however loaded the machine is.
+    """
+    start, wait, waiting = Channel.start, Channel.wait, {}
+
+    def held_start(channel, name, work, *, is_first=False):
+        if not is_first:
+            return start(channel, name, work)
+        begun, waiting[channel] = Event(), Event()
+
+        def held():
+            begun.set()
+            assert waiting[channel].wait(60), "the rank did not compute beside the communication"
+            return work()
+
+        ticket = start(channel, name, held, is_first=True)
+        assert begun.wait(60), "the communication did not begin beside the rank's work"
+        return ticket
+
+    def held_wait(channel, ticket):
+        waiting[channel].set()
+        return wait(channel, ticket)
+
+    with patch.object(Channel, "start", held_start), patch.object(Channel, "wait", held_wait):
+        yield
+
+
 def communications(profile):
-    """The records of this rank's communications."""
-    name = f"communication of rank {runtime.rank()}"
-    return [r for r in profile.records if r.device == "network" and r.thread == name]
+    """The records of this rank's communications, in its background thread and in its own."""
+    names = {f"communication of rank {runtime.rank()}", current_thread().name}
+    return [r for r in profile.records if r.device == "network" and r.thread in names]
 
 
 def hidden(profile):
     """The share of the time of communications in which this rank computes."""
-    work = [r for r in profile.records if r.thread == current_thread().name and "wait" not in r.ops]
+    own = current_thread().name
+    work = [r for r in profile.records if r.thread == own and r.device != "network" and "wait" not in r.ops]
     ends = [(r.start, r.start + r.milliseconds / 1e3) for r in work]
     sent = [(r.start, r.start + r.milliseconds / 1e3) for r in communications(profile)]
     both = sum(max(0.0, min(b, d) - max(a, c)) for a, b in ends for c, d in sent)
