@@ -156,6 +156,8 @@ BATCH, FEATURES = normal(2, 4, 3), between(0.5, 2, 4)
 LABELS = RNG.integers(0, 4, (3,))
 STATE = np.array([1, 2, 3, 4], np.uint32)
 IMAGE = RNG.permutation(2 * 4 * 7 * 6).reshape(2, 4, 7, 6) / 50.0  # no ties
+POOL = {"kernel_size": (3, 3), "stride": (2, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+NEARLY_LARGEST = REGISTRY["max_pool"].body(IMAGE, **POOL) - 0.01  # a small step changes no element's rank
 SLIDE = Windows((3, 2), (2, 1), ((1, 0), (1, 1)), (1, 2), (1, 1))
 
 SAMPLES |= {
@@ -195,6 +197,7 @@ SAMPLES |= {
                          dilation=1, groups=2)],
     "max_pool": [s(IMAGE, kernel_size=3, stride=(2, 1), padding=1, dilation=1, real_only=True),
                  s(IMAGE, kernel_size=2, stride=None, padding=0, dilation=2, real_only=True)],
+    "max_pool_gradient": [s(IMAGE, NEARLY_LARGEST, normal(2, 4, 4, 6), **POOL, real_only=True)],
     "avg_pool": [s(IMAGE, kernel_size=(3, 2), stride=2, padding=1, count_include_pad=True),
                  s(IMAGE, kernel_size=3, stride=None, padding=1, count_include_pad=False)],
     "windowed": [s(IMAGE, windows=SLIDE, lowest=False)],

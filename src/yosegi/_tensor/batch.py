@@ -74,11 +74,12 @@ def stacked(op: Op[Any], batched: Flags, *inputs: Tensor, **attrs: Any) -> Tenso
 
 
 def merged(op: Op[Any], batched: Flags, *inputs: Tensor, **attrs: Any) -> Tensor | None:
-    """The rule of ops whose only input, and output, has a batch along its first dimension: one larger batch."""
-    (x,) = inputs
-    made = applied(op, [x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))], attrs)
+    """The rule of ops whose inputs, and output, have a batch along their first dimension: one larger batch."""
+    size = size_of(batched, inputs)
+    whole = [spread(x, b, size) for x, b in zip(inputs, batched, strict=True)]
+    made = applied(op, [x.reshape((size * x.shape[1], *x.shape[2:])) for x in whole], attrs)
     assert isinstance(made, Tensor)
-    return made.reshape((*x.shape[:2], *made.shape[1:]))
+    return made.reshape((*whole[0].shape[:2], *made.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True)

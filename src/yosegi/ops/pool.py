@@ -10,13 +10,14 @@ import numpy as np
 
 from .._tensor.batch import merged
 from .._tensor.composite import composite
-from .._tensor.node import Shape, Spec, spec
+from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
 from .conv import SPATIAL, Numbers, batched, called, conv
 from .creation import ones
+from .elementwise import where
 from .reduce import sum
 from .shape import reshape
 from .windows import Windows, numbers, padded, pads, places, views
@@ -40,7 +41,7 @@ def _lowest(dtype: Any) -> Any:
     return -np.inf if dtype.kind != "i" and dtype.kind != "u" else np.iinfo(dtype).min
 
 
-# Windows as dimensions: what the gradient of a largest element is written in
+# Windows as dimensions: the second gradient of a largest element is written in them
 
 
 def _spatial(windows: Windows) -> tuple[int, ...]:
@@ -95,12 +96,51 @@ def _of(kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Windows:
     return Windows(kernel_size, stride, padding, dilation, (1,) * len(kernel_size))
 
 
-def _max_vjp(g: Tensor, out: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor]:
+def windows_of(call: Call) -> Windows:
+    """The windows of a pool, or of its gradient."""
+    return _of(**call.attrs)
+
+
+def _gradient_rule(x: Spec, out: Spec, g: Spec, **attrs: Any) -> Normal:
+    rules.expect(x.dtype, "a real floating dtype", lambda d: d.is_float)
+    made = _max_rule(x, **attrs)
+    if (made.outputs, out) != (out, g):
+        raise ShapeError(f"expected the windows {made.outputs} twice, got {out} and {g}")
+    return Normal(x, made.attrs)
+
+
+def _gradient_vjp(h: Tensor, made: Tensor, x: Tensor, out: Tensor, g: Tensor, **attrs: Any) -> Any:
     windows = _of(**attrs)
     kept = (*out.shape, *[1] * len(windows.kernel))
-    best = (windowed(x, windows=windows, lowest=True) == reshape(out, kept)).astype(x.dtype)  # ties share the gradient
-    share = reshape(g, kept) * best / sum(best, axis=_spatial(windows), keepdims=True)
-    return (overlapped(share, lengths=x.shape[2:], windows=windows),)
+    inside = windowed(ones((1, 1, *x.shape[2:]), dtype=x.dtype), windows=windows, lowest=False)
+    best = where(windowed(x, windows=windows, lowest=True) < reshape(out, kept), 0 * inside, inside)
+    chosen = windowed(h, windows=windows, lowest=False) * best
+    axes = _spatial(windows)
+    return None, None, sum(chosen, axis=axes) / sum(best, axis=axes)
+
+
+@op(OpKind.CONVOLUTION, infer=_gradient_rule, vjp=_gradient_vjp, batch=merged)
+def max_pool_gradient(
+    x: Arr, out: Arr, g: Arr, /, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any
+) -> Arr:
+    """The gradient of `max_pool` by x, where its result is `out` and the gradient by that is g.
+
+    The largest elements of a window share its gradient. All elements of a window with NaN share it.
+    """
+    windows = _of(kernel_size, stride, padding, dilation)
+    wide = padded(x, windows, 0)
+    inside = padded(np.ones((1, 1, *x.shape[2:]), bool), windows, False)
+    with np.errstate(invalid="ignore"):
+        best = [~(wide[(..., *at)] < out) & inside[(..., *at)] for _, at in places(windows, out.shape[2:])]
+    share = g / np.maximum(np.add.reduce(best, axis=0, dtype=np.int64), 1).astype(g.dtype)
+    made = np.zeros_like(wide)
+    for is_best, (_, at) in zip(best, places(windows, out.shape[2:]), strict=True):
+        made[(..., *at)] += np.where(is_best, share, 0)
+    return made[(..., *[slice(low, low + n) for n, (low, _) in zip(x.shape[2:], windows.padding, strict=True)])]
+
+
+def _max_vjp(g: Tensor, out: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor]:
+    return (max_pool_gradient(x, out, g, **attrs),)
 
 
 @op(OpKind.CONVOLUTION, infer=_max_rule, vjp=_max_vjp, computes_half=True, batch=merged)
@@ -226,4 +266,5 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool_of, SPATIAL)
 
 __all__ = [
     "avg_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d",
+    "max_pool_gradient",
 ]  # fmt: skip

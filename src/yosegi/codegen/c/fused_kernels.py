@@ -87,7 +87,7 @@ def rendered(
     """A planned kernel with its source; of a product, this variant."""
     written = tuple(o.entry for o in planned.outputs)
     if isinstance(planned, Slide):
-        return Rendered(slide_kernel(graph, planned, dialect, target), inputs_of(graph, [planned.element]), written)
+        return Rendered(slide_kernel(graph, planned, dialect, target), inputs_of(graph, planned.reads), written)
     if isinstance(planned, Rows):
         inputs = inputs_of(graph, [o.expression for o in planned.outputs])
         return Rendered(rowwise(graph, planned, dialect, target), inputs, written)

@@ -30,6 +30,7 @@ from .callables import ALIGNED, IN_ORDER, Call, Runtime
 from .compiler import Code, Compiler, HostMachine
 from .convolutions import Convolutions
 from .kernel import Native
+from .pools import Pools
 from .probe import verdict
 from .results import LARGE, Results
 
@@ -130,9 +131,16 @@ class Natives:
         assert self.runtime is not None
         return Convolutions(self.runtime, self._results)
 
+    @cached_property
+    def _pools(self) -> Pools:
+        assert self.runtime is not None
+        return Pools(self.runtime, self._results)
+
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """The function that replaces the reference body of an op, or `None`."""
-        return None if self.runtime is None else self._convolutions.body(graph, entry)
+        if self.runtime is None:
+            return None
+        return self._convolutions.body(graph, entry) or self._pools.body(graph, entry)
 
     @property
     def _compiler(self) -> Compiler:

@@ -51,7 +51,7 @@ from ...ops.conv import conv
 from ...ops.index import scatter_add, take
 from ...ops.normal import layer_norm, softmax
 from ...ops.philox import random_words
-from ...ops.pool import max_pool
+from ...ops.pool import max_pool, max_pool_gradient
 from ...ops.products import matmul
 from ...ops.reduce import all as every
 from ...ops.reduce import cumulative_sum, mean, prod
@@ -302,7 +302,10 @@ def _windows(dtype: DType) -> Iterator[Specimen]:
     kernel, grouped = _array((8, 6, 3, 3), dtype, 10), _array((4, 3, 3, 2), dtype, 11)
     yield Specimen(family, lambda x, w: conv(x, w, stride=2, padding=1), (image, kernel), has_variants=True)
     yield Specimen(family, lambda x, w: conv(x, w, groups=2, dilation=2), (image, grouped))
-    yield Specimen(family, lambda x: max_pool(x, kernel_size=3, stride=2, padding=1, dilation=1), (image,))
+    pool = {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 1}
+    yield Specimen(family, lambda x: max_pool(x, **pool), (image,))
+    slopes = _array((2, 6, 7, 6), dtype, 16)
+    yield Specimen(family, lambda x, g: max_pool_gradient(x, max_pool(x, **pool), g, **pool), (image, slopes))
 
 
 def _composites(dtype: DType) -> Iterator[Specimen]:
