@@ -33,6 +33,15 @@ encoded = 0
 """Graphs that were encoded."""
 
 
+class Abort(BaseException):
+    """The process would end here."""
+
+
+def _demand(holds: bool, reason: str) -> None:
+    if not holds:
+        raise Abort(reason)
+
+
 def _tried(what: str) -> None:
     reason = Metal.failing(what)
     if reason is not None:
@@ -40,7 +49,7 @@ def _tried(what: str) -> None:
 
 
 def _dtype(data_type: int) -> Any:
-    assert data_type in _TYPES, "MPSGraph has no such type"
+    _demand(data_type in _TYPES, "MPSGraph has no such type")
     return np.dtype(_TYPES[data_type])
 
 
@@ -49,7 +58,7 @@ class MPSGraphDevice(Object):
 
     @classmethod
     def deviceWithMTLDevice_(cls, device: Any) -> Any:
-        assert isinstance(device, Metal.MTLDevice)
+        _demand(isinstance(device, Metal.MTLDevice), "another object")
         return autoreleased(cls())
 
 
@@ -84,9 +93,9 @@ class MPSGraphConvolution2DOpDescriptor(Object):
         cls, sx: int, sy: int, dx: int, dy: int, groups: int, left: int, right: int, top: int, bottom: int, style: int,
         data: int, weights: int,
     ) -> Any:  # fmt: skip
-        assert (style, data, weights) == (_EXPLICIT, _NCHW, _OIHW), "the device uses no other layouts"
-        assert min(sx, sy, dx, dy, groups) > 0, "strides, dilations and groups are at least 1"
-        assert min(left, right, top, bottom) >= 0, "all values of the padding should be non-negative"
+        _demand((style, data, weights) == (_EXPLICIT, _NCHW, _OIHW), "the device uses no other layouts")
+        _demand(min(sx, sy, dx, dy, groups) > 0, "strides, dilations and groups are at least 1")
+        _demand(min(left, right, top, bottom) >= 0, "all values of the padding should be non-negative")
         made = cls()
         made.strides, made.dilations, made.groups = (sy, sx), (dy, dx), groups
         made.pads = (top, bottom), (left, right)
@@ -94,9 +103,9 @@ class MPSGraphConvolution2DOpDescriptor(Object):
 
     def shape(self, x: Shape, w: Shape) -> Shape:
         """The shape of a convolution of x by w."""
-        assert len(x) == len(w) == 4, "tensors must be rank 4"
-        assert x[1] == w[1] * self.groups, "Source and weight input channels mismatch"
-        assert w[0] % self.groups == 0, "output channels are no multiple of the groups"
+        _demand(len(x) == len(w) == 4, "tensors must be rank 4")
+        _demand(x[1] == w[1] * self.groups, "Source and weight input channels mismatch")
+        _demand(w[0] % self.groups == 0, "output channels are no multiple of the groups")
         counts = [
             (n + low + high - d * (k - 1) - 1) // s + 1
             for n, k, s, d, (low, high) in zip(x[2:], w[2:], self.strides, self.dilations, self.pads, strict=True)
@@ -105,7 +114,7 @@ class MPSGraphConvolution2DOpDescriptor(Object):
 
     def check(self, x: Shape, w: Shape, y: Shape) -> None:
         """Fail unless a convolution of x by w gives y."""
-        assert self.shape(x, w) == y, "destination and windows mismatch"
+        _demand(self.shape(x, w) == y, "destination and windows mismatch")
 
     def padded(self, x: Shape) -> Shape:
         """The shape of x with its padding."""
@@ -133,7 +142,7 @@ class MPSGraphTensor(Object):
         super().__init__()
         self.key = tuple(shape), dtype
         self.parents, self.evaluate = parents, evaluate
-        assert all(n > 0 for n in shape), "a tensor of nothing"
+        _demand(all(n > 0 for n in shape), "a tensor of nothing")
 
     def shape(self) -> list[int]:
         return list(self.key[0])
@@ -186,12 +195,12 @@ class MPSGraph(Object):
         self, device: Any, feeds: dict[Any, Any], targets: list[Any], operations: None, options: Any
     ) -> Any:
         _tried("graph")
-        assert isinstance(device, MPSGraphDevice)
-        assert options.level == _GPU_ALONE, "it may run on the Neural Engine, which rounds to float16"
-        assert options.waits, "it may be compiled in its first run"
+        _demand(isinstance(device, MPSGraphDevice), "another object")
+        _demand(options.level == _GPU_ALONE, "it may run on the Neural Engine, which rounds to float16")
+        _demand(options.waits, "it may be compiled in its first run")
         (target,) = targets
-        assert target.placeholders() <= set(feeds), "a placeholder is not fed"
-        assert all(tensor.key == kind.key for tensor, kind in feeds.items()), "a feed has another shape or dtype"
+        _demand(target.placeholders() <= set(feeds), "a placeholder is not fed")
+        _demand(all(tensor.key == kind.key for tensor, kind in feeds.items()), "a feed has another shape or dtype")
         return autoreleased(MPSGraphExecutable(list(feeds)[::-1], target))
 
 
@@ -201,7 +210,7 @@ class MPSGraphTensorData(Object):
     def initWithMTLBuffer_shape_dataType_(self, buffer: Any, shape: list[int], data_type: int) -> MPSGraphTensorData:
         Object.__init__(self)
         self.key = tuple(shape), _dtype(data_type)
-        assert prod(shape) * self.key[1].itemsize <= buffer.length(), "buffer is not large enough"
+        _demand(prod(shape) * self.key[1].itemsize <= buffer.length(), "buffer is not large enough")
         self.buffer = buffer
         return self
 
@@ -226,20 +235,20 @@ class MPSGraphExecutable(Object):
     def specializeWithDevice_inputTypes_compilationDescriptor_(
         self, device: Any, types: list[Any], options: Any
     ) -> None:
-        assert [t.key for t in types] == [f.key for f in self._feeds], "types in another order"
+        _demand([t.key for t in types] == [f.key for f in self._feeds], "types in another order")
         self._is_special = True
 
     def encodeToCommandBuffer_inputsArray_resultsArray_executionDescriptor_(
         self, commands: Any, inputs: list[Any], results: list[Any], options: None
     ) -> list[Any]:
         global encoded
-        assert isinstance(commands, MPSCommandBuffer), "an MPSCommandBuffer is wanted"
-        assert self._is_special, "it would be compiled now"
-        assert commands.rootCommandBuffer().encoder is None, "another encoder is open"
-        assert commands.rootCommandBuffer().status() == 0, "it was committed"
-        assert [d.key for d in inputs] == [f.key for f in self._feeds], "data of another shape or dtype"
+        _demand(isinstance(commands, MPSCommandBuffer), "an MPSCommandBuffer is wanted")
+        _demand(self._is_special, "it would be compiled now")
+        _demand(commands.rootCommandBuffer().encoder is None, "another encoder is open")
+        _demand(commands.rootCommandBuffer().status() == 0, "it was committed")
+        _demand([d.key for d in inputs] == [f.key for f in self._feeds], "data of another shape or dtype")
         (result,) = results
-        assert result.key == self._target.key, "a result of another shape or dtype"
+        _demand(result.key == self._target.key, "a result of another shape or dtype")
         if continues == "before":
             commands.commitAndContinue()
         _tried("encode")

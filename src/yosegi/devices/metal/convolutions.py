@@ -115,13 +115,14 @@ class Convolution:
         self._shapes = [list(shape) for shape in _given(wanted)]
         try:
             with pool():
+                self._graph = package.MPSGraph.alloc().init()  # whose tensors the compiled graph is fed by
                 self._executable, self._order = self._compiled(package, device, wanted)
         except Exception as error:  # Objective-C's exceptions are of several types here
             raise CompileFailure(f"[{queue.name}] MPSGraph compiles no convolution: {error}") from error
 
     def _compiled(self, package: Any, device: Any, wanted: LibraryConvolution) -> tuple[Any, list[int]]:
         """The graph as compiled for the GPU, and the order in which it takes the operands."""
-        graph, kind = package.MPSGraph.alloc().init(), self._dtype
+        graph, kind = self._graph, self._dtype
         fed = [graph.placeholderWithShape_dataType_name_(shape, kind, None) for shape in self._shapes[:2]]
         result = _result(graph, wanted, fed, _descriptor(package, wanted))
         types = [package.MPSGraphShapedType.alloc().initWithShape_dataType_(s, kind) for s in self._shapes[:2]]
