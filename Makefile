@@ -70,7 +70,8 @@ APPLE_GRAPHS ?= 500
 APPLE_CALLS ?= 2000
 metal: $(READY)
 	YOSEGI_TEST_METAL=whole YOSEGI_CHECK=1 $(BIN)/python -m pytest -n 2 tests/devices/test_metal.py \
-	    tests/devices/test_metal_programs.py tests/codegen/test_strict_msl.py
+	    tests/devices/test_metal_convolutions.py tests/devices/test_metal_programs.py tests/devices/test_metal_replay.py \
+	    tests/codegen/test_strict_msl.py
 	$(APPLE) $(BIN)/python -m pytest -n 2 tests/devices/test_ops.py tests/devices/test_windows.py -k metal
 	$(APPLE) $(BIN)/yosegi devices
 	$(FAULTY) $(BIN)/python -W ignore tests/chaos.py --graphs $(APPLE_GRAPHS)

@@ -17,6 +17,7 @@ import emulation
 from yosegi.devices.coreml.device import CoreML
 from yosegi.devices.coreml.library import core_ml
 from yosegi.devices.metal.commands import foundation, metal
+from yosegi.devices.metal.convolutions import _package as _graph_package
 from yosegi.devices.metal.device import MetalDevice
 from yosegi.devices.metal.library import _package
 
@@ -32,11 +33,18 @@ def _loaded() -> tuple[Any, Any]:
     """The modules `Metal` and `CoreML`, for the devices alone: no other test finds them."""
     sys.path.append(str(FOLDER))
     try:
-        _package(), foundation()
+        _package(), _graph_package(), foundation()
         return metal()[0], core_ml()[0] if NO_CORE_ML is None else None
     finally:
         sys.path.remove(str(FOLDER))
-        for name in ("Metal", "MetalPerformanceShaders", "CoreML", "Foundation", "objc"):
+        for name in (
+            "Metal",
+            "MetalPerformanceShaders",
+            "MetalPerformanceShadersGraph",
+            "CoreML",
+            "Foundation",
+            "objc",
+        ):
             sys.modules.pop(name, None)
 
 
@@ -49,6 +57,12 @@ def shaders_double() -> Any:
     """The module `MetalPerformanceShaders`."""
     _loaded()
     return _package()
+
+
+def graph_double() -> Any:
+    """The module `MetalPerformanceShadersGraph`."""
+    _loaded()
+    return _graph_package()
 
 
 def core_ml_double() -> Any:

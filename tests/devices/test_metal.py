@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -341,6 +342,16 @@ def test_data_from_before_a_failure_is_never_shown(device: Any, double: Any) -> 
         with pytest.raises(DeviceLost, match="a page fault"):
             kernel(lost)
     same(device.to_host(kernel(device.from_host(a))[0]), a + 1)
+
+
+def test_a_failure_between_two_looks_is_found(device: Any) -> None:
+    """A command buffer may end at any moment: its error counts whenever it is found to be done."""
+    statuses, before = iter([2, 5, 5, 5, 5]), device._memory.losses
+    error = SimpleNamespace(localizedDescription=lambda: "it failed")
+    device._memory.keep(SimpleNamespace(status=lambda: next(statuses), error=lambda: error), ())
+    device._memory.let_go()
+    assert not device._memory._waiting
+    assert device._memory.losses == before + 1
 
 
 def test_a_table_of_index_faults_that_was_never_cleared_is_not_believed(device: Any, double: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .._run.device import Absent, Device, discovered
+from .._run.device import Absent, Device, Kernel, discovered
+from .._schedule.fuse import Region
 from .._tune.calibration import calibrate
 from .._tune.timing import seconds_of
 from ..devices.kernel.device import KernelDevice
@@ -131,8 +132,7 @@ def _finding(device: Device | Absent, quick: bool, tell: Tell) -> Finding:
     if isinstance(device, Absent):
         return Finding(device.name, "", device.reason)
     tell(f"{device.name}: programs of every family, compared with the reference")
-    compiled = lambda region: {"": partial(device.compile, region)}  # noqa: E731
-    tried = {family: difference(device, family, compiled) for family in families(device.limits.dtypes)}
+    tried = {f: difference(device, f, partial(_programs, device)) for f in families(device.limits.dtypes)}
     tell(f"{device.name}: calibration")
     speed = (calibrate([device], seconds=_BRIEF) if quick else calibrate([device])).get(device.name)
     kernels: dict[str, dict[str, float]] = {}
@@ -140,6 +140,13 @@ def _finding(device: Device | Absent, quick: bool, tell: Tell) -> Finding:
         tell(f"{device.name}: every variant of its products")
         kernels = {str(n): _variants(device, n) for n in _SQUARES[: 1 if quick else None]}
     return Finding(device.name, device.description, None, tried, None if speed is None else speed.to_json(), kernels)
+
+
+def _programs(device: Device, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+    """The programs of a device for a region of one part."""
+    return (
+        device.variants(region.parts[0]) if isinstance(device, KernelDevice) else {"": partial(device.compile, region)}
+    )
 
 
 def _variants(device: KernelDevice, n: int) -> dict[str, float]:

@@ -36,7 +36,8 @@ copied = 0
 """Bytes that were copied from the host."""
 _share = float(os.environ.get("YOSEGI_TEST_METAL_FAULTS", "0"))
 failing: Callable[[str], str | None] = lambda what: "an injected fault" if random.random() < _share else None
-"""Called with "library", "pipeline", "buffer" or "command"; the text is the reason of a failure."""
+"""Called with "library", "pipeline", "archive", "buffer", "command", "graph" or "encode"; the text is the reason of a
+failure."""
 detects_races = False
 """Whether a launch fails in which two threads use one address between barriers, and one of them writes."""
 pace = 3
@@ -406,6 +407,9 @@ class MTLCommandBuffer(Object):
         self._status = 0
         self._error: NSError | None = None
         self._handlers: list[Callable[[MTLCommandBuffer], None]] = []
+
+    def commandQueue(self) -> MTLCommandQueue:
+        return self._queue
 
     def computeCommandEncoder(self) -> Any:
         return autoreleased(MTLComputeCommandEncoder(self))

@@ -26,6 +26,23 @@ def MPSSupportsMTLDevice(device: MTLDevice) -> bool:
     return True
 
 
+class MPSCommandBuffer(Object):
+    """A command buffer, or the next one: who encodes may commit it and go on."""
+
+    @classmethod
+    def commandBufferWithCommandBuffer_(cls, commands: MTLCommandBuffer) -> Any:
+        made = cls()
+        made._root = commands
+        return autoreleased(made)
+
+    def rootCommandBuffer(self) -> MTLCommandBuffer:
+        return self._root
+
+    def commitAndContinue(self) -> None:
+        self._root.commit()
+        self._root = self._root.commandQueue().commandBuffer()
+
+
 class MPSMatrixDescriptor(Object):
     """How matrices lie in memory."""
 

@@ -34,6 +34,10 @@ class Object:
         return self
 
 
+class error(Exception):
+    """An exception of Objective-C."""
+
+
 class NSError(Object):
     """Why something failed."""
 

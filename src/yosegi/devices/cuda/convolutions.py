@@ -1,19 +1,13 @@
 """Convolutions through cuDNN, where it is installed, on tensors as they lie: each of its engines is a variant.
 
-Its descriptions have at least two lengths: a convolution along one is one along two, the first of which is 1. What it
-lacks, padding that differs from side to side, generated kernels have.
-
-The gradients of a convolution are convolutions. The one by its weights has weights that are larger than its result; the
-one by its input, if it has a stride, spreads the elements of its own input. The library has engines of its own for
-both, which want batch and channels in the other order, and weights that are not reversed: the tensors are copied.
+What it lacks, padding that differs from side to side, generated kernels have. For gradients tensors are copied into the
+order of axes that it wants.
 """
 
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
-from enum import Enum
 from functools import cached_property
-from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +20,7 @@ from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ...codegen.c.copies import strides_of
 from ...errors import CompileFailure, LaunchFailure, NoSuchVariant
+from ..kernel.convolutions import Form, exchanged, form_of, form_refusal, library_convolution
 from .cudnn import (
     CONVOLUTION_MODE,
     DATA_TYPE,
@@ -74,24 +69,13 @@ _TENSORS: Final = (1, 2, 3)
 """The numbers of the input, the weights and the result in a graph."""
 _LARGEST: Final = 2**31 - 1
 
-
-class _Form(Enum):
-    """An operation of the library that is a convolution of ours: its type of descriptor, and its attributes: input,
-    second operand, result, windows, factor, and the factor of the numbers that the result is added to."""
-
-    FORWARD = (10, (704, 703, 705, 702, 700, 701))
-    TO_WEIGHTS = (11, (716, 717, 715, 714, 712, 713))
-    TO_INPUT = (12, (711, 709, 710, 708, 706, 707))
-
-    @property
-    def descriptor(self) -> int:
-        """cudnnBackendDescriptorType_t."""
-        return self.value[0]
-
-    @property
-    def attributes(self) -> tuple[int, ...]:
-        """cudnnBackendAttributeName_t."""
-        return self.value[1]
+_OPERATIONS: Final[dict[Form, tuple[int, tuple[int, ...]]]] = {
+    Form.FORWARD: (10, (704, 703, 705, 702, 700, 701)),
+    Form.TO_WEIGHTS: (11, (716, 717, 715, 714, 712, 713)),
+    Form.TO_INPUT: (12, (711, 709, 710, 708, 706, 707)),
+}
+"""Operations: cudnnBackendDescriptorType_t, and the attributes, cudnnBackendAttributeName_t: input, second operand,
+result, windows, factor, and the factor of the numbers that the result is added to."""
 
 
 class Convolutions:
@@ -109,17 +93,9 @@ class Convolutions:
             return reason
         if call.spec.dtype not in _DATA_TYPES:
             return f"cuDNN has no convolution of {call.spec.dtype.name}"
-        form = _form(call)
-        if form is not _Form.TO_INPUT and any(s > 1 for s in call.attrs["spread"]):
-            return "cuDNN has no convolution of elements that stand apart"
-        if form is not _Form.TO_INPUT and any(low < 0 for low, _ in call.attrs["padding"]):
-            return "cuDNN has no convolution that cuts the sides off"
-        if form is _Form.FORWARD and any(low != high for low, high in call.attrs["padding"]):
-            return "cuDNN need not have an engine that pads one side more than the other"
-        sizes = [s.size for s in (*call.inputs, call.spec)]
-        if max(sizes) > _LARGEST:
+        if max(s.size for s in (*call.inputs, call.spec)) > _LARGEST:
             return "more elements than cuDNN counts"
-        return None if all(sizes) else "there is nothing to compute"
+        return form_refusal(call, "cuDNN", pads_sides_alike=True)
 
     def compiled(self, region: Region, rank: int | None = None) -> Kernel:
         """The convolution of a region, at its precision: by the engine for which `rank` others are expected to be
@@ -137,16 +113,16 @@ class Convolutions:
             raise CompileFailure(str(failure)) from failure
         launch = _Convolution(self, plan)
         constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-        spec, form, queue = call.spec, _form(call), self._queue
+        spec, form, queue = call.spec, form_of(call), self._queue
         lengths = range(2, spec.ndim)
         order = (1, 0, *lengths)
         shapes = [given.shape for given in call.inputs]
-        if form is _Form.TO_WEIGHTS:
-            shape = _swapped(spec.shape)
+        if form is Form.TO_WEIGHTS:
+            shape = exchanged(spec.shape)
             before = [transposed(queue, given, order, spec.dtype) for given in shapes]
             after = transposed(queue, shape, order, spec.dtype)
         else:
-            shape, swapped = spec.shape, order if form is _Form.TO_INPUT else None
+            shape, swapped = spec.shape, order if form is Form.TO_INPUT else None
             before = [transposed(queue, shapes[0], None, spec.dtype),
                       transposed(queue, shapes[1], swapped, spec.dtype, lengths)]  # fmt: skip
             after = transposed(queue, shape, None, spec.dtype)
@@ -237,74 +213,11 @@ class _Convolution:
         plan.run(_TENSORS, pointers, owner.queue.workspace if plan.workspace else 0)
 
 
-def _form(call: Call) -> _Form:
-    """The operation of the library that a convolution is."""
-    if call.attrs["groups"] == 1:
-        if _is_weight_gradient(call):
-            return _Form.TO_WEIGHTS
-        if _is_input_gradient(call):
-            return _Form.TO_INPUT
-    return _Form.FORWARD
-
-
-def _is_weight_gradient(call: Call) -> bool:
-    """True if a convolution is the gradient of another by its weights: its own weights are larger than its result.
-
-    The result has as many elements as the other one's weights, if both pad alike. A gradient whose padding differs from
-    side to side leaves out elements that the other convolution did not read.
-    """
-    x, w = call.inputs
-    attrs = call.attrs
-    if prod(w.shape[2:]) <= prod(call.spec.shape[2:]) or any(s > 1 for s in attrs["spread"]):
-        return False
-    lengths = zip(
-        x.shape[2:], w.shape[2:], call.spec.shape[2:], attrs["stride"], attrs["dilation"], attrs["padding"], strict=True
-    )
-    return all(
-        _count(size, window, low, dilation, stride) == count
-        for size, count, window, dilation, stride, (low, _) in lengths
-    )
-
-
-def _is_input_gradient(call: Call) -> bool:
-    """True if a convolution is the gradient by its input of another with strides."""
-    x, w = call.inputs
-    attrs = call.attrs
-    if all(s == 1 for s in attrs["spread"]) or any(s != 1 for s in attrs["stride"]):
-        return False
-    lengths = zip(x.shape[2:], w.shape[2:], call.spec.shape[2:], attrs["spread"], attrs["dilation"], strict=True)
-    return all(
-        pad >= 0 and _count(size, window, pad, dilation, stride) == count
-        for pad, (count, window, size, stride, dilation) in zip(_pads(call), lengths, strict=True)
-    )
-
-
-def _pads(call: Call) -> list[int]:
-    """The padding of the convolution that a convolution is the gradient of by its input."""
-    sizes = zip(call.inputs[1].shape[2:], call.attrs["dilation"], call.attrs["padding"], strict=True)
-    return [dilation * (window - 1) - low for window, dilation, (low, _) in sizes]
-
-
-def _count(size: int, window: int, pad: int, dilation: int, stride: int) -> int:
-    """The windows along a length that is padded alike on both sides."""
-    return (size + 2 * pad - dilation * (window - 1) - 1) // stride + 1
-
-
 def _operation(call: Call) -> Descriptor:
     """A convolution in the library's words. How many groups there are, it sees from the channels of the weights."""
-    dtype, attrs, form = call.spec.dtype, call.attrs, _form(call)
-    shapes = [spec.shape for spec in (*call.inputs, call.spec)]
-    pads = [low for low, _ in attrs["padding"]]
-    strides, dilations = attrs["stride"], attrs["dilation"]
-    if form is _Form.TO_WEIGHTS:
-        shapes = [_swapped(shape) for shape in shapes]
-        strides, dilations = dilations, strides
-    elif form is _Form.TO_INPUT:
-        shapes[1] = _swapped(shapes[1])
-        pads, strides = _pads(call), attrs["spread"]
-    x, w, y = (_tensor(number, shape, dtype) for number, shape in zip(_TENSORS, shapes, strict=True))
-    one = [1] * (len(_widened(call.spec.shape)) - call.spec.ndim)
-    pads = [0] * len(one) + pads
+    dtype, wanted = call.spec.dtype, library_convolution(call)
+    x, w, y = (_tensor(number, shape, dtype) for number, shape in zip(_TENSORS, wanted.shapes, strict=True))
+    pads = [low for low, _ in wanted.pads]
     windows = (
         Descriptor(_WINDOWS)
         .set(_WINDOWS_SUMS, _DATA_TYPES[float64 if dtype is float64 else float32])
@@ -312,36 +225,26 @@ def _operation(call: Call) -> Descriptor:
         .set(_WINDOWS_LENGTHS, len(pads))
         .set(_WINDOWS_PADS_BEFORE, *pads)
         .set(_WINDOWS_PADS_AFTER, *pads)
-        .set(_WINDOWS_STRIDES, *one, *strides)
-        .set(_WINDOWS_DILATIONS, *one, *dilations)
+        .set(_WINDOWS_STRIDES, *wanted.strides)
+        .set(_WINDOWS_DILATIONS, *wanted.dilations)
         .finished()
     )
     factor: tuple[int, Any] = DOUBLE if dtype is float64 else SINGLE
     holds = (DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, DESCRIPTORS, factor, factor)
-    made = Descriptor(form.descriptor)
-    for number, held, value in zip(form.attributes, holds, (x, w, y, windows, 1, 0), strict=True):
+    kind, attributes = _OPERATIONS[wanted.form]
+    made = Descriptor(kind)
+    for number, held, value in zip(attributes, holds, (x, w, y, windows, 1, 0), strict=True):
         made.set(Attribute(number, held), value)
     return made.finished()
 
 
-def _swapped(shape: Shape) -> Shape:
-    """A shape with its first two dimensions exchanged."""
-    return (shape[1], shape[0], *shape[2:])
-
-
 def _tensor(number: int, shape: Shape, dtype: DType) -> Descriptor:
-    wide = _widened(shape)
     return (
         Descriptor(_TENSOR)
         .set(_TENSOR_DTYPE, _DATA_TYPES[dtype])
-        .set(_TENSOR_SHAPE, *wide)
-        .set(_TENSOR_STRIDES, *strides_of(wide))
+        .set(_TENSOR_SHAPE, *shape)
+        .set(_TENSOR_STRIDES, *strides_of(shape))
         .set(_TENSOR_NUMBER, number)
         .set(_TENSOR_ALIGNMENT, _ALIGNMENT)
         .finished()
     )
-
-
-def _widened(shape: Shape) -> Shape:
-    """A shape with at least two lengths."""
-    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape

@@ -17,7 +17,7 @@ from ..._tensor.op import OpKind
 from .faults import watched
 from .fused import PATTERNS, Fused
 from .machine import Library, Machine
-from .qualification import difference, families, families_of
+from .qualification import difference, families, families_of, library_family
 from .regions import Queue, compile_region, refusal
 
 KINDS: Final = frozenset({
@@ -106,7 +106,8 @@ class KernelDevice(QueueDevice):
         self.limits = Limits(frozenset(dtypes), KINDS, natives=PATTERNS)
         self._queue = queue
         self._driver = driver
-        self._fused = Fused(Machine(queue, self._compiled, self.supports, arrays, library), tuned)
+        machine = Machine(queue, self._compiled, self.supports, arrays, library, self._trusts_library)
+        self._fused = Fused(machine, tuned)
 
     @abstractmethod
     def _prepare(self, region: Region) -> None:
@@ -120,6 +121,10 @@ class KernelDevice(QueueDevice):
             return f"no {lacking.name} on this device"
         reason = self._found_wrong(region) or refusal(region, self._fused, self._queue.language)
         return reason or self._too_many_arrays(region)
+
+    def _trusts_library(self, kind: str, dtype: DType) -> bool:
+        """False if the library was found to get kernels of a kind and a dtype wrong."""
+        return library_family(kind, dtype) not in self._verdict.refused
 
     @property
     def description(self) -> str:

@@ -3,7 +3,8 @@
 A driver that is new to a machine may crash in its compiler, hang, or compute wrong numbers. Before its first real work
 a child process runs the specimens below on it: loops and reductions of each dtype, movement, every variant of products
 and convolutions, windows, rows and attention, on shapes that are odd. A family of kernels that comes out wrong is
-refused from then on, by its name (`families_of`).
+refused from then on, by its name (`families_of`). The variants of a vendor's library are families of their own
+(`library_family`): where they fail, generated kernels do the work.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from ...ops.reduce import sum as total
 from ...ops.shape import concat, flip, permute_dims, tril
 from ...ops.sort import argmax, argmin, searchsorted
 from ...ops.types import astype
+from .fused import LIBRARY
 
 _ROUNDINGS: Final = 64
 """Of the largest number of a result, by which an element may differ from the reference."""
@@ -78,7 +80,9 @@ class Specimen:
     function: Callable[..., Tensor]
     arrays: tuple[Any, ...]
     has_variants: bool = False
-    """Whether it runs in every variant that the device has, and not in the expected one alone."""
+    """Whether it runs in every generated variant that the device has, and not in the expected one alone."""
+    is_by_library: bool = False
+    """Whether it runs in the variants of a vendor's library. A device without them passes."""
 
 
 def families_of(region: Region) -> set[str]:
@@ -89,6 +93,11 @@ def families_of(region: Region) -> set[str]:
 def _family(kind: str, dtype: DType) -> str:
     """The family of a kind of kernel and a dtype. Movements depend on the width of elements alone."""
     return f"{kind} {f'{dtype.itemsize} bytes' if kind == 'movement' else dtype.name}"
+
+
+def library_family(kind: str, dtype: DType) -> str:
+    """The family of a library's kernels of a kind and a dtype."""
+    return f"library {_family(kind, dtype)}"
 
 
 def _kind(part: Region) -> str:
@@ -122,11 +131,21 @@ def difference(device: Device, family: str, variants: Variants) -> str | None:
         if specimen.family == family and _needs(specimen) <= device.limits.dtypes:
             region, arrays = region_of(specimen, device)
             if device.supports(region) is None:
-                found = variants(region) if specimen.has_variants else {"": partial(device.compile, region)}
+                found = _tried(specimen, region, device, variants)
                 wrong = difference_of(device, region, arrays, found)
                 if wrong is not None:
                     return wrong
     return None
+
+
+def _tried(
+    specimen: Specimen, region: Region, device: Device, variants: Variants
+) -> Mapping[str, Callable[[], Kernel]]:
+    """The variants of a region that a specimen is run in."""
+    if not (specimen.has_variants or specimen.is_by_library):
+        return {"": partial(device.compile, region)}
+    found = variants(region)
+    return {name: found[name] for name in found if name.startswith(LIBRARY) == specimen.is_by_library}
 
 
 def difference_of(
@@ -182,6 +201,8 @@ def _specimens() -> Iterator[Specimen]:
     for dtype in (float32, float64, float16, bfloat16, int32):
         yield from _products(dtype)
     yield from _windows(float32)
+    for dtype in (float32, float16):
+        yield from _library_windows(dtype)
     for dtype in (float32, float16):
         yield from _composites(dtype)
     for dtype in (float32, *others):
@@ -292,6 +313,8 @@ def _products(dtype: DType) -> Iterator[Specimen]:
     family = _family("products", dtype)
     a, b = _array((33, 65), dtype, 5), _array((65, 37), dtype, 6)
     yield Specimen(family, matmul, (a, b), has_variants=dtype is float32)
+    if dtype in (float32, float16):
+        yield Specimen(library_family("products", dtype), matmul, (a, b), is_by_library=True)
     if dtype is float32:
         stack, other = _array((3, 17, 33), dtype, 7), _array((3, 21, 33), dtype, 8)
         yield Specimen(family, lambda x, y: relu(matmul(x, permute_dims(y, (0, 2, 1))) + 1), (stack, other))
@@ -306,6 +329,19 @@ def _windows(dtype: DType) -> Iterator[Specimen]:
     yield Specimen(family, lambda x: max_pool(x, **pool), (image,))
     slopes = _array((2, 6, 7, 6), dtype, 16)
     yield Specimen(family, lambda x, g: max_pool_gradient(x, max_pool(x, **pool), g, **pool), (image, slopes))
+
+
+def _library_windows(dtype: DType) -> Iterator[Specimen]:
+    """Convolutions, one of them grouped and one along one length, and the gradients of one with strides."""
+    made = partial(Specimen, library_family("windows", dtype), is_by_library=True)
+    image, kernel = _array((2, 6, 13, 11), dtype, 26), _array((8, 6, 3, 3), dtype, 27)
+    line, weights = _array((2, 6, 13), dtype, 28), _array((8, 6, 3), dtype, 29)
+    gradient, grouped = _array((8, 2, 7, 6), dtype, 30), _array((4, 3, 3, 2), dtype, 31)
+    yield made(lambda x, w: conv(x, w, stride=2, padding=1), (image, kernel))
+    yield made(lambda x, w: conv(x, w, groups=2, dilation=2, padding=((1, 0), (0, 2))), (image, grouped))
+    yield made(lambda x, w: conv(x, w, stride=3), (line, weights))
+    yield made(lambda g, w: conv(g, w, spread=2, padding=1), (image, kernel))
+    yield made(lambda x, g: conv(x, g, dilation=2, padding=1), (image[:, :2], gradient))
 
 
 def _composites(dtype: DType) -> Iterator[Specimen]:

@@ -84,6 +84,10 @@ class Commands:
             if self._encoded >= _MOST or self._last is None or is_done(self._last):
                 self._commit()
 
+    def go_on_in(self, command_buffer: Any) -> None:
+        """Encode into another command buffer from now on: a library has committed the open one."""
+        self._last, self._open, self._encoded = self._open, command_buffer, 0
+
     def finish(self) -> None:
         """Wait until all commands are done. Whether one has failed, its command buffer says."""
         with self.lock, pool():

@@ -25,8 +25,8 @@ from .programs import Programs
 class Launchable(Protocol):
     """A command that can be put into the queue, again and again, from any thread."""
 
-    def put(self, buffers: Sequence[Any]) -> Any:
-        """Put it into the queue, on the buffers of inputs and outputs. Returns the command buffer."""
+    def put(self, buffers: Sequence[Any]) -> list[Any]:
+        """Put it into the queue, on the buffers of inputs and outputs. Returns the command buffers."""
 
 
 @final
@@ -93,8 +93,8 @@ class Queue:
         if tape is not None and not all(d.is_finished for d in inputs):
             tape.is_final = False  # the host has a part in this run
         inputs = self.memory.finished(inputs)
-        command_buffer = launch.put([d.buffer for d in (*inputs, *outputs)])
-        self.memory.keep(command_buffer, [data for data in inputs if data.block is None])
+        for command_buffer in launch.put([d.buffer for d in (*inputs, *outputs)]):
+            self.memory.keep(command_buffer, [data for data in inputs if data.block is None])
         if tape is not None:
             tape.note(launch, inputs, outputs)
 
@@ -137,8 +137,8 @@ class Launch:
         """Put it into the queue."""
         self._queue.run(self, inputs, outputs)
 
-    def put(self, buffers: Sequence[Any]) -> Any:
-        """Put it into the queue, on the buffers of inputs and outputs. Returns the command buffer."""
+    def put(self, buffers: Sequence[Any]) -> list[Any]:
+        """Put it into the queue, on the buffers of inputs and outputs. Returns the command buffers."""
         with self._queue.commands.encoding(Encoder.KERNELS) as (command_buffer, encoder):
             encoder.setComputePipelineState_(self.pipeline)
             for n, buffer in enumerate(buffers):
@@ -146,7 +146,7 @@ class Launch:
             if self._sizes:
                 encoder.setBytes_length_atIndex_(self._sizes, len(self._sizes), self._buffers)
             encoder.dispatchThreadgroups_threadsPerThreadgroup_(*self._grid)
-        return command_buffer
+        return [command_buffer]
 
     def encode_indirect(self, command: Any, buffers: Sequence[Any], *, waits: bool) -> None:
         """Encode it into a command of an indirect command buffer; it `waits` for those before it."""

@@ -1,4 +1,4 @@
-"""Products by Metal Performance Shaders."""
+"""Products and convolutions by Metal Performance Shaders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ..._tensor.dtype import DType, float16, float32
+from ..._tensor.dtype import float16, float32
+from ..._tensor.node import Call
 from ..._tensor.precision import Precision
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
@@ -16,13 +17,10 @@ from ..kernel.fused import Launcher
 from ..kernel.matrices import Matrices, Matrix, matrices_of
 from ..kernel.memory import Data
 from .commands import Encoder, pool
+from .convolutions import DATA_TYPES, MANY, Convolutions
 from .launch import Queue
 
-_DATA_TYPES: Final[dict[DType, int]] = {float32: 0x10000000 | 32, float16: 0x10000000 | 16}
-"""MPSDataType."""
 _INIT: Final = "initWithDevice_transposeLeft_transposeRight_resultRows_resultColumns_interiorColumns_alpha_beta_"
-_MANY: Final = 4096
-"""Ones whose sum is 2048 if it is added up in float16."""
 
 
 @cache
@@ -43,17 +41,18 @@ def shaders_of(device: Any, queue: Queue) -> Library | None:
 
 @final
 class Library:
-    """The products of one device."""
+    """The products and convolutions of one device."""
 
     def __init__(self, package: Any, device: Any, queue: Queue) -> None:
         self._package, self._device, self._queue = package, device, queue
+        self._convolutions = Convolutions(package, device, queue)
 
     def takes(self, product: FusedContraction, precision: Precision) -> bool:
         """True if it has a product with this prologue and epilogue in a precision."""
         wanted = matrices_of(product) if precision is Precision.FULL else None
         if wanted is None or wanted.bias is not None or wanted.residual is not None:
             return False
-        if wanted.dtype not in _DATA_TYPES or not all(map(_is_regular, _sides(wanted))):
+        if wanted.dtype not in DATA_TYPES or not all(map(_is_regular, _sides(wanted))):
             return False
         return wanted.dtype is float32 or self._sums_in_single
 
@@ -63,16 +62,24 @@ class Library:
         assert matrices is not None
         return matrices.reads, Multiplication(self._package, self._device, self._queue, matrices)
 
+    def convolves(self, call: Call) -> bool:
+        """True if it has a convolution."""
+        return self._convolutions.refusal(call) is None
+
+    def convolver(self, call: Call) -> Launcher:
+        """The launch of a convolution that it has."""
+        return self._convolutions.launcher(call)
+
     @cached_property
     def _sums_in_single(self) -> bool:
         """Whether products of float16 are added up in float32: Apple does not say. A product of ones shows it."""
         memory = self._queue.memory
-        ones = memory.from_host(np.ones((8, _MANY), np.float16))
-        row, column = Matrix(0, False, _MANY, 0), Matrix(0, True, _MANY, 0)
-        wanted = Matrices(row, column, 8, 8, _MANY, 1, float16, float16, 1.0, None, None)
+        ones = memory.from_host(np.ones((8, MANY), np.float16))
+        row, column = Matrix(0, False, MANY, 0), Matrix(0, True, MANY, 0)
+        wanted = Matrices(row, column, 8, 8, MANY, 1, float16, float16, 1.0, None, None)
         made = memory.new((8, 8), float16)
         Multiplication(self._package, self._device, self._queue, wanted)([ones, ones], [made])
-        return bool((memory.to_host(made) == _MANY).all())
+        return bool((memory.to_host(made) == MANY).all())
 
 
 @final
@@ -81,7 +88,7 @@ class Multiplication:
 
     def __init__(self, package: Any, device: Any, queue: Queue, wanted: Matrices) -> None:
         self._package, self._queue = package, queue
-        kind, size = _DATA_TYPES[wanted.dtype], wanted.dtype.itemsize
+        kind, size = DATA_TYPES[wanted.dtype], wanted.dtype.itemsize
         with pool():
             self._kernel = getattr(package.MPSMatrixMultiplication.alloc(), _INIT)(
                 device, wanted.left.is_turned, wanted.right.is_turned, wanted.m, wanted.n, wanted.k, wanted.scale, 0.0
@@ -99,7 +106,7 @@ class Multiplication:
         """Put it into the queue."""
         self._queue.run(self, inputs, outputs)
 
-    def put(self, buffers: Sequence[Any]) -> Any:
+    def put(self, buffers: Sequence[Any]) -> list[Any]:
         """Put it into the queue, on the buffers of operands and result. It encodes its commands itself."""
         matrix = self._package.MPSMatrix
         with self._queue.commands.encoding(Encoder.NONE) as (command_buffer, _):
@@ -108,7 +115,7 @@ class Multiplication:
                 for buffer, descriptor in zip(buffers, self._descriptors, strict=True)
             ]
             self._kernel.encodeToCommandBuffer_leftMatrix_rightMatrix_resultMatrix_(command_buffer, *matrices)
-        return command_buffer
+        return [command_buffer]
 
 
 def _sides(wanted: Matrices) -> list[tuple[int, int, int, int]]:

@@ -51,9 +51,10 @@ class Memory(KernelMemory):
         self.keep(command_buffer, ())
 
     def _is_done(self, event: Any) -> bool:
-        if is_done(event) and (error := event.error()) is not None:
+        done = is_done(event)  # once: it may end, and fail, between two looks
+        if done and (error := event.error()) is not None:
             self._lose(f"a command buffer failed: {error.localizedDescription()}")
-        return is_done(event)
+        return done
 
     def _finish(self) -> None:
         self._commands.finish()

@@ -4,7 +4,7 @@ The second run is recorded: its launches, each with the places of its arrays. A 
 values on the way, which the recording keeps, or data that never changes. When the same buffers come a second time, the
 launches are encoded into an indirect command buffer for them. From then on a run is one command.
 
-Products of the library encode themselves, in every run: they cut a recording into stretches.
+Products and convolutions of the library encode themselves, in every run: they cut a recording into stretches.
 """
 
 from __future__ import annotations
@@ -136,17 +136,20 @@ class _Recording:
         made = tuple(
             [self._shown(output, given, blocks) for output in self._outputs]
         )  # a failure from here on is theirs
-        with commands.lock:  # values on the way are shared: launches of two threads must not mix
-            encoded = self._encoded(key, of)
-            put: list[Any] = []
-            for number, stretch in enumerate(self._stretches):
-                if isinstance(stretch, _Stretch):
-                    put += stretch.run(of, None if encoded is None else encoded[number])
-                else:
-                    put += [launch.put([of[n] for n in (*reads, *writes)]) for launch, reads, writes in stretch]
-        foreign = [d for d in given if d.block is None]
-        for command_buffer in put:  # each may fail by itself
-            memory.keep(command_buffer, foreign)
+        put: list[Any] = []
+        try:
+            with commands.lock:  # values on the way are shared: launches of two threads must not mix
+                encoded = self._encoded(key, of)
+                for number, stretch in enumerate(self._stretches):
+                    if isinstance(stretch, _Stretch):
+                        put += stretch.run(of, None if encoded is None else encoded[number])
+                        continue
+                    for launch, reads, writes in stretch:
+                        put += launch.put([of[n] for n in (*reads, *writes)])
+        finally:  # a launch of a library may fail, behind others that are under way
+            foreign = [d for d in given if d.block is None]
+            for command_buffer in put:  # each may fail by itself
+                memory.keep(command_buffer, foreign)
         return made
 
     def _shown(self, output: tuple[int, Shape, DType] | Data, given: Sequence[Data], blocks: Sequence[Block]) -> Data:
@@ -213,7 +216,7 @@ class _Stretch:
     def run(self, buffers: Sequence[Any], encoded: tuple[Any, list[Any]] | None) -> list[Any]:
         """Execute it, or encode launch by launch. Returns the command buffers."""
         if encoded is None:
-            return [launch.put([buffers[n] for n in places]) for launch, places in self._steps]
+            return [put for launch, places in self._steps for put in launch.put([buffers[n] for n in places])]
         made, used = encoded
         with self._queue.commands.encoding(Encoder.INDIRECT) as (command_buffer, encoder):
             encoder.useResources_count_usage_(used, len(used), _USED)
