@@ -301,3 +301,34 @@ def test_speed_of_a_fused_loop(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\ngelu(x*w+b), 10M f32: {loop_ms:.1f} ms; copy {copy_ms:.1f} ms ({loop_ms / copy_ms:.1f} times that); "
               f"NumPy {numpy_ms:.0f} ms ({numpy_ms / loop_ms:.0f} times as long)")  # fmt: skip
+
+
+class _FailedEvent:
+    """The event of a kernel that failed after its launch."""
+
+    command_execution_status = -14  # an event that it waited for had failed
+
+
+def test_a_kernel_that_fails_after_its_launch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cl, failed = DEVICE.queue.cl, []
+    enqueue = cl.enqueue_nd_range_kernel
+
+    def enqueue_and_fail(*arguments: Any) -> Any:
+        event = enqueue(*arguments)
+        if failed:
+            return event
+        failed.append(event)
+        return _FailedEvent()
+
+    x = RNG.normal(size=(64, 64)).astype(np.float32)
+    graph, leaves = graph_and_leaves(ys.tanh(ys.asarray(x)) + 1)
+    (region,) = fuse(graph)
+    kernel, data = DEVICE.compile(region), [DEVICE.from_host(leaf.buffer.data) for leaf in leaves]
+    (before,) = kernel(*data)
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", enqueue_and_fail)
+    (lost,) = kernel(*data)
+    for made in (before, lost):  # the queue cannot say which of its results are wrong
+        with pytest.raises(DeviceLost, match="its data is lost: a command ended with the status -14"):
+            DEVICE.to_host(made)
+    (again,) = kernel(*data)
+    np.testing.assert_allclose(DEVICE.to_host(again), np.tanh(x) + 1, rtol=1e-5)

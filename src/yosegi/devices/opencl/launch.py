@@ -77,6 +77,4 @@ class Launch:
                     kernel.set_arg(n, data.buffer)
                 event = cl.enqueue_nd_range_kernel(queue.queue, kernel, *self._range)
             queue.queue.flush()
-            foreign = [data for data in inputs if data.block is None]
-            if foreign:
-                queue.memory.keep(event, foreign)
+            queue.memory.keep(event, [data for data in inputs if data.block is None])

@@ -67,7 +67,10 @@ class Memory(KernelMemory):
             self._cl.enqueue_fill_buffer(self._queue, buffer, np.uint8(byte), 0, nbytes)
 
     def _is_done(self, event: Any) -> bool:
-        return bool(event.command_execution_status <= self._cl.command_execution_status.COMPLETE)
+        status = event.command_execution_status  # once: it may end, and fail, between two looks
+        if status < 0:
+            self._lose(f"a command ended with the status {status}")
+        return bool(status <= self._cl.command_execution_status.COMPLETE)
 
     def _finish(self) -> None:
         with translated(self._cl, f"[{self.name}] waiting"):
