@@ -58,7 +58,7 @@ class _PlainAttention:
         frame, k = self.frame, self.frame.k
         for name, size in (("q_tile", _BLOCK * (self.features + 1)), ("k_tile", _BLOCK * (self.features + 1)),
                            ("v_tile", _BLOCK * self.columns * _ACROSS), ("p_tile", _BLOCK * (_BLOCK + 1))):  # fmt: skip
-            frame.shared("float", name, size)
+            k.shared("float", name, size)
         self.own.write_places()
         self.item, self.first, self.starts = self.own.item, self.own.first, self.own.starts
         self.queries, self.keys = self.own.queries, self.own.keys
@@ -66,14 +66,14 @@ class _PlainAttention:
         self.column = k.let("int", f"{self.item} % {_ACROSS}")
         self._write_tile("q_tile", 0, self.features, self.features + 1, self.first, self.queries)
         k.lines += [f"float out[{_OWN * self.columns}];", f"float top[{_OWN}];", f"float total[{_OWN}];"]
-        with k.block(frame.unrolled("i", _OWN)):
+        with k.each("i", _OWN):
             k.lines += ["top[i] = -INFINITY;", "total[i] = 0.0f;"]
-            with k.block(frame.unrolled("j", self.columns)):
-                k.lines.append(f"out[i * {self.columns} + j] = 0.0f;")
+            with k.each("j", self.columns):
+                k.say(f"out[i * {self.columns} + j] = 0.0f")
         with k.block(f"for ({self.ctype} begin = 0; begin < {self.own.stop}; begin += {_BLOCK})"):
             self._write_tile("k_tile", 1, self.features, self.features + 1, "begin", self.keys)
             self._write_tile("v_tile", 2, self.values, self.columns * _ACROSS, "begin", self.keys)
-            frame.barrier()
+            k.barrier()
             self._write_scores()
             self._write_weights()
             self._write_sums()
@@ -85,81 +85,81 @@ class _PlainAttention:
         k = self.frame.k
         with k.block(f"for (int n = {self.item}; n < {_BLOCK * width}; n += {_ITEMS})"):
             row, column = k.let("int", f"n / {width}"), k.let("int", f"n % {width}")
-            k.lines.append("float made = 0.0f;")
+            k.say("float made = 0.0f")
             with k.block(f"if ({first} + {row} < {end})"):
                 at = k.let(self.ctype, f"{self.starts[operand]} + ({first} + {row}) * {width} + {column}")
                 value = element_at(k, self.call.inputs[operand].dtype, f"a{operand}", at)
-                k.lines.append(f"made = {value.text};")
-            k.lines.append(f"{tile}[{row} * {step} + {column}] = made;")
+                k.say(f"made = {value.text}")
+            k.say(f"{tile}[{row} * {step} + {column}] = made")
 
     def _write_scores(self) -> None:
-        frame, k, step = self.frame, self.frame.k, self.features + 1
+        k, step = self.frame.k, self.features + 1
         with k.block(""):
-            k.lines.append(f"float score[{_OWN * _OWN}];")
-            with k.block(frame.unrolled("i", _OWN * _OWN)):
-                k.lines.append("score[i] = 0.0f;")
+            k.say(f"float score[{_OWN * _OWN}]")
+            with k.each("i", _OWN * _OWN):
+                k.say("score[i] = 0.0f")
             with k.block(f"for (int e = 0; e < {self.features}; e++)"):
-                k.lines.append(f"float a[{_OWN}], b[{_OWN}];")
-                with k.block(frame.unrolled("i", _OWN)):
-                    k.lines.append(f"a[i] = q_tile[({self.row} + i) * {step} + e];")
-                    k.lines.append(f"b[i] = k_tile[({self.column} + i * {_ACROSS}) * {step} + e];")
-                with k.block(frame.unrolled("i", _OWN)), k.block(frame.unrolled("j", _OWN)):
+                k.say(f"float a[{_OWN}], b[{_OWN}]")
+                with k.each("i", _OWN):
+                    k.say(f"a[i] = q_tile[({self.row} + i) * {step} + e]")
+                    k.say(f"b[i] = k_tile[({self.column} + i * {_ACROSS}) * {step} + e]")
+                with k.each("i", _OWN), k.each("j", _OWN):
                     self._add(f"score[i * {_OWN} + j]", "a[i]", "b[j]")
-            with k.block(frame.unrolled("i", _OWN)), k.block(frame.unrolled("j", _OWN)):
+            with k.each("i", _OWN), k.each("j", _OWN):
                 row = k.let(self.ctype, f"{self.first} + {self.row} + i")
                 column = k.let(self.ctype, f"begin + {self.column} + j * {_ACROSS}")
-                k.lines.append("float made = -INFINITY;")
+                k.say("float made = -INFINITY")
                 with k.block(f"if ({self.own.seen(row, column)})"):
                     scaled = k.mul(Value(float32, f"score[i * {_OWN} + j]"), self.own.scale(k))
-                    k.lines.append(f"made = {self.own.masked(k, scaled, row, column).text};")
-                k.lines.append(f"p_tile[({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}] = made;")
-        frame.barrier()
+                    k.say(f"made = {self.own.masked(k, scaled, row, column).text}")
+                k.say(f"p_tile[({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}] = made")
+        k.barrier()
 
     def _write_weights(self) -> None:
         """Scores become weights, relative to the largest so far."""
-        frame, k = self.frame, self.frame.k
+        k = self.frame.k
         with k.block(""):
-            k.lines.append(f"float above[{_OWN}];")
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append("above[i] = top[i];")
+            k.say(f"float above[{_OWN}]")
+            with k.each("i", _OWN):
+                k.say("above[i] = top[i]")
                 with k.block(f"for (int c = 0; c < {_BLOCK}; c++)"):
-                    k.lines.append(f"const float x = p_tile[({self.row} + i) * {_BLOCK + 1} + c];")
-                    k.lines.append("above[i] = x > above[i] ? x : above[i];")
-            frame.barrier()
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append("const float base = above[i] == -INFINITY ? 0.0f : above[i];")
-                k.lines.append(f"const float shrunk = {self.exp}(top[i] - base);")
+                    k.say(f"const float x = p_tile[({self.row} + i) * {_BLOCK + 1} + c]")
+                    k.say("above[i] = x > above[i] ? x : above[i]")
+            k.barrier()
+            with k.each("i", _OWN):
+                k.say("const float base = above[i] == -INFINITY ? 0.0f : above[i]")
+                k.say(f"const float shrunk = {self.exp}(top[i] - base)")
                 k.lines += ["top[i] = above[i];", "total[i] *= shrunk;"]
-                with k.block(frame.unrolled("j", self.columns)):
-                    k.lines.append(f"out[i * {self.columns} + j] *= shrunk;")
-                with k.block(frame.unrolled("j", _OWN)):
+                with k.each("j", self.columns):
+                    k.say(f"out[i * {self.columns} + j] *= shrunk")
+                with k.each("j", _OWN):
                     at = f"({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}"
-                    k.lines.append(f"p_tile[{at}] = {self.exp}(p_tile[{at}] - base);")
-        frame.barrier()
+                    k.say(f"p_tile[{at}] = {self.exp}(p_tile[{at}] - base)")
+        k.barrier()
 
     def _write_sums(self) -> None:
-        frame, k = self.frame, self.frame.k
+        k = self.frame.k
         with k.block(f"for (int c = 0; c < {_BLOCK}; c++)"):
-            k.lines.append(f"float weight[{_OWN}];")
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append(f"weight[i] = p_tile[({self.row} + i) * {_BLOCK + 1} + c];")
-                k.lines.append("total[i] += weight[i];")
-            with k.block(frame.unrolled("j", self.columns)):
+            k.say(f"float weight[{_OWN}]")
+            with k.each("i", _OWN):
+                k.say(f"weight[i] = p_tile[({self.row} + i) * {_BLOCK + 1} + c]")
+                k.say("total[i] += weight[i]")
+            with k.each("j", self.columns):
                 at = f"c * {self.columns * _ACROSS} + {self.column} + j * {_ACROSS}"
-                k.lines.append(f"const float value = v_tile[{at}];")
-                with k.block(frame.unrolled("i", _OWN)):
+                k.say(f"const float value = v_tile[{at}]")
+                with k.each("i", _OWN):
                     self._add(f"out[i * {self.columns} + j]", "weight[i]", "value")
-        frame.barrier()
+        k.barrier()
 
     def _add(self, onto: str, a: str, b: str) -> None:
         k = self.frame.k
-        k.lines.append(f"{onto} = {multiplied(k, Value(float32, a), Value(float32, b), Value(float32, onto)).text};")
+        k.say(f"{onto} = {multiplied(k, Value(float32, a), Value(float32, b), Value(float32, onto)).text}")
 
     def _write_results(self) -> None:
         frame, k = self.frame, self.frame.k
-        with k.block(frame.unrolled("i", _OWN)):
+        with k.each("i", _OWN):
             row = k.let(self.ctype, f"{self.first} + {self.row} + i")
-            with k.block(f"if ({row} < {self.queries})"), k.block(frame.unrolled("j", self.columns)):
+            with k.block(f"if ({row} < {self.queries})"), k.each("j", self.columns):
                 column = k.let("int", f"{self.column} + j * {_ACROSS}")
                 with k.block(f"if ({column} < {self.values})"):
                     value = f"out[i * {self.columns} + j] / total[i]"

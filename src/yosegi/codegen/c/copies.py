@@ -14,7 +14,7 @@ from ..._tensor.node import Shape
 from ..scalar.access import Dimension
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
+from .kernel_source import Kernel, assembled, decomposed, offsets
 from .packets import element_at, put_element
 from .transposes import tiled_axis, tiled_copy
 
@@ -71,16 +71,15 @@ def copy_kernel(copy: Copy, dtype: DType, dialect: Dialect, target: Target) -> K
     dims, total = _merged(copy), prod(copy.shape)
     reach = sum(abs(s) * (n - 1) for s, n in zip(copy.source_strides, copy.shape, strict=True)) + copy.source_start
     far = sum(abs(s) * (n - 1) for s, n in zip(copy.target_strides, copy.shape, strict=True)) + copy.target_start
-    sizes = SizeParameters(max(total, reach, far), dialect)
+    k = CBuilder(dialect, max(total, reach, far))
     axis = tiled_axis(dims, target) if bits.itemsize <= uint64.itemsize else None
     if axis is not None:
         starts = copy.source_start, copy.target_start
-        return tiled_copy(dims, axis, starts, bits, sizes, dialect, target)
-    k, ctype = CBuilder(dialect), sizes.ctype
+        return tiled_copy(k, dims, axis, starts, bits, target)
+    ctype, sizes = k.index, k.sizes
     item = k.let(ctype, dialect.global_id)
-    k.lines.append(f"if ({item} >= {sizes(total)}) return;")
+    k.say(f"if ({item} >= {sizes(total)}) return")
     source, into = offsets(decomposed(k, ctype, item, dims, sizes), dims, 1, sizes)
     value = element_at(k, bits, "a0", k.let(ctype, f"{sizes(copy.source_start)} + {source}"))
     put_element(k, value, "b0", k.let(ctype, f"{sizes(copy.target_start)} + {into}"))
-    source_text = assembled(k, (bits,), (bits,), sizes)
-    return Kernel(source_text, tuple(sizes.values.values()), sizes.is_long, total, target.group)
+    return assembled(k, (bits,), (bits,), total, target.group)

@@ -135,29 +135,28 @@ class _Scans:
         start = w.let(f"{chunk} * {sizes(per)}")
         base = w.let(f"{outer} * {sizes(line.n)} + {start}")
         left = w.let(f"{sizes(line.n)} - {start}")
-        each_turn = f"{w.dialect.unrolled_whole}\nfor (int turn = 0; turn < {each}; turn++)"
         nothing = k.literal(fold.start, kind)
-        with k.block(each_turn):
+        with k.each("turn", each):
             at = k.let("int", f"turn * {group} + {mine}")
             value = k.variable(nothing)
             with k.block(f"if ({at} < {left})"):
                 k.assign(value, fold.begin(k, element_at(k, dtype, "a0", w.let(f"{base} + {at}"))))
             k.assign(_place(kind, "tile", _spread(at)), value)
-        w.barrier()
+        w.k.barrier()
         total = k.variable(nothing)
-        with k.block(each_turn):
+        with k.each("turn", each):
             here = _place(kind, "tile", _spread(k.let("int", f"{mine} * {each} + turn")))
             k.assign(total, fold.combine(k, total, here))
             k.assign(here, total)
         k.assign(_place(kind, "sums", mine), total)
-        w.barrier()
+        w.k.barrier()
         with k.block(f"for (int span = 1; span < {group}; span *= 2)"):
             earlier = k.variable(nothing)
             with k.block(f"if ({mine} >= span)"):
                 k.assign(earlier, _place(kind, "sums", f"{mine} - span"))
-            w.barrier()
+            w.k.barrier()
             k.assign(_place(kind, "sums", mine), fold.combine(k, earlier, _place(kind, "sums", mine)))
-            w.barrier()
+            w.k.barrier()
         if not scans:
             with k.block(f"if ({mine} == 0)"):
                 put_element(k, _place(kind, "sums", str(group - 1)), "b0", own)
@@ -170,11 +169,11 @@ class _Scans:
                 put_element(k, fold.end(k, carry), "b0", into)
         with k.block(f"if ({mine})"):
             k.assign(carry, fold.combine(k, carry, _place(kind, "sums", f"{mine} - 1")))
-        with k.block(each_turn):
+        with k.each("turn", each):
             here = _place(kind, "tile", _spread(k.let("int", f"{mine} * {each} + turn")))
             k.assign(here, fold.combine(k, carry, here))
-        w.barrier()
-        with k.block(each_turn):
+        w.k.barrier()
+        with k.each("turn", each):
             at = k.let("int", f"turn * {group} + {mine}")
             with k.block(f"if ({at} < {left})"):
                 put_element(k, fold.end(k, _place(kind, "tile", _spread(at))), "b0", w.let(f"{into} + {extra} + {at}"))

@@ -125,7 +125,7 @@ def random_words(call: Call, setting: Setting) -> KernelProgram:
     item = w.item(items)
     first, end = w.let(f"{item} * 4"), w.sizes(size)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))):
-        w.say(f"if ({first} + {n} < {end}) b0[{first} + {n}] = {word.text}")
+        w.k.say(f"if ({first} + {n} < {end}) b0[{first} + {n}] = {word.text}")
     return _single(w, call, items)
 
 
@@ -135,7 +135,7 @@ def philox(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, words * items, (uint32,), (uint32,))
     item = w.item(items)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))[:words]):
-        w.say(f"b0[{item} + {n} * {w.sizes(items)}] = {word.text}")
+        w.k.say(f"b0[{item} + {n} * {w.sizes(items)}] = {word.text}")
     return _single(w, call, items)
 
 
@@ -149,14 +149,14 @@ def searchsorted(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, max(size, given.size), (dtype, dtype), (int64,))
     k, item = w.k, w.item(size)
     value = element_at(k, dtype, "a1", item)
-    w.say(f"{w.ctype} low = 0, high = {w.sizes(given.size)}")
+    w.k.say(f"{w.ctype} low = 0, high = {w.sizes(given.size)}")
     with k.block("while (low < high)"):
         middle = w.let("low + (high - low) / 2")
         here = element_at(k, dtype, "a0", middle)
         left = call.attrs["side"] == "left"
         goes_on = _below(w, here, value) if left else f"!({_below(w, value, here)})"
-        w.say(f"if ({goes_on}) low = {middle} + 1; else high = {middle}")
-    w.say(f"b0[{item}] = low")
+        w.k.say(f"if ({goes_on}) low = {middle} + 1; else high = {middle}")
+    w.k.say(f"b0[{item}] = low")
     return _single(w, call, size)
 
 
@@ -171,8 +171,8 @@ def isin(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, max(size, listed.size), (given.dtype, given.dtype), (uint8,))
     k, item = w.k, w.item(size)
     value = element_at(k, given.dtype, "a0", item)
-    w.say("int found = 0")
+    w.k.say("int found = 0")
     with k.block(f"for ({w.ctype} at = 0; at < {w.sizes(listed.size)}; at++)"):
-        w.say(f"found |= {k.eq(value, element_at(k, given.dtype, 'a1', 'at')).text}")
-    w.say(f"b0[{item}] = {'!' if call.attrs['invert'] else ''}found")
+        w.k.say(f"found |= {k.eq(value, element_at(k, given.dtype, 'a1', 'at')).text}")
+    w.k.say(f"b0[{item}] = {'!' if call.attrs['invert'] else ''}found")
     return _single(w, call, size)

@@ -103,31 +103,31 @@ class _Search:
     ) -> None:
         k, ctype = w.k, w.k.ctype(self.dtype)
         mine = k.let("int", w.dialect.local_id) if subgroup > 1 else "0"
-        w.say(f"{ctype} best = 0")
-        w.say(f"{w.ctype} where = -1")
+        w.k.say(f"{ctype} best = 0")
+        w.k.say(f"{w.ctype} where = -1")
         unrolled = w.dialect.unrolled.format(n=_UNROLLED)
         with k.block(f"{unrolled}\nfor ({w.ctype} at = {start} + {mine}; at < {stop}; at += {subgroup})"):
             here = index("at")
             value = element_at(k, self.dtype, "a0", w.let(f"{base} + {here} * {w.sizes(self.inner)}"))
             with k.block(f"if (where < 0 || {self._beats(value, 'best')})"):
-                w.say(f"best = {value.text}")
-                w.say(f"where = {here}")
+                w.k.say(f"best = {value.text}")
+                w.k.say(f"where = {here}")
         if subgroup == 1:
-            w.say(f"{result} = where")
+            w.k.say(f"{result} = where")
             return
         for kind, name in ((ctype, "values"), (w.ctype, "places")):
-            w.prelude.append(w.dialect.local_array.format(type=kind, name=name, size=subgroup) + ";")
-        w.say(f"values[{mine}] = best; places[{mine}] = where")
-        w.barrier()
+            k.shared(kind, name, subgroup)
+        w.k.say(f"values[{mine}] = best; places[{mine}] = where")
+        w.k.barrier()
         with k.block(f"for (int span = {subgroup // 2}; span; span /= 2)"):
             with k.block(f"if ({mine} < span)"):
                 other, there = k.let(ctype, f"values[{mine} + span]"), w.let(f"places[{mine} + span]")
                 better = self._beats(Value(self.dtype, other), "best")
                 worse = self._beats(Value(self.dtype, "best"), other)
                 with k.block(f"if ({there} >= 0 && (where < 0 || {better} || (!({worse}) && {there} < where)))"):
-                    w.say(f"values[{mine}] = best = {other}; places[{mine}] = where = {there}")
-            w.barrier()
-        w.say(f"if ({mine} == 0) {result} = where")
+                    w.k.say(f"values[{mine}] = best = {other}; places[{mine}] = where = {there}")
+            w.k.barrier()
+        w.k.say(f"if ({mine} == 0) {result} = where")
 
     def _beats(self, value: Value, best: str) -> str:
         """Whether a value is better than another."""

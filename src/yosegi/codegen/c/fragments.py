@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from .builder import CBuilder
-from .frames import Frame
 from .matrix_unit import DEPTH, PACKET
 
 _BYTES: Final = 16
@@ -46,10 +45,10 @@ class PacketTiles:
         """Packets that change places among each other: a power of two that divides a row."""
         return min(_SERVED, self.packets & -self.packets)
 
-    def declare(self, frame: Frame, packet: str) -> None:
+    def declare(self, k: CBuilder, packet: str) -> None:
         """The tiles, as an array of packets, and the place of the first."""
-        frame.shared(packet, self.name, self.stages * self.total)
-        frame.k.lines.append(f"const Place {self.name}_place = place_of({self.name});")
+        k.shared(packet, self.name, self.stages * self.total)
+        k.say(f"const Place {self.name}_place = place_of({self.name})")
 
     def _spread(self, row: str) -> str:
         """By what the number of a packet in its row is changed. The row has to be right in its last three bits."""
@@ -74,10 +73,10 @@ class PacketTiles:
         the running kernel knows, `count` tells how many there are.
         """
         kept = max(1, self._among // 2) if count is None else count
-        k.lines.append(f"Place {self.name}_column[{kept}];")
+        k.say(f"Place {self.name}_column[{kept}]")
         for n in range(kept):
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
-            k.lines.append(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES};")
+            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES}")
         return Fragments(self, kept)
 
 
@@ -104,11 +103,11 @@ class PaddedTiles:
         """Packets of a tile."""
         return self.rows * self.packets
 
-    def declare(self, frame: Frame, packet: str) -> None:
+    def declare(self, k: CBuilder, packet: str) -> None:
         """The tiles, as an array of packets, and a pointer to the first element."""
-        frame.shared(packet, self.name, self.stages * self.rows * (self.packets + 1))
-        pointer = frame.dialect.local_pointer.format(type=self.scalar)
-        frame.k.lines.append(f"const {pointer} {self.name}_place = (const {pointer}){self.name};")
+        k.shared(packet, self.name, self.stages * self.rows * (self.packets + 1))
+        pointer = k.dialect.local_pointer.format(type=self.scalar)
+        k.say(f"const {pointer} {self.name}_place = (const {pointer}){self.name}")
 
     def index(self, stage: str, row: str, packet: str) -> str:
         """The number of a packet in the array."""

@@ -80,7 +80,7 @@ class ProductFrame:
         for number, value in enumerate(self.product.row_values):
             fold, scalar = value.fold, frame.dialect.types[value.fold.accumulated]
             name = f"row_value{number}"
-            frame.shared(scalar, name, self.rows * subgroup)
+            k.shared(scalar, name, self.rows * subgroup)
             with k.block(
                 f"for (int row = {self.item} / {subgroup}; row < {self.rows}; row += {self.items // subgroup})"
             ):
@@ -93,8 +93,8 @@ class ProductFrame:
                         at = own | self.step_indices("rows", "step")
                         element = frame.value(k, value.operand, frame.reader(k, at, known=self.row_values("row")))
                         k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-                k.lines.append(f"{name}[row * {subgroup} + {self.item} % {subgroup}] = {total.text};")
-            frame.barrier()
+                k.say(f"{name}[row * {subgroup} + {self.item} % {subgroup}] = {total.text}")
+            k.barrier()
             with k.block(f"for (int row = {self.item}; row < {self.rows}; row += {self.items})"):
                 parts = [
                     Value(fold.accumulated, k.let(scalar, f"{name}[row * {subgroup} + {n}]")) for n in range(subgroup)
@@ -102,8 +102,8 @@ class ProductFrame:
                 while len(parts) > 1:
                     parts = [fold.combine(k, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
                 made = fold.end(k, parts[0])
-                k.lines.append(f"{name}[row * {subgroup}] = {made.text};")
-            frame.barrier()
+                k.say(f"{name}[row * {subgroup}] = {made.text}")
+            k.barrier()
             self._row_values[id(value)] = (f"{name}[({{row}}) * {subgroup}]", Value(fold.result, ""))
 
     def row_values(self, row: str) -> dict[int, Value]:
@@ -167,7 +167,7 @@ class ProductFrame:
         for part in parts_of(value):
             if isinstance(part, Read) and part.strides[axis]:
                 name = f"p{len(k.lines)}"
-                k.lines.append(f"{packet_type(k, part.dtype, lanes)} {name};")
+                k.say(f"{packet_type(k, part.dtype, lanes)} {name}")
                 place = self.frame.place(id(part), part.strides, at)
                 fill(k, part.dtype, lanes, name, self.frame.pointer(part.entry), place, None)
                 made[id(part)] = (part, name)

@@ -193,7 +193,7 @@ class _SubgroupRows:
         parts: list[Read | Word] = [*self.reads, *self.words] if self.lanes > 1 or self.steps else []
         for part in parts:
             names[id(part)] = name = f"q{len(k.lines)}"
-            k.lines.append(f"{packet_type(k, part.dtype, self.lanes)} {name};")
+            k.say(f"{packet_type(k, part.dtype, self.lanes)} {name}")
         return names
 
     def _fill(self, names: dict[int, str], place: str) -> None:
@@ -207,7 +207,7 @@ class _SubgroupRows:
             for block in range(self.lanes // _BLOCK):
                 made = random_block(k, k.add(first, k.literal(block, uint64)), places.state(part.state))
                 for n, word in enumerate(made):
-                    k.lines.append(f"{names[id(part)]}.lane[{_BLOCK * block + n}] = {word.text};")
+                    k.say(f"{names[id(part)]}.lane[{_BLOCK * block + n}] = {word.text}")
 
     def _value(self, expression: Expression, place: str, names: dict[int, str]) -> Value:
         """An expression at the current lane."""
@@ -221,7 +221,7 @@ class _SubgroupRows:
     def _store(self, n: int, output: Output, place: str, names: dict[int, str]) -> None:
         frame, k, dtype = self.frame, self.frame.k, output.expression.dtype
         made = f"q{len(k.lines)}"
-        k.lines.append(f"{packet_type(k, dtype, self.lanes)} {made};")
+        k.say(f"{packet_type(k, dtype, self.lanes)} {made}")
         with each_lane(k, self.lanes):
             set_lane(k, made, self._value(output.expression, place, names))
         at = k.let(frame.ctype, frame.place(("b", n), output.strides, self.at | {self.rows.axis: place}))
@@ -230,7 +230,7 @@ class _SubgroupRows:
     def _folded(self, name: str, value: Folded) -> Value:
         """The value of a row, for every item: each folds its own elements, some of them fold what these found, and
         then each folds what is left. Two barriers do, where a tree has one for each doubling."""
-        frame, k, fold = self.frame, self.frame.k, value.fold
+        k, fold = self.frame.k, value.fold
         scalar = self.dialect.types[fold.accumulated]
         total = k.variable(k.literal(fold.start, fold.accumulated))
         for place, names in self._packets():
@@ -238,13 +238,13 @@ class _SubgroupRows:
                 element = self._value(value.operand, place, names)
                 k.assign(total, fold.combine(k, total, fold.begin(k, element)))
         few = 1 << (self.subgroup.bit_length() - 1) // 2
-        frame.shared(scalar, name, self.subgroup)
-        frame.shared(scalar, f"{name}_few", few)
-        k.lines.append(f"{name}[{self.item}] = {total.text};")
-        frame.barrier()
+        k.shared(scalar, name, self.subgroup)
+        k.shared(scalar, f"{name}_few", few)
+        k.say(f"{name}[{self.item}] = {total.text}")
+        k.barrier()
         with k.block(f"if ({self.item} < {few})"):
-            k.lines.append(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.subgroup).text};")
-        frame.barrier()
+            k.say(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.subgroup).text}")
+        k.barrier()
         return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
 
     def _sum(self, fold: Fold, name: str, first: str, step: int, end: int) -> Value:

@@ -16,13 +16,12 @@ def fold_in_subgroup(
     subgroup: int,
     store: Callable[[list[Value]], None],
     across: int = 1,
-) -> list[str]:
+) -> None:
     """Fold what the items of a team have, whose number is a power of two; the first of them stores it. In a group are
-    `across` teams, whose items take turns: the next item of a team is so many items on. Returns the declarations that
-    this needs."""
-    d, scalar = k.dialect, k.dialect.types[fold.accumulated]
+    `across` teams, whose items take turns: the next item of a team is so many items on."""
+    scalar = k.dialect.types[fold.accumulated]
     names = ["shared", *(["shared_imag"] if fold.accumulated.is_complex else [])]
-    mine = k.let("int", d.local_id)
+    mine = k.let("int", k.dialect.local_id)
 
     group = subgroup * across
 
@@ -32,16 +31,17 @@ def fold_in_subgroup(
 
     def put(number: int, value: Value) -> None:
         for name, text in zip(names, (value.text, value.imag), strict=False):
-            k.lines.append(f"{name}[{mine} + {number * group}] = {text};")
+            k.say(f"{name}[{mine} + {number * group}] = {text}")
 
     for n, total in enumerate(totals):
         put(n, total)
-    k.lines.append(f"{d.barrier};")
+    k.barrier()
     with k.block(f"for (int span = {group // 2}; span >= {across}; span /= 2)"):
         with k.block(f"if ({mine} < span)"):
             for n in range(len(totals)):
                 put(n, fold.combine(k, at(n, mine), at(n, f"{mine} + span")))
-        k.lines.append(f"{d.barrier};")
+        k.barrier()
     with k.block(f"if ({mine} < {across})"):
         store([at(n, mine) for n in range(len(totals))])
-    return [d.local_array.format(type=scalar, name=name, size=len(totals) * group) + ";" for name in names]
+    for name in names:
+        k.shared(scalar, name, len(totals) * group)

@@ -13,8 +13,8 @@ from typing import Final
 from ..._tensor.dtype import DType
 from ..scalar.access import Dimension
 from .builder import CBuilder
-from .dialect import Dialect, Target
-from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
+from .dialect import Target
+from .kernel_source import Kernel, assembled, decomposed, offsets
 
 _TILE: Final = 32
 _LEAST: Final = 16
@@ -34,14 +34,13 @@ def tiled_axis(dims: Sequence[Dimension], target: Target) -> int | None:
 
 
 def tiled_copy(
-    dims: Sequence[Dimension], axis: int, starts: tuple[int, int], bits: DType, sizes: SizeParameters, dialect: Dialect,
-    target: Target,
-) -> Kernel:  # fmt: skip
+    k: CBuilder, dims: Sequence[Dimension], axis: int, starts: tuple[int, int], bits: DType, target: Target
+) -> Kernel:
     """The kernel of a copy whose source is contiguous along `axis`, and whose target is along the last dimension."""
     across, along = dims[axis], dims[-1]
     outer = [d for n, d in enumerate(dims[:-1]) if n != axis]
     tiles = [Dimension(-(-d.size // _TILE), (0,), 0) for d in (across, along)]
-    k, ctype, step = CBuilder(dialect), sizes.ctype, target.group // _TILE
+    dialect, sizes, ctype, step = k.dialect, k.sizes, k.index, target.group // _TILE
     block = k.let(ctype, f"({ctype})({dialect.group_id})")
     *indices, u, v = decomposed(k, ctype, block, [*outer, *tiles], sizes)
     source, into = offsets(indices, outer, 1, sizes)
@@ -54,14 +53,12 @@ def tiled_copy(
         x, y = k.let(ctype, f"{first} + {lane}"), k.let(ctype, f"{second} + {row} + {n}")
         is_inside = f"{x} < {sizes(across.size)} && {y} < {sizes(along.size)}"
         place = f"tile[({row} + {n}) * {_TILE + 1} + {lane}]"
-        k.lines.append(f"if ({is_inside}) {place} = a0[{source} + {x} + {y} * {sizes(along.strides[0])}];")
-    k.lines.append(f"{dialect.barrier};")
+        k.say(f"if ({is_inside}) {place} = a0[{source} + {x} + {y} * {sizes(along.strides[0])}]")
+    k.barrier()
     for n in range(0, _TILE, step):
         x, y = k.let(ctype, f"{first} + {row} + {n}"), k.let(ctype, f"{second} + {lane}")
         is_inside = f"{x} < {sizes(across.size)} && {y} < {sizes(along.size)}"
         place = f"tile[{lane} * {_TILE + 1} + {row} + {n}]"
-        k.lines.append(f"if ({is_inside}) b0[{into} + {y} + {x} * {sizes(across.whole)}] = {place};")
-    tile = dialect.local_array.format(type=dialect.stored[bits], name="tile", size=_TILE * (_TILE + 1))
-    text = assembled(k, (bits,), (bits,), sizes, [f"{tile};"])
-    blocks = prod(d.size for d in (*outer, *tiles))
-    return Kernel(text, tuple(sizes.values.values()), sizes.is_long, blocks * target.group, target.group)
+        k.say(f"if ({is_inside}) b0[{into} + {y} + {x} * {sizes(across.whole)}] = {place}")
+    k.shared(dialect.stored[bits], "tile", _TILE * (_TILE + 1))
+    return assembled(k, (bits,), (bits,), prod(d.size for d in (*outer, *tiles)) * target.group, target.group)

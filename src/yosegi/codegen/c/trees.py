@@ -21,7 +21,7 @@ from ..scalar.folds import Fold
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernel_source import Kernel, SizeParameters, assembled, decomposed, offsets
+from .kernel_source import Kernel, assembled, decomposed, offsets
 from .packets import (
     LANE,
     drain,
@@ -86,7 +86,8 @@ class TreeWriter:
         self.results = prod(n for a, n in enumerate(shape) if a not in axes)
         self.units = prod(d.size for d in self.kept) * (1 if self.along else self.chunks)
         self.steps = prod(d.size for d in self.reduced) * (self.chunks if self.along else 1)
-        self.sizes = SizeParameters(prod(shape) + self.count, dialect)
+        self.k = CBuilder(dialect, prod(shape) + self.count)
+        self.sizes = self.k.sizes
         self.across = 1
         """Teams of a group."""
         if self.along:
@@ -118,12 +119,12 @@ class TreeWriter:
 
     def write(self, fold: Fold, body: Body, outputs: Sequence[DType], result: str, *, ends: bool) -> Kernel:
         """The kernel; `ends` says whether it writes results or partial ones."""
-        k, sizes, ctype = CBuilder(self.dialect), self.sizes, self.sizes.ctype
+        k, sizes, ctype = self.k, self.sizes, self.sizes.ctype
         own = k.let(ctype, self.dialect.group_id if self.subgroup > 1 else self.dialect.global_id)
         groups = -(-self.units // self.across)
         work = groups * self.slices
         if self.subgroup == 1:
-            k.lines.append(f"if ({own} >= {sizes(work)}) return;")
+            k.say(f"if ({own} >= {sizes(work)}) return")
         part, unit = "0", own
         if self.slices > 1:
             n = sizes(groups)
@@ -138,7 +139,6 @@ class TreeWriter:
         extra = {f"b{n}": dtype for n, dtype in enumerate(outputs) if f"b{n}" != result}
         self._fold_slice(k, fold, body, (part, row, inside), starts, extra)
         where = place if self.slices == 1 else k.let(ctype, f"{part} * {sizes(self.results)} + {place}")
-        prelude: list[str] = []
 
         def put(totals: list[Value]) -> None:
             if self.along:
@@ -151,13 +151,11 @@ class TreeWriter:
         if self.along:
             totals = [_folded(k, fold, totals)]
         if self.subgroup > 1:
-            prelude = fold_in_subgroup(k, fold, totals, self.subgroup, put, self.across)
+            fold_in_subgroup(k, fold, totals, self.subgroup, put, self.across)
         else:
             put(totals)
-        source = assembled(k, self.dtypes, outputs, sizes, prelude)
         group = self.subgroup * self.across
-        return Kernel(source, tuple(sizes.values.values()), sizes.is_long, work * group,
-                      group if self.subgroup > 1 else self.target.group)  # fmt: skip
+        return assembled(k, self.dtypes, outputs, work * group, group if self.subgroup > 1 else self.target.group)
 
     def _unit(self, k: CBuilder, unit: str) -> tuple[list[str], str]:
         """Where a unit's elements begin, per input and for the loop's own shape; and where its results go."""
@@ -211,10 +209,10 @@ class TreeWriter:
         end = self.sizes(self.inner.size) if self.inner.size % self.count else None
         moving = [n for n, stride in enumerate(self.inner.strides) if stride]
         for n in moving:
-            k.lines.append(f"{packet_type(k, self.dtypes[n], self.count)} p{n};")
+            k.say(f"{packet_type(k, self.dtypes[n], self.count)} p{n}")
             fill(k, self.dtypes[n], self.count, f"p{n}", f"a{n}", places[n], end)
         for pointer, dtype in extra.items():
-            k.lines.append(f"{packet_type(k, dtype, self.count)} q{pointer};")
+            k.say(f"{packet_type(k, dtype, self.count)} q{pointer}")
 
         def read(n: int) -> Value:
             return (
@@ -258,7 +256,7 @@ class TreeWriter:
         start, scalar = k.literal(fold.start, fold.accumulated), self.dialect.types[fold.accumulated]
         parts = {name: start.text, **({f"{name}_imag": start.imag} if start.imag else {})}
         for part in parts:
-            k.lines.append(f"{scalar} {part}[{self.count}];")
+            k.say(f"{scalar} {part}[{self.count}]")
         with each_lane(k, self.count):
             k.lines += [f"{part}[{LANE}] = {text};" for part, text in parts.items()]
 
@@ -278,7 +276,7 @@ class TreeWriter:
         for n, value in enumerate(totals):
             if self.subgroup > 1:
                 k.assign(self._lane(fold, "total", str(n)), value)
-        k.lines.append(f"{packet_type(k, dtype, self.count)} made;")
+        k.say(f"{packet_type(k, dtype, self.count)} made")
         with each_lane(k, self.count):
             total = self._lane(fold, "total")
             set_lane(k, "made", fold.end(k, total) if ends else total)
@@ -286,7 +284,7 @@ class TreeWriter:
         parts = 2 if dtype.is_complex else 1
         end = f"if ({place} + {LANE} / {parts} < {self.sizes(self.results)}) " if self.inner.size % self.count else ""
         with each_lane(k, self.count * parts):
-            k.lines.append(f"{end}{result}[{parts} * ({where}) + {LANE}] = made.lane[{LANE}];")
+            k.say(f"{end}{result}[{parts} * ({where}) + {LANE}] = made.lane[{LANE}]")
 
 
 def _folded(k: CBuilder, fold: Fold, values: list[Value]) -> Value:

@@ -6,8 +6,9 @@ from typing import Final
 
 from ..._tensor.dtype import DType
 from ..._tensor.precision import Precision
+from ...codegen.c.builder import SizeParameters
 from ...codegen.c.dialect import Dialect, Target
-from ...codegen.c.kernel_source import NAME, Kernel, SizeParameters
+from ...codegen.c.kernel_source import NAME, Kernel
 
 SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
     Precision.F16: ((0, 0),),
