@@ -6,15 +6,15 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from ..._tensor.dtype import complex128, int64, uint8, uint16, uint32, uint64
+from ..._tensor.dtype import int64, uint8, uint32, uint64
 from ..._tensor.node import Call
 from ..._tensor.role import Triangle
 from ..scalar.value import Value
+from .copies import BITS
 from .packets import element_at, put_element
 from .stages import KernelProgram, KernelWriter, Setting, Stage
 from .words import random_block
 
-_BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
 _MOST_LISTED: Final = 256
 """Elements that one item compares with, one after the other."""
 
@@ -51,7 +51,7 @@ def _within(offset: int, call: Call) -> int:
 
 def triangle(call: Call, setting: Setting) -> KernelProgram:
     """Matrices with zeros on one side of a diagonal."""
-    size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
+    size, bits = call.spec.size, BITS[call.spec.dtype.itemsize]
     w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
@@ -65,7 +65,7 @@ def triangle(call: Call, setting: Setting) -> KernelProgram:
 
 def on_diagonal(call: Call, setting: Setting) -> KernelProgram:
     """Matrices of zeros with elements on a diagonal."""
-    size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
+    size, bits = call.spec.size, BITS[call.spec.dtype.itemsize]
     offset, length = _within(call.attrs["offset"], call), call.inputs[0].shape[-1]
     w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)

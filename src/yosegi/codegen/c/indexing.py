@@ -28,21 +28,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from ..._tensor.dtype import DType, bool_, complex128, int32, int64, uint8, uint16, uint32, uint64
+from ..._tensor.dtype import DType, bool_, int32, int64, uint64
 from ..._tensor.node import Call, Shape, Spec
 from ..._tensor.role import Access, Indexing
 from ...ops.rules import broadcast_shapes
 from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
 from .builder import INT_LIMIT
-from .copies import Copy, copy_kernel, strides_of
+from .copies import BITS, Copy, copy_kernel, strides_of
 from .kernel_source import Kernel, decomposed, offsets
 from .packets import LANE, drain, each_lane, element_at, fill, lane_of, packet_type, put_element, set_lane
 from .stages import FAULTS, IndexBound, KernelProgram, KernelWriter, Setting, Stage, filled, noted
 
 _PACKET: Final = 16
-_BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
-"""The dtype in which elements are moved, by their bytes."""
 _UNROLLED: Final = 8
 
 
@@ -195,7 +193,7 @@ def gather(call: Call, setting: Setting) -> KernelProgram:
     steps = [own[a] for a in g.axes]
     columns = [g.selected([own[a] for a in g.rest], (0,) * len(g.shape))]
     columns += [g.selected((0,) * len(g.rest), _broadcast(i.shape, g.shape)) for i in g.indices]
-    bits = _BITS[spec.dtype.itemsize]
+    bits = BITS[spec.dtype.itemsize]
     dims = _walked(spec.shape, columns)
     count, dims = _in_packets(dims, (0,), spec.dtype.itemsize, steps)
     indices = [i.dtype for i in g.indices]
@@ -295,7 +293,7 @@ def scatter(call: Call, setting: Setting) -> KernelProgram:
 
 def _replaced(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     """The kernel that takes each element from the array, or from the last value for its row."""
-    bits = _BITS[spec.dtype.itemsize]
+    bits = BITS[spec.dtype.itemsize]
     dims, numbers = s.results()
     count, dims = _in_packets(dims, (1,), spec.dtype.itemsize, [d.strides[0] for d in numbers])
     w = KernelWriter(setting, max(spec.size, s.value.size), (bits, bits, int32), (bits,))

@@ -21,18 +21,47 @@ from typing import Final
 from ..._graph.graph import Graph
 from ..scalar.value import Value, spelled
 from .contractions import FusedContraction
-from .dialect import Dialect
+from .dialect import Dialect, Target
 from .expressions import Expression, Read, Windowed
 from .frames import multiplied
 from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
-from .tilings import Tile
 
 _UNROLLED: Final = 8
 """Steps of the sum that are written out."""
 _PADDING: Final = 4
 """Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a product is cut: so many results a group, so many an item, and the stretch of the sum at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+    item_rows: int
+    item_columns: int
+
+    @property
+    def items(self) -> int:
+        """Items in a group."""
+        return self.rows // self.item_rows * (self.columns // self.item_columns)
+
+
+ON_GPUS: Final = {
+    "16": Tile(16, 16, 32, 2, 2),
+    "32": Tile(32, 32, 32, 4, 4),
+    "64": Tile(64, 64, 32, 4, 4),
+    "128": Tile(128, 128, 16, 8, 8),
+}
+"""Tiles by name: their rows. The larger are for GPUs with many registers, and large products."""
+
+
+def tiles(target: Target) -> dict[str, Tile]:
+    """The tiles that a target may try, by name."""
+    return {name: tile for name, tile in ON_GPUS.items() if tile.items <= max(target.group, target.cooperating)}
 
 
 def tiled_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: Tile) -> Kernel:

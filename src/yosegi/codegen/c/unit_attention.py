@@ -20,7 +20,7 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value, spelled
-from .attention_call import Attending, attention_refusal
+from .attention import Attending, attention_refusal
 from .dialect import Dialect
 from .fragments import PacketTiles
 from .kernel_source import Kernel

@@ -22,12 +22,11 @@ from ..._graph.graph import Graph
 from .contractions import FusedContraction
 from .dialect import Dialect
 from .expressions import Expression, Read, Windowed
-from .fragments import Fragments, PacketTiles, PaddedTiles
+from .fragments import Fragments, PacketTiles, PaddedTiles, UnitOperand
 from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, ROWS, SUBGROUP, MatrixUnit, UnitTile
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .product_frame import ProductFrame
-from .unit_operands import UnitOperand
 
 _PAIR: Final = 2
 """Neighbouring results that an item has."""
