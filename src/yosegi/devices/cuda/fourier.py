@@ -29,10 +29,9 @@ from ...codegen.c.kernel_source import Kernel as Generated
 from .blas import loaded
 from .dialect import CUDA
 from .errors import translated
-from .launch import Launch, Queue
+from .launch import Launch, Queue, transposed
 from .library_ops import memory_from_pool
 from .memory import Data
-from .transposes import transposed
 
 _LARGEST: Final = 2**31 - 1
 _MOST_AXES: Final = 3
