@@ -1,6 +1,6 @@
 """Attention in one kernel: tiles of scores that are never in memory as a whole.
 
-A group takes a block of queries and goes through the keys, a block at a time. It keeps, for each query, the largest
+A block takes a tile of queries and goes through the keys, a tile at a time. It keeps, for each query, the largest
 score so far, the sum of exponentials relative to it, and the weighted sum of values; when a larger score comes, both
 sums shrink by the same factor. What is hidden by a mask has weight 0, and a query that sees nothing becomes 0.
 """
@@ -34,7 +34,7 @@ def attention_refusal(call: Call) -> str | None:
 
 
 class Attending:
-    """A kernel of attention while it is written. A group takes a block of a matrix of queries."""
+    """A kernel of attention while it is written. A block takes a tile of a matrix of queries."""
 
     def __init__(self, call: Call, dialect: Dialect, block: int) -> None:
         self.call, self.dialect, self.block = call, dialect, block
@@ -69,7 +69,7 @@ class Attending:
         return prod(self.batch) * self.blocks
 
     def write_places(self) -> None:
-        """Which item of which group this is, and where its matrices begin."""
+        """Which thread of which block this is, and where its matrices begin."""
         frame, k = self.frame, self.frame.k
         self.item = k.let("int", f"(int)({self.dialect.local_id})")
         group = k.let(self.ctype, f"({self.ctype})({self.dialect.group_id})")
@@ -78,13 +78,13 @@ class Attending:
         # The last blocks of a causal call see the most keys: they begin first.
         place = f"{high} - 1 - ({group} - {stack} * {high})" if self.is_causal else f"{group} - {stack} * {high}"
         self.first = k.let(self.ctype, f"({place}) * {self.block}")
-        """The group's first query."""
+        """The block's first query."""
         runs = merged(range(len(self.batch)), self.batch, self._strides)
         at = frame.indices("batch", runs, stack)
         self.starts = [k.let(self.ctype, frame.place(("start", n), s, at)) for n, s in enumerate(self._strides)]
         """Where the matrices of the inputs and of the result begin."""
         self.stop = self.keys
-        """Where the keys end that the group has to look at."""
+        """Where the keys end that the block has to look at."""
         if self.is_causal:
             end = k.let(self.ctype, f"{self.first} + {self.block}")
             self.stop = k.let(self.ctype, f"({end} < {self.keys}) ? {end} : {self.keys}")
@@ -118,10 +118,10 @@ class Attending:
 _BLOCK: Final = 32
 _ACROSS: Final = 8
 _OWN: Final = _BLOCK // _ACROSS
-"""A group is 8 items by 8: each has so many queries, and every eighth key and feature."""
+"""A block is 8 threads by 8: each has so many queries, and every eighth key and feature."""
 _ITEMS: Final = _ACROSS * _ACROSS
 _SHARED: Final = 32 << 10
-"""Bytes that a group of any GPU may share."""
+"""Bytes that a block of any GPU may share."""
 
 
 def plain_refusal(call: Call) -> str | None:

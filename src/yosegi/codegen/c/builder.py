@@ -83,11 +83,11 @@ class CBuilder(Primitives):
         self.lines.append(f"{line};")
 
     def shared(self, ctype: str, name: str, size: int) -> None:
-        """Declare an array that a group shares."""
+        """Declare an array that a block shares."""
         self.shared_arrays.append(self.dialect.local_array.format(type=ctype, name=name, size=size) + ";")
 
     def barrier(self) -> None:
-        """All items of a group wait for each other."""
+        """All threads of a block wait for each other."""
         self.say(self.dialect.barrier)
 
     def variable(self, start: Value) -> Value:

@@ -2,8 +2,8 @@
 
 An axis is cut into chunks. A first launch folds each chunk, the totals are scanned by the same kernels, and a last
 launch scans each chunk, beginning with the total of those before it. Where the axis is the innermost one, a chunk is a
-tile in shared memory: a group reads it side by side, each item scans a few neighbours, and the items' totals are
-scanned by doubling steps. Elsewhere an item walks along its chunk, and neighbouring items are neighbours in memory.
+tile in shared memory: a block reads it side by side, each thread scans a few neighbours, and the threads' totals are
+scanned by doubling steps. Elsewhere a thread walks along its chunk, and neighbouring threads are neighbours in memory.
 Sums are accumulated as reductions are: 16-bit floats in float32. Cost: elements are read twice and written once.
 """
 
@@ -24,11 +24,11 @@ from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 _BYTES: Final = 64
-"""Of neighbours that one item scans in a tile."""
+"""Of neighbours that one thread scans in a tile."""
 _SHORT: Final = 64
-"""Elements that one item scans alone."""
+"""Elements that one thread scans alone."""
 _BANKS: Final = 32
-"""Elements of a tile after which one place is left free: so items that read some places apart do not wait for each
+"""Elements of a tile after which one place is left free: so threads that read some places apart do not wait for each
 other."""
 
 
@@ -82,13 +82,13 @@ class _Scans:
         return [folded, *rest, last]
 
     def _tile(self, fold: Fold) -> tuple[int, int]:
-        """Neighbours that an item scans, and the places of a tile in shared memory."""
+        """Neighbours that a thread scans, and the places of a tile in shared memory."""
         each = max(2, min(16, _BYTES // fold.accumulated.itemsize))
         size = each * self.setting.target.cooperating
         return each, size + size // _BANKS + 1
 
     def _chunk(self, line: Line) -> int:
-        """Elements of a chunk that an item walks alone: all, if there are items enough."""
+        """Elements of a chunk that a thread walks alone: all, if there are threads enough."""
         target, items = self.setting.target, line.outer * line.inner
         chunks = max(1, min(target.units * target.group // items, line.n // _SHORT))
         return -(-line.n // chunks)
@@ -96,7 +96,7 @@ class _Scans:
     def _in_items(
         self, line: Line, per: int, chunks: int, fold: Fold, dtype: DType, scans: bool, initial: bool
     ) -> Kernel:
-        """A chunk for each item: scanned, or folded into its total."""
+        """A chunk for each thread: scanned, or folded into its total."""
         w = self._writer(line, fold, dtype, chunks, scans, initial)
         k, sizes = w.k, w.sizes
         items = line.outer * chunks * line.inner
@@ -124,7 +124,7 @@ class _Scans:
     def _in_tiles(
         self, line: Line, per: int, chunks: int, fold: Fold, dtype: DType, scans: bool, initial: bool
     ) -> Kernel:
-        """A chunk for each group, in shared memory: scanned, or folded into its total."""
+        """A chunk for each block, in shared memory: scanned, or folded into its total."""
         group, (each, places) = self.setting.target.cooperating, self._tile(fold)
         w = self._writer(line, fold, dtype, chunks, scans, initial)
         k, sizes, kind = w.k, w.sizes, fold.accumulated

@@ -1,4 +1,4 @@
-"""Ops whose every element is a function of its place, as kernels of one work item for each: triangles and diagonals,
+"""Ops whose every element is a function of its place, as kernels of one thread for each: triangles and diagonals,
 sources, random words, searches in a sorted array and in a short list."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .stages import KernelProgram, KernelWriter, Setting, Stage
 from .words import random_block
 
 _MOST_LISTED: Final = 256
-"""Elements that one item compares with, one after the other."""
+"""Elements that one thread compares with, one after the other."""
 
 
 def isin_refusal(call: Call) -> str | None:
@@ -118,7 +118,7 @@ def _number(w: KernelWriter, item: str) -> Value:
 
 
 def random_words(call: Call, setting: Setting) -> KernelProgram:
-    """A random word for each element: an item makes a block of four."""
+    """A random word for each element: a thread makes a block of four."""
     size = call.spec.size
     items = -(-size // 4)
     w = KernelWriter(setting, size + 4, (uint32,), (uint32,))
@@ -130,7 +130,7 @@ def random_words(call: Call, setting: Setting) -> KernelProgram:
 
 
 def philox(call: Call, setting: Setting) -> KernelProgram:
-    """Random words in planes: an item makes those of an element."""
+    """Random words in planes: a thread makes those of an element."""
     words, items = call.attrs["words"], prod(call.attrs["shape"])
     w = KernelWriter(setting, words * items, (uint32,), (uint32,))
     item = w.item(items)

@@ -1,9 +1,9 @@
 """`argmax` and `argmin` as kernels.
 
-A group of items, or one item where there is little to search, walks the elements of a result and keeps the best with
-its index; a tree in shared memory finds the group's. Where there are few results, each is cut into slices, and a second
-launch searches the best ones of these. NaN is better than any number, and of equals the first is best, whatever the
-order in which elements are looked at.
+A block of threads, or one thread where there is little to search, walks the elements of a result and keeps the best
+with its index; a tree in shared memory finds the block's. Where there are few results, each is cut into slices, and a
+second launch searches the best ones of these. NaN is better than any number, and of equals the first is best, whatever
+the order in which elements are looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .packets import element_at
 from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _LEAST: Final = 4
-"""Elements for each item of a group, and for a slice as many groups: with fewer, fewer items search."""
+"""Elements for each thread of a block, and for a slice as many blocks: with fewer, fewer threads search."""
 _MOST_SLICES: Final = 1024
 _UNROLLED: Final = 4
 
@@ -61,7 +61,8 @@ class _Search:
         return -(-self.n // -(-self.n // slices))  # none is empty
 
     def _team(self, count: int) -> int:
-        """The items that search so many elements together. Neighbouring results are searched by neighbouring items."""
+        """The threads that search so many elements together. Neighbouring results are searched by neighbouring
+        threads."""
         subgroup = self.setting.target.cooperating
         return subgroup if self.inner == 1 and count >= _LEAST * subgroup else 1
 
@@ -90,7 +91,7 @@ class _Search:
         return w.kernel(self.results * subgroup, subgroup if subgroup > 1 else None)
 
     def _own(self, w: KernelWriter, subgroup: int, slices: int) -> tuple[str, int]:
-        """The number of what an item, or its group, searches, and how many items do."""
+        """The number of what a thread, or its block, searches, and how many threads do."""
         return (w.let(w.dialect.group_id) if subgroup > 1 else w.item(self.results * slices)), subgroup
 
     def _base(self, w: KernelWriter, result: str) -> str:

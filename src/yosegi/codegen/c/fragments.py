@@ -69,9 +69,9 @@ class PacketTiles:
     def write_fragments(
         self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
     ) -> Fragments:
-        """Variables from which an item knows where its rows of matrices are, in every fragment of 16 × 16.
+        """Variables from which a thread knows where its rows of matrices are, in every fragment of 16 × 16.
 
-        `row` is the item's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
+        `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
         of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
         the running kernel knows, `count` tells how many there are.
         """
@@ -131,7 +131,7 @@ class Fragments:
     """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
 
     def place(self, stage: str, row: str, column: str) -> str:
-        """Where an item's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
+        """Where a thread's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
         start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
         further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"
@@ -146,7 +146,7 @@ class UnitOperand:
     own: OperandRuns
     first: str
     end: str
-    """Where the group's rows or columns begin, and where there are no more."""
+    """Where the block's rows or columns begin, and where there are no more."""
     deep: bool
     """Whether it lies along the sum: then a row of its tile does too."""
     lanes: int
@@ -157,7 +157,7 @@ class UnitOperand:
     """Whether packets are copied to shared memory asynchronously."""
     tiles: PacketTiles | PaddedTiles
     line_indices: Mapping[int, str] | None = None
-    """The indices of an item's neighbouring lines, by lane, where it brings the same ones in every turn."""
+    """The indices of a thread's neighbouring lines, by lane, where it brings the same ones in every turn."""
 
     @property
     def is_whole(self) -> bool:

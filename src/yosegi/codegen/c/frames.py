@@ -118,8 +118,8 @@ class Frame:
         return f"a{self.inputs.entries.index(entry)}"
 
     def guarded_element(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> Value:
-        """An element, or what there is beyond the array. No item goes another way than its neighbours, so that they all
-        read at once, and several elements one behind the other."""
+        """An element, or what there is beyond the array. No thread branches differently from its neighbours, so
+        that they all read at once, and several elements one behind the other."""
         there, at = self.guarded(k, part, indices, within)
         value = element_at(k, part.dtype, self.pointer(part.entry), at)
         return k.select(there, value, k.literal(part.beyond if isinstance(part, Windowed) else 0, part.dtype))
@@ -160,7 +160,7 @@ class Frame:
     # The end
 
     def kernel(self, items: int, group: int) -> Kernel:
-        """The program, for so many items in groups."""
+        """The program, for so many threads in blocks."""
         return assembled(self.k, self.inputs.dtypes, [o.expression.dtype for o in self.outputs], items, group)
 
 

@@ -33,7 +33,7 @@ class Kernel:
     long_sizes: bool
     """Whether sizes are 64-bit."""
     items: int
-    """Work items; their number is rounded up to whole groups."""
+    """Threads; their number is rounded up to whole blocks."""
     group: int
 
 
@@ -107,7 +107,7 @@ def decomposed(k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], s
 
 
 def assembled(k: CBuilder, inputs: Sequence[DType], outputs: Sequence[DType], items: int, group: int) -> Kernel:
-    """The kernel whose body the builder has, for so many items in groups."""
+    """The kernel whose body the builder has, for so many threads in blocks."""
     pointers = [_pointer(k.dialect, "const ", d, f"a{n}") for n, d in enumerate(inputs)]
     pointers += [_pointer(k.dialect, "", d, f"b{n}") for n, d in enumerate(outputs)]
     place, sizes = k.dialect.parameter_place, k.sizes

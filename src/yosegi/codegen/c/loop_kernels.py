@@ -1,7 +1,7 @@
-"""Loop regions as kernels: each item reads packets, computes their elements one by one, and writes packets.
+"""Loop regions as kernels: each thread reads packets, computes their elements one by one, and writes packets.
 
-Neighbouring items take neighbouring packets. Where there is enough work for it, an item takes several, a group's width
-apart, and reads all of them before it computes with the first: that many reads are under way at a time.
+Neighbouring threads take neighbouring packets. Where there is enough work for it, a thread takes several, a block's
+width apart, and reads all of them before it computes with the first: that many reads are under way at a time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .packets import drain, each_lane, element_at, fill, lane_of, lanes, packet_
 _TURNS: Final = 2
 _LEAST_LANES: Final = 2
 _FEW: Final = 8
-"""Below one in so many of the items that a device runs at a time, packets are halved: it has items enough to wait for,
-and each is done sooner."""
+"""Below one in so many of the threads that a device runs at a time, packets are halved: it has threads enough to wait
+for, and each is done sooner."""
 _MANY_OPS: Final = 16
-"""Ops beyond which computing takes longer than reading: then an item takes one packet, and compiling less time."""
+"""Ops beyond which computing takes longer than reading: then a thread takes one packet, and compiling less time."""
 
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
@@ -102,7 +102,7 @@ class _LoopKernel:
         return element_at(self.k, dtype, f"{packet}.lane", "0")
 
     def _places(self, item: str) -> list[str]:
-        """Where an item's elements begin, per input."""
+        """Where a thread's elements begin, per input."""
         k, sizes, ctype = self.k, self.sizes, self.sizes.ctype
         if len(self.dims) == 1:
             return [k.let(ctype, f"{item} * {self.count}")] * len(self.inputs.entries)

@@ -1,4 +1,4 @@
-"""Products without tiles: each item sums up one result, straight from memory."""
+"""Products without tiles: each thread sums up one result, straight from memory."""
 
 from __future__ import annotations
 

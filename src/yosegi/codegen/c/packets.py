@@ -1,4 +1,4 @@
-"""Packets: neighbouring elements that one work item reads or writes at once, and computes with one by one.
+"""Packets: neighbouring elements that one thread reads or writes at once, and computes with one by one.
 
 GPUs reach their memory's speed with accesses of 16 bytes, aligned to as much. Their arithmetic is on single numbers, so
 that a packet is taken apart in a loop over its lanes, which the compiler writes out: the packet stays in registers.

@@ -3,7 +3,7 @@
 Each result is folded in slices, so that there is work for the whole device. The threads of a subgroup take the packets
 of a slice in turn. If the innermost dimension is reduced, a packet's lanes are folded in the end, and a block is one
 subgroup. If it is kept, every lane is a result of its own: neighbouring threads take neighbouring results, and a block
-is a row of subgroups. Sums go through short blocks, whose totals are summed again. If there are several slices, a
+is a row of subgroups. Sums go through short runs, whose totals are summed again. If there are several slices, a
 second stage or the host folds their results.
 """
 
@@ -41,15 +41,15 @@ _BLOCK: Final = 64
 _UNROLLED: Final = 4
 """Steps whose reads are under way at a time."""
 _LEAST: Final = 4
-"""Steps of each item of a team, or more, that make another slice worth it."""
+"""Steps of each thread of a subgroup, or more, that make another slice worth it."""
 _LEAST_IN_ROWS: Final = 8
-"""Steps of each item, in one of a row of teams, that make another slice worth it."""
+"""Steps of each thread, in one of a row of subgroups, that make another slice worth it."""
 _WARP: Final = 32
-"""A small team: the items of a group this size run in step on most GPUs; and how many side by side read best."""
+"""A small subgroup: the threads of a block this size run in step on most GPUs; and how many side by side read best."""
 _NARROW: Final = 8
 """So many packets side by side still are a line of the cache."""
 _SHARED: Final = 32 << 10
-"""Bytes that a group may share on every GPU."""
+"""Bytes that a block may share on every GPU."""
 
 Body = Callable[[CBuilder, Callable[[int], Value]], tuple[Value, list[tuple[Value, str]]]]
 """From a builder and a reader of inputs: the value to fold, and values to store, with the pointers to store them by."""
@@ -71,7 +71,7 @@ class _TreeWriter:
         *,
         whole: bool = False,
     ) -> None:
-        """`accumulated`: what a group shares to fold it."""
+        """`accumulated`: what a block shares to fold it."""
         self.dialect, self.target, self.dtypes = dialect, target, tuple(dtypes)
         dims = dimensions(shape, inputs, frozenset(axes)) or [Dimension(1, (0,) * len(inputs), 1)]
         self.inner = dims[-1]
@@ -90,7 +90,7 @@ class _TreeWriter:
         self.k = CBuilder(dialect, prod(shape) + self.count)
         self.sizes = self.k.sizes
         self.across = 1
-        """Teams of a group."""
+        """Subgroups of a block."""
         if self.along:
             self.subgroup, self.slices = self._along(whole)
         else:
@@ -98,7 +98,7 @@ class _TreeWriter:
             self.across = target.cooperating // self.subgroup if self.subgroup > 1 else 1
 
     def _along(self, whole: bool) -> tuple[int, int]:
-        """How many items share a slice, and how many slices there are, where the innermost dimension is reduced."""
+        """How many threads share a slice, and how many slices there are, where the innermost dimension is reduced."""
         most = self.target.cooperating
         subgroup = most if self.steps >= most else min(_WARP, most) if self.steps > _UNROLLED else 1
         wanted = -(-2 * self.target.units // max(self.units, 1))
@@ -179,8 +179,8 @@ class _TreeWriter:
         self, k: CBuilder, fold: Fold, body: Body, item: tuple[str, str, str], starts: list[str],
         extra: dict[str, DType],
     ) -> None:  # fmt: skip
-        """All steps of a slice, or of an item's share in it, folded into `total`, lane by lane. `item`: its slice, its
-        place in its team, and whether there is anything for it to do."""
+        """All steps of a slice, or of a thread's share in it, folded into `total`, lane by lane. `item`: its slice, its
+        place in its subgroup, and whether there is anything for it to do."""
         sizes, ctype = self.sizes, self.sizes.ctype
         part, row, inside = item
         count = sizes(self.steps)

@@ -1,7 +1,7 @@
 """Rows that are folded and used again, in one kernel: softmax, the norms, a loss for each row, in whatever ops.
 
 A row is the last axis of a space. Each value of a row is a pass over it; what is elementwise is computed anew in each
-pass, from registers or from memory that the first pass has brought near. A team of items takes a row.
+pass, from registers or from memory that the first pass has brought near. A subgroup of threads takes a row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_SUBGROUP: Final = 32
 _BLOCK: Final = 4
 """Random words that are made at once."""
 _MOST_PACKETS: Final = 8
-"""That an item keeps of a row: with more, it has no registers left to compute with."""
+"""That a thread keeps of a row: with more, it has no registers left to compute with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def rowwise(graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> Kerne
 
 
 class _SubgroupRows:
-    """A group of items a row, each with packets of it. Of a row that is not too long they stay in registers."""
+    """A block of threads a row, each with packets of it. Of a row that is not too long they stay in registers."""
 
     def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
         self.rows, self.dialect = rows, dialect
@@ -144,7 +144,7 @@ class _SubgroupRows:
             self.subgroup //= 2
         steps = -(-rows.length // (self.subgroup * self.lanes))
         self.steps = steps if steps * (len(self.reads) + len(self.words)) <= _MOST_PACKETS else 0
-        """Packets of each array that an item keeps; 0 if they are read again in every pass."""
+        """Packets of each array that a thread keeps; 0 if they are read again in every pass."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
@@ -174,7 +174,7 @@ class _SubgroupRows:
         return frame.kernel(self.count * self.subgroup, self.subgroup)
 
     def _packets(self) -> Iterator[tuple[str, dict[int, str]]]:
-        """Where an item's packets begin, and what they are called; what is written meanwhile is done for each."""
+        """Where a thread's packets begin, and what they are called; what is written meanwhile is done for each."""
         frame, k = self.frame, self.frame.k
         for place, names in self.kept:
             with k.block(f"if ({place} < {self.length})"):
@@ -228,7 +228,7 @@ class _SubgroupRows:
         drain(k, dtype, self.lanes, made, f"b{n}", at, None)
 
     def _folded(self, name: str, value: Folded) -> Value:
-        """The value of a row, for every item: each folds its own elements, some of them fold what these found, and
+        """The value of a row, for every thread: each folds its own elements, some of them fold what these found, and
         then each folds what is left. Two barriers do, where a tree has one for each doubling."""
         k, fold = self.frame.k, value.fold
         scalar = self.dialect.types[fold.accumulated]
@@ -264,7 +264,7 @@ def _begins_blocks(word: Word, rows: Rows) -> bool:
 
 def _lanes(rows: Rows, reads: Sequence[Read]) -> int:
     """Elements of a packet: as many as fit all arrays, begin where packets of memory do in every row, and leave work
-    for a team."""
+    for a subgroup."""
     whole = [o for o in rows.outputs if rows.is_whole(o)]
     dtypes = [r.dtype for r in reads] + [o.expression.dtype for o in whole]
     count = widest(dtypes)

@@ -1,13 +1,13 @@
-"""Products in tiles: a group of items brings tiles of both operands into the memory it shares, and multiplies them.
+"""Products in tiles: a block of threads brings tiles of both operands into the memory it shares, and multiplies them.
 
-    for each tile of the result, by a group:
-        values of the left operand's rows, if its elements need any    (each row by some items)
+    for each tile of the result, by a block:
+        values of the left operand's rows, if its elements need any    (each row by some threads)
         for each stretch of the sum:
             both operands' tiles to shared memory, elementwise work done on the way    (each element once)
-            each item adds products to its own block of results, which stays in registers
-        each item's block to memory, elementwise work done on the way
+            each thread adds products to its own tile of results, which stays in registers
+        each thread's tile to memory, elementwise work done on the way
 
-Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. An item brings packets where
+Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. A thread brings packets where
 rows are made of whole ones.
 """
 
@@ -36,7 +36,7 @@ _PADDING: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a product is cut: so many results a group, so many an item, and the stretch of the sum at a time."""
+    """How a product is cut: so many results a block, so many a thread, and the stretch of the sum at a time."""
 
     rows: int
     columns: int
@@ -46,7 +46,7 @@ class Tile:
 
     @property
     def items(self) -> int:
-        """Items in a group."""
+        """Threads in a block."""
         return self.rows // self.item_rows * (self.columns // self.item_columns)
 
 
@@ -79,13 +79,13 @@ class _SharedOperand:
     first: str
     extent: int
     end: str
-    """Where the group's rows or columns begin, how many a tile has, and where there are no more."""
+    """Where the block's rows or columns begin, how many a tile has, and where there are no more."""
     deep: bool
     """Whether neighbours are brought along the sum."""
     lanes: int
     """Neighbours that are brought at once."""
     line_indices: Mapping[int, str] | None = None
-    """The indices of an item's row or column, where it brings the same one in every turn."""
+    """The indices of a thread's row or column, where it brings the same one in every turn."""
 
     @property
     def role(self) -> str:
@@ -146,7 +146,7 @@ class _TiledProduct:
             k.barrier()
 
     def _write_products(self) -> None:
-        """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
+        """A stretch of the sum, for a thread's own results, on copies: what lives across barriers may lie in memory."""
         frame, tile, k = self.frame, self.tile, self.frame.k
         count = tile.item_rows * tile.item_columns
         with k.block(""):
@@ -236,7 +236,7 @@ class _TiledProduct:
                         self.own.write_result(k, f"sums[i * {tile.item_columns} + j]", at, column)
 
     def _write_packets(self, at: dict[int, str], lanes: int) -> None:
-        """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
+        """A thread's results of a row, packet by packet: each is inside as a whole, or not at all."""
         frame, k, outputs = self.frame, self.frame.k, self.product.outputs
         with k.each("j", self.tile.item_columns // lanes):
             column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {lanes}")

@@ -4,7 +4,7 @@
     windowed      the windows as dimensions of their own
     overlapped    windows added up where they overlap: an element's place in a window tells which window, if any
 
-Each item makes one result, and goes through the places that are folded.
+Each thread makes one result, and goes through the places that are folded.
 """
 
 from __future__ import annotations

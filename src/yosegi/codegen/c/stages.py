@@ -77,18 +77,18 @@ class KernelWriter:
         return self.k.let(self.ctype, expression)
 
     def item(self, items: int) -> str:
-        """The number of this work item; those beyond `items` return."""
+        """The number of this thread; those beyond `items` return."""
         item = self.let(self.dialect.global_id)
         self.k.say(f"if ({item} >= {self.sizes(items)}) return")
         return item
 
     def shared(self, dtype: DType, name: str, size: int) -> None:
-        """Declare an array that a group shares; `name` and `name_imag` if the dtype is complex."""
+        """Declare an array that a block shares; `name` and `name_imag` if the dtype is complex."""
         for each in (name, f"{name}_imag") if dtype.is_complex else (name,):
             self.k.shared(self.k.ctype(dtype), each, size)
 
     def kernel(self, items: int, group: int | None = None) -> Kernel:
-        """The kernel, for so many items."""
+        """The kernel, for so many threads."""
         wanted = self.setting.target.group if group is None else group
         return assembled(self.k, self._reads, self._writes, items, wanted)
 

@@ -1,6 +1,6 @@
 """Attention on a matrix unit: one kernel, with the scores in registers only.
 
-    for each block of queries, by a group; each of its teams has some rows of it, in registers:
+    for each tile of queries, by a block; each of its subgroups has some rows of it, in registers:
         for each tile of keys and their values, in shared memory, the next one on its way:
             scores = queries · keysᵀ    (fragments of sums)
             weights = two to the power of the scores, relative to each row's base
@@ -32,11 +32,11 @@ _WIDEST: Final = 128
 _GROWTH: Final = 8.0
 """Powers of two that a row's scores may be above its base."""
 _REGISTERS: Final = 160
-"""Registers of an item that matrices may have; the rest is for fragments on their way, and for places."""
+"""Registers of a thread that matrices may have; the rest is for fragments on their way, and for places."""
 _FOR_MASK: Final = 40
 """Those that a mask takes away from them."""
 _SHARED: Final = 48 << 10
-"""Bytes that a group may share."""
+"""Bytes that a block may share."""
 _STAGES: Final = 2
 """Tiles of keys at a time: one that is worked on, one on its way."""
 
@@ -59,7 +59,7 @@ def unit_refusal(call: Call, dialect: Dialect) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the work is cut: teams of a group, fragments of rows that each of them has, and keys in a tile."""
+    """How the work is cut: subgroups of a block, fragments of rows that each of them has, and keys in a tile."""
 
     subgroups: int
     fragments: int
@@ -67,12 +67,12 @@ class Shape:
 
     @property
     def block(self) -> int:
-        """Queries of a group."""
+        """Queries of a block."""
         return self.subgroups * self.fragments * ROWS
 
     @property
     def items(self) -> int:
-        """Items of a group."""
+        """Threads of a block."""
         return self.subgroups * SUBGROUP
 
     def fits(self, features: int, values: int, has_mask: bool) -> bool:
@@ -88,8 +88,8 @@ SHAPES: Final = {
     "4x32 queries, 32 keys": Shape(4, 2, 32),
     "4x16 queries, 32 keys": Shape(4, 1, 32),
 }
-"""The shapes that may be tried, by name. With more rows for a team each fragment of keys serves more of them; with
-fewer there are more groups."""
+"""The shapes that may be tried, by name. With more rows for a subgroup each fragment of keys serves more of them; with
+fewer there are more blocks."""
 
 
 def unit_shapes(call: Call) -> dict[str, Shape]:
@@ -133,9 +133,9 @@ class _UnitAttention:
         self.row = k.let(
             self.ctype, f"{own.first} + {own.item} / {SUBGROUP} * {shape.fragments * ROWS} + {self.lane} / 4"
         )
-        """The item's first query; it has every eighth from there."""
+        """The thread's first query; it has every eighth from there."""
         self.pair = k.let("int", f"{self.lane} % 4 * 2")
-        """The first of the two columns that an item has of each fragment."""
+        """The first of the two columns that a thread has of each fragment."""
         # Of keys a fragment is read with the second eight rows last, of values, turned, with the second eight columns.
         self.key_places = self.k_tiles.write_fragments(
             k, f"({self.lane} / 16 * 8 + {self.lane} % 8)", f"{self.lane} / 8 % 2"
@@ -182,7 +182,7 @@ class _UnitAttention:
                 k.say(f"copy_packet({tiles.place(stage, row, packet)}, a{operand} + ({start}), {inside})")
 
     def _write_queries(self) -> None:
-        """A team's queries, as left operands; zeros beyond the end."""
+        """A subgroup's queries, as left operands; zeros beyond the end."""
         k, own = self.k, self.own
         two = packet_type(k, own.call.spec.dtype, 2)
         k.say(f"unsigned queries[{self.shape.fragments}][{self.steps}][4]")
@@ -213,7 +213,7 @@ class _UnitAttention:
                 k.say("total[m][r] = 0.0f; limit[m][r] = -INFINITY; shift[m][r] = 0.0f")
 
     def _write_scores(self) -> None:
-        """Queries by keys. A team reads a fragment of the keys once for all its rows."""
+        """Queries by keys. A subgroup reads a fragment of the keys once for all its rows."""
         k, shape = self.k, self.shape
         k.say(f"float score[{shape.fragments}][{shape.keys // COLUMNS}][4]")
         with (

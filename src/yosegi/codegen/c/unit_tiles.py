@@ -1,12 +1,12 @@
 """Products in tiles on a matrix unit, summed up in float32.
 
-    for each tile of the result, by a group:
+    for each tile of the result, by a block:
         values of the left operand's rows, if its elements need any
         for each stretch of the sum:
             the tiles of both operands, some stretches ahead, to shared memory: copied as they are where that is all,
             else with elementwise work done on the way
-            each team adds products of fragments to its part of the results, which stays in registers
-        each item's results to memory, elementwise work done on the way
+            each subgroup adds products of fragments to its part of the results, which stays in registers
+        each thread's results to memory, elementwise work done on the way
 
 A tile lies as its operand does in memory, along the sum or across it; fragments are turned where they are read.
 """
@@ -29,7 +29,7 @@ from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lan
 from .product_frame import ProductFrame
 
 _PAIR: Final = 2
-"""Neighbouring results that an item has."""
+"""Neighbouring results that a thread has."""
 _MATRIX: Final = 64
 """Elements of 8 × 8."""
 
@@ -108,7 +108,7 @@ class _UnitProduct:
         return replace(operand, line_indices=self._line_indices(operand))
 
     def _line_indices(self, operand: UnitOperand) -> dict[int, str]:
-        """The indices of the neighbouring lines that an item brings, as texts of the lane."""
+        """The indices of the neighbouring lines that a thread brings, as texts of the lane."""
         k, role = self.k, operand.role
         first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {self.lanes}")
         if operand.own.lines and operand.own.lines[-1].size % self.lanes == 0:  # they differ by the last of them alone
