@@ -29,8 +29,7 @@ from yosegi.codegen.c.frames import inputs_of
 from yosegi.codegen.c.fused_kernels import LibraryProduct
 from yosegi.codegen.c.kernel_source import Kernel
 from yosegi.codegen.c.naive import naive_product
-from yosegi.codegen.c.shared_tiles import tiled_product
-from yosegi.codegen.c.tilings import ON_GPUS
+from yosegi.codegen.c.shared_tiles import ON_GPUS, tiled_product
 from yosegi.codegen.c.unit_tiles import unit_product, unit_tiles
 from yosegi.devices.kernel.fused import Fused
 

@@ -23,7 +23,8 @@ from yosegi._run.device import Kernel, host_device
 from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region
 from yosegi._tensor.op import REGISTRY
-from yosegi._tensor.precision import Precision, policy_of
+from yosegi._tensor.options import policy_of
+from yosegi._tensor.precision import Precision
 from yosegi._tune.certificate import (
     Certified,
     error_bound,

@@ -18,7 +18,7 @@ from yosegi._tensor.op import constant, embedded, leaf
 from yosegi.codegen.llvm.nest import _best
 from yosegi.codegen.scalar.access import Dimension
 from yosegi.devices.cpu import tiered
-from yosegi.devices.cpu.extents import PAGE, Extents
+from yosegi.devices.cpu.results import PAGE, Extents
 from yosegi.errors import OutOfMemory
 
 WIDTH, LAYERS, ROWS = 96, 6, 4096

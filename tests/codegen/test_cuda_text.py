@@ -39,7 +39,7 @@ from yosegi.codegen.c.reductions import reduction, second_stage
 from yosegi.codegen.c.stages import Setting
 from yosegi.codegen.c.unit_attention import unit_attention, unit_shapes
 from yosegi.devices.cuda.dialect import CUDA
-from yosegi.devices.cuda.splits import split_kernel
+from yosegi.devices.cuda.library_products import split_kernel
 
 H200 = Target(group=256, cooperating=256, units=1056)
 

@@ -27,7 +27,7 @@ from yosegi.codegen.c.fused_kernels import LibraryProduct
 from yosegi.devices.kernel.fused import Fused
 from yosegi.devices.kernel.half_operands import HALVES, reads_halves, with_half_operands
 from yosegi.devices.kernel.matrices import Matrices, Matrix, matrices_of
-from yosegi.devices.kernel.sequences import sequence
+from yosegi.devices.kernel.regions import sequence
 from yosegi.errors import CompileFailure
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")

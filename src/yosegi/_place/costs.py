@@ -13,7 +13,6 @@ from typing import Final
 from .._run.device import Device, host_device, owner_of
 from .._run.memory import HOST
 from .._schedule.fuse import Region
-from .._tensor.environment import setting
 from .._tensor.precision import Precision
 from .._tune.measurements import SAMPLES, Page, read, write
 from .candidates import Candidate
@@ -23,11 +22,6 @@ from .work import Task, Work, digest
 _SAVED_EVERY: Final = 30.0  # seconds
 _RATIOS: Final = 9  # regions of a class of work whose ratio of measured to modelled time is kept
 _ENOUGH: Final = 3  # regions from which the ratios count
-
-
-def is_measuring() -> bool:
-    """False with YOSEGI_CALIBRATE=0: nothing is measured, and the priors decide."""
-    return bool(setting("YOSEGI_CALIBRATE", True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any, Final, final
 from .._graph.expand import expand, is_whole_in_vain
 from .._graph.graph import Graph, Key, capture, check, graph_of
 from .._graph.simplify import simplify
-from .._place.costs import costs, is_measuring
+from .._place.costs import costs
 from .._place.explain import Explanation
 from .._place.place import place, place_on
 from .._place.plan import Plan, Schedule
 from .._schedule.fuse import communicates
-from .._tensor.environment import setting
+from .._tensor.environment import is_measuring, setting
 from .._tensor.node import Node, in_order, install_evaluator
 from .._tensor.op import leaf as leaf_op
 from .._tensor.op import leaf_call, pick

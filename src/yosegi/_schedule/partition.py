@@ -1,17 +1,21 @@
-"""Regions with a candidate each → units: neighbours on one device that wants it so are compiled, and called, as one."""
+"""Regions with a candidate each → units: neighbours on one device that wants it so are compiled, and called, as one.
+
+Regions of one device are put together. Communication overlaps with work: it starts as soon as its value is there, then
+comes the work that the next communication needs, then other work, and only if nothing else is left, a wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from .._graph.graph import Graph
 from .._place.candidates import Candidate, Refusals
 from .._place.work import Work
 from .._tensor.precision import Precision
+from .._tensor.role import Wait
 from .fuse import Region, communicates, join
-from .overlap import overlapping, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,11 @@ def units_of(graph: Graph, placed: Sequence[Placed], *, repeats: bool = False) -
 def _ordered(placed: Sequence[Placed]) -> Sequence[Placed]:
     """The regions in an order in which communication overlaps with work. Between two communications, as everywhere in
     graphs without waits, those of one device stand together."""
-    if not any(waits(c.region) for c in placed):
+    if not any(_waits(c.region) for c in placed):
         return _together(placed)
     order: list[Placed] = []
     between: list[Placed] = []
-    for each in [placed[n] for n in overlapping([c.region for c in placed])]:
+    for each in [placed[n] for n in _overlapping([c.region for c in placed])]:
         if communicates(each.region):
             order += [*_together(between), each]
             between = []
@@ -90,13 +94,7 @@ def _together(placed: Sequence[Placed]) -> Sequence[Placed]:
     """The regions in an order in which those of one device stand together as far as their inputs allow."""
     if all(c.candidate.device is placed[0].candidate.device for c in placed):
         return placed
-    maker = {entry: i for i, c in enumerate(placed) for entry in c.region.nodes}
-    needs = [{maker[entry] for entry in c.region.inputs if entry in maker} for c in placed]
-    missing = [len(needed) for needed in needs]
-    readers: list[list[int]] = [[] for _ in placed]
-    for i, needed in enumerate(needs):
-        for n in needed:
-            readers[n].append(i)
+    missing, readers = _dependencies([c.region for c in placed])
     names = [c.candidate.device.name for c in placed]
     ready: dict[str, list[int]] = {name: [] for name in names}
     for i, count in enumerate(missing):
@@ -114,6 +112,17 @@ def _together(placed: Sequence[Placed]) -> Sequence[Placed]:
             if not missing[reader]:
                 heappush(ready[names[reader]], reader)
     return order
+
+
+def _dependencies(regions: Sequence[Region]) -> tuple[list[int], list[list[int]]]:
+    """For each region how many others it needs, and the numbers of those that need it."""
+    maker = {entry: n for n, region in enumerate(regions) for entry in region.nodes}
+    needs = [{maker[entry] for entry in region.inputs if entry in maker} for region in regions]
+    readers: list[list[int]] = [[] for _ in regions]
+    for n, needed in enumerate(needs):
+        for other in needed:
+            readers[other].append(n)
+    return [len(needed) for needed in needs], readers
 
 
 def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
@@ -151,3 +160,38 @@ def _last_uses(graph: Graph, placed: Sequence[Placed]) -> list[int]:
     for entry in graph.outputs:
         last[entry] = len(placed)
     return last
+
+
+def _waits(region: Region) -> bool:
+    """True if the region is a wait for a communication that was started before."""
+    return isinstance(region.graph.calls[region.nodes[0]].op.role, Wait)
+
+
+def _overlapping(regions: Sequence[Region]) -> list[int]:
+    """The numbers of regions, which can run in the order that is given, in the order in which they overlap."""
+    missing, readers = _dependencies(regions)
+    keys = _keys(regions, readers)
+    ready = [keys[n] for n, count in enumerate(missing) if not count]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        n = heappop(ready)[-1]
+        order.append(n)
+        for reader in readers[n]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, keys[reader])
+    return order
+
+
+def _keys(regions: Sequence[Region], readers: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """The priority of each region: a start, then work, then a wait; of several, the one that the next communication
+    needs."""
+    end = len(regions)
+    first = [end] * end
+    for n in reversed(range(end)):
+        starts = communicates(regions[n]) and not _waits(regions[n])
+        first[n] = n if starts else min([first[r] for r in readers[n]], default=end)
+    return [
+        (2 if _waits(region) else 0 if communicates(region) else 1, first[n], n) for n, region in enumerate(regions)
+    ]

@@ -133,6 +133,11 @@ def setting(name: str, default: Any = None) -> Any:
         ) from None
 
 
+def is_measuring() -> bool:
+    """False with YOSEGI_CALIBRATE=0: nothing is measured, and the priors decide."""
+    return bool(setting("YOSEGI_CALIBRATE", True))
+
+
 def check() -> None:
     """Raise `ArgumentError` if any variable says what it cannot."""
     for name in _SETTINGS:

@@ -11,11 +11,24 @@ from typing import Any, Final
 
 from ..errors import ArgumentError
 from .environment import setting
-from .precision import STRATEGIES, Policy, policy_of
+from .precision import STRATEGIES, Policy, Precision
 
 ON_FALLBACK: Final = ("silent", "warn", "error")
 NAN_CHECKS: Final[list[Callable[[], Any]]] = []
 """Preparations for `check_nan`, each done once, when the option is first used: before that it costs nothing."""
+
+
+_HALVES: Final = (Precision.F16, Precision.BF16)
+_REDUCED: Final = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16X2, Precision.BF16X3)
+
+
+@cache
+def policy_of(strategy: str, tolerance: float, is_fixed: bool = False) -> Policy:
+    """The precisions that a strategy admits. Under a tolerance, those are tried that typically meet it."""
+    if strategy == "adaptive":
+        tried = tuple([p for p in _REDUCED if p.typical <= tolerance])
+        return Policy((*tried, Precision.F64), tolerance, is_fixed)
+    return Policy(_HALVES if strategy == "f16" else (), is_fixed=is_fixed)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

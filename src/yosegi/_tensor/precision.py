@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from typing import Final
 
 
@@ -56,18 +55,5 @@ class Policy:
 
 STRATEGIES: Final = ("f32", "f16", "adaptive")
 """The strategies that users name."""
-_HALVES: Final = (Precision.F16, Precision.BF16)
-_REDUCED: Final = (Precision.BF16, Precision.F16, Precision.TF32, Precision.BF16X2, Precision.BF16X3)
-
-
-@cache
-def policy_of(strategy: str, tolerance: float, is_fixed: bool = False) -> Policy:
-    """The precisions that a strategy admits. Under a tolerance, those are tried that typically meet it."""
-    if strategy == "adaptive":
-        tried = tuple([p for p in _REDUCED if p.typical <= tolerance])
-        return Policy((*tried, Precision.F64), tolerance, is_fixed)
-    return Policy(_HALVES if strategy == "f16" else (), is_fixed=is_fixed)
-
-
 IN_FULL: Final = Policy()
 """Nothing but the inputs' own."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._graph.graph import capture, graph_of
 from .._place.candidates import refusal
-from .._place.costs import costs, is_measuring
+from .._place.costs import costs
 from .._place.speed import Speed, TransferCost
 from .._place.work import Task, Work, works_of
 from .._run.background import Job, background
@@ -23,6 +23,7 @@ from .._run.health import health
 from .._run.memory import HOST
 from .._run.trace import log
 from .._schedule.fuse import Region, fuse, join
+from .._tensor.environment import is_measuring
 from .._tensor.node import Call, Node, spec
 from .._tensor.op import embedded
 from .._tensor.precision import Precision

@@ -6,6 +6,7 @@ Each function takes a shape and returns a new tensor. In the shape of a weight t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod, sqrt
 from typing import Final
 
@@ -23,30 +24,26 @@ from ..ops.shape import reshape
 Rng = Generator | int | None
 """A generator, a seed, or `None` for the global generator."""
 
+_PARAMETERS: Final = {
+    "shape": ("sequence of int", "The shape of a weight: (outputs, inputs, …)."),
+    "low, high": ("float", "The bounds."),
+    "mean, std": ("float", "The mean and the standard deviation."),
+    "bound": ("float", "The largest distance from the mean, in standard deviations."),
+    "gain": ("float", "A factor: see `gain`."),
+    "mode": ('{"fan_in", "fan_out"}', '"fan_out" takes the outputs in place of the inputs.'),
+    "rng": ("Generator or int, optional", "A generator or a seed; the global generator by default."),
+    "dtype": ("dtype", "The dtype."),
+}
+_initial = partial(rules.described, _PARAMETERS, ("Tensor", "A tensor of this shape."))
 _GAINS: Final = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu": 0.75}
 
 
 @rules.named
+@_initial(shape="The shape.")
 def uniform(
     shape: Sequence[int], low: float = 0.0, high: float = 1.0, *, rng: Rng = None, dtype: DTypeLike = float32
 ) -> Tensor:
     """Return evenly distributed numbers.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape.
-    low, high : float
-        The bounds.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -58,26 +55,11 @@ def uniform(
 
 
 @rules.named
+@_initial(shape="The shape.")
 def normal(
     shape: Sequence[int], mean: float = 0.0, std: float = 1.0, *, rng: Rng = None, dtype: DTypeLike = float32
 ) -> Tensor:
     """Return normally distributed numbers.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape.
-    mean, std : float
-        The mean and the standard deviation.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -89,6 +71,7 @@ def normal(
 
 
 @rules.named
+@_initial(shape="The shape.", **{"mean, std": "The mean and the standard deviation of the whole distribution."})
 def truncated_normal(
     shape: Sequence[int],
     mean: float = 0.0,
@@ -100,24 +83,6 @@ def truncated_normal(
 ) -> Tensor:
     """Return normally distributed numbers without those far from the mean.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape.
-    mean, std : float
-        The mean and the standard deviation of the whole distribution.
-    bound : float
-        The largest distance from the mean, in standard deviations.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
-
     Examples
     --------
     >>> import yosegi as ys
@@ -128,24 +93,9 @@ def truncated_normal(
 
 
 @rules.named
+@_initial()
 def xavier_uniform(shape: Sequence[int], gain: float = 1.0, *, rng: Rng = None, dtype: DTypeLike = float32) -> Tensor:
     """Return evenly distributed numbers of variance gain**2 * 2 / (inputs + outputs).
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of a weight: (outputs, inputs, …).
-    gain : float
-        A factor: see `gain`.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -158,24 +108,9 @@ def xavier_uniform(shape: Sequence[int], gain: float = 1.0, *, rng: Rng = None, 
 
 
 @rules.named
+@_initial()
 def xavier_normal(shape: Sequence[int], gain: float = 1.0, *, rng: Rng = None, dtype: DTypeLike = float32) -> Tensor:
     """Return normally distributed numbers of variance gain**2 * 2 / (inputs + outputs).
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of a weight: (outputs, inputs, …).
-    gain : float
-        A factor: see `gain`.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -187,29 +122,12 @@ def xavier_normal(shape: Sequence[int], gain: float = 1.0, *, rng: Rng = None, d
 
 
 @rules.named
+@_initial(gain="A factor: see `gain`. It is that of relu by default.")
 def kaiming_uniform(
     shape: Sequence[int], gain: float = _GAINS["relu"], *, mode: str = "fan_in", rng: Rng = None,
     dtype: DTypeLike = float32,
 ) -> Tensor:  # fmt: skip
     """Return evenly distributed numbers of variance gain**2 / inputs.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of a weight: (outputs, inputs, …).
-    gain : float
-        A factor: see `gain`. It is that of relu by default.
-    mode : {"fan_in", "fan_out"}
-        "fan_out" takes the outputs in place of the inputs.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -222,29 +140,12 @@ def kaiming_uniform(
 
 
 @rules.named
+@_initial(gain="A factor: see `gain`. It is that of relu by default.")
 def kaiming_normal(
     shape: Sequence[int], gain: float = _GAINS["relu"], *, mode: str = "fan_in", rng: Rng = None,
     dtype: DTypeLike = float32,
 ) -> Tensor:  # fmt: skip
     """Return normally distributed numbers of variance gain**2 / inputs.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of a weight: (outputs, inputs, …).
-    gain : float
-        A factor: see `gain`. It is that of relu by default.
-    mode : {"fan_in", "fan_out"}
-        "fan_out" takes the outputs in place of the inputs.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------
@@ -256,24 +157,9 @@ def kaiming_normal(
 
 
 @rules.named
+@_initial(gain="The length of the rows or columns.")
 def orthogonal(shape: Sequence[int], gain: float = 1.0, *, rng: Rng = None, dtype: DTypeLike = float32) -> Tensor:
     """Return a weight with orthogonal rows or columns.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of a weight: (outputs, inputs, …).
-    gain : float
-        The length of the rows or columns.
-    rng : Generator or int, optional
-        A generator or a seed; the global generator by default.
-    dtype : dtype
-        The dtype.
-
-    Returns
-    -------
-    Tensor
-        A tensor of this shape.
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import pi, sqrt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,24 +18,23 @@ from .erf import error_function
 
 _math = partial(op, OpKind.ACTIVATION, infer=rules.real_floating, promotes_from=0, inexact=True)
 _composite = partial(composite, OpKind.ACTIVATION, promotes_from=0, inexact=True, batch=elementwise)
+_PARAMETERS: Final = {
+    "x": ("Tensor", "The input."),
+    "approximate": ('{"none", "tanh"}', '"tanh" selects the tanh formula that some models were trained with.'),
+    "beta": ("float", "The sharpness of the bend at 0."),
+    "negative_slope": ("float", "The slope below 0."),
+    "alpha": ("float", "The negative of the limit at -∞."),
+}
+_described = partial(rules.described, _PARAMETERS, ("Tensor", "A tensor of the shape of `x`."))
 
 
 @op(OpKind.ACTIVATION, infer=rules.real, promotes_from=0, vjp=lambda g, out, x: (where(x > 0, g, 0),),
     scalar=lambda k, x: k.max(x, k.const(0, x)))  # fmt: skip
+@_described()
 def relu(x: Arr, /) -> Arr:
     """Compute max(x, 0) element by element.
 
     The gradient at 0 is 0.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -47,18 +46,9 @@ def relu(x: Arr, /) -> Arr:
 
 
 @_math(vjp=lambda g, out, x: (g * exp(-x * x) * (2 / sqrt(pi)),), scalar=lambda k, x: k.erf(x))
+@_described()
 def erf(x: Arr, /) -> Arr:
     """Compute the error function element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -71,18 +61,9 @@ def erf(x: Arr, /) -> Arr:
 
 @_math(vjp=lambda g, out, x: (g * out * (1 - out),),
        scalar=lambda k, x: k.div(k.const(1, x), k.add(k.const(1, x), k.exp(k.neg(x)))))  # fmt: skip
+@_described()
 def sigmoid(x: Arr, /) -> Arr:
     """Compute 1 / (1 + exp(-x)) element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -95,18 +76,9 @@ def sigmoid(x: Arr, /) -> Arr:
 
 
 @_composite()
+@_described()
 def silu(x: Arr, /) -> Arr:
     """Compute x * sigmoid(x), also known as swish, element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -123,20 +95,9 @@ def _gelu_form(x: Spec, *, approximate: Any) -> dict[str, Any]:
 
 
 @_composite(normal=_gelu_form)
+@_described()
 def gelu(x: Arr, /, *, approximate: str = "none") -> Arr:
     """Compute x * Φ(x) element by element, where Φ is the standard normal distribution function.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-    approximate : {"none", "tanh"}
-        "tanh" selects the tanh formula that some models were trained with.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -154,20 +115,9 @@ def _number_form(x: Spec, **attrs: Any) -> dict[str, Any]:
 
 
 @_composite(normal=_number_form)
+@_described()
 def softplus(x: Arr, /, *, beta: float = 1.0) -> Arr:
     """Compute log(1 + exp(beta * x)) / beta, a smooth relu, element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-    beta : float
-        The sharpness of the bend at 0.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -179,20 +129,9 @@ def softplus(x: Arr, /, *, beta: float = 1.0) -> Arr:
 
 
 @_composite(normal=_number_form)
+@_described()
 def leaky_relu(x: Arr, /, negative_slope: float = 0.01) -> Arr:
     """Compute x for x > 0, and negative_slope * x otherwise, element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-    negative_slope : float
-        The slope below 0.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -204,20 +143,9 @@ def leaky_relu(x: Arr, /, negative_slope: float = 0.01) -> Arr:
 
 
 @_composite(normal=_number_form)
+@_described()
 def elu(x: Arr, /, alpha: float = 1.0) -> Arr:
     """Compute x for x > 0, and alpha * (exp(x) - 1) otherwise, element by element.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-    alpha : float
-        The negative of the limit at -∞.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------

@@ -26,6 +26,26 @@ from .random import Generator, generator_of
 _composite = partial(composite, OpKind.LINEAR_ALGEBRA, promotes_from=0, inexact=True, computes_half=True)
 
 _WORDS: Final = 1 << 32
+_PARAMETERS: Final = {
+    "x": ("Tensor", "The input, of shape (…, inputs)."),
+    "w": ("Tensor", "The weight, of shape (outputs, inputs)."),
+    "b": ("Tensor, optional", "The bias, of shape (outputs,)."),
+    "rate": ("float", "The probability of a zero, from 0 to below 1."),
+    "rng": (
+        "Generator, int or Tensor, optional",
+        "A generator, a seed, or the state of one draw as four numbers of uint32; the global generator of `ys.random` "
+        "by default. Every device drops the same elements.",
+    ),
+    "training": ("bool", "False: nothing is dropped."),
+    "residual": ("Tensor", "Added to the product; broadcasts to (…, outputs)."),
+    "approximate": ('{"none", "tanh"}', "The formula of `gelu`."),
+    "mean": ("Tensor", "The mean of each output."),
+    "var": ("Tensor", "The variance of each output."),
+    "weight": ("Tensor, optional", "Multiplies the normalised values, of shape (outputs,)."),
+    "bias": ("Tensor, optional", "Added last, of shape (outputs,)."),
+    "eps": ("float", "Added to the variance."),
+}
+_described = partial(rules.described, _PARAMETERS, ("Tensor", "A tensor of shape (…, outputs)."))
 
 
 def _linear_form(x: Spec, w: Spec, b: Spec | None, **attrs: Any) -> dict[str, Any]:
@@ -40,22 +60,9 @@ def _linear_form(x: Spec, w: Spec, b: Spec | None, **attrs: Any) -> dict[str, An
 
 
 @_composite(normal=_linear_form, batch=along_first())
+@_described()
 def linear(x: Arr, w: Arr, /, b: Arr = None) -> Arr:
     """Compute x @ w.T + b.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
 
     Examples
     --------
@@ -101,29 +108,13 @@ def _next_draw(rng: Generator | Tensor | int | None) -> Tensor:
 
 
 @rules.on_tensor
+@rules.described(_PARAMETERS, ("Tensor", "A tensor of the shape of `x`."), x="The input.")
 def dropout(
     x: Tensor, /, rate: float = 0.5, *, rng: Generator | Tensor | int | None = None, training: bool = True
 ) -> Tensor:
     """Set each element to 0 with probability `rate`, and divide the others by 1 - rate.
 
     A jitted function draws anew at every call.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input.
-    rate : float
-        The probability of a zero, from 0 to below 1.
-    rng : Generator, int or Tensor, optional
-        A generator, a seed, or the state of one draw as four numbers of uint32; the global generator of `ys.random` by
-        default. Every device drops the same elements.
-    training : bool
-        False: nothing is dropped.
-
-    Returns
-    -------
-    Tensor
-        A tensor of the shape of `x`.
 
     Examples
     --------
@@ -138,6 +129,7 @@ def dropout(
 
 
 @rules.on_tensor
+@_described()
 def dropout_linear(
     x: Tensor,
     w: Tensor,
@@ -150,27 +142,6 @@ def dropout_linear(
 ) -> Tensor:
     """Compute linear(dropout(x, rate), w, b) as one operation.
 
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-    rate : float
-        The probability of a zero, from 0 to below 1.
-    rng : Generator, int or Tensor, optional
-        A generator, a seed, or the state of one draw as four numbers of uint32; the global generator of `ys.random` by
-        default. Every device drops the same elements.
-    training : bool
-        False: nothing is dropped.
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
-
     Examples
     --------
     >>> import yosegi as ys
@@ -182,24 +153,9 @@ def dropout_linear(
 
 
 @_composite(normal=lambda x, w, residual, b: _linear_form(x, w, b))
+@_described()
 def linear_residual_relu(x: Arr, w: Arr, residual: Arr, /, b: Arr = None) -> Arr:
     """Compute relu(x @ w.T + b + residual) as one operation.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    residual : Tensor
-        Added to the product; broadcasts to (…, outputs).
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
 
     Examples
     --------
@@ -212,24 +168,9 @@ def linear_residual_relu(x: Arr, w: Arr, residual: Arr, /, b: Arr = None) -> Arr
 
 
 @_composite(normal=lambda x, w, b, *, approximate: _linear_form(x, w, b, approximate=approximate), batch=along_first())
+@_described()
 def gelu_linear(x: Arr, w: Arr, /, b: Arr = None, *, approximate: str = "none") -> Arr:
     """Compute gelu(x) @ w.T + b as one operation.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-    approximate : {"none", "tanh"}
-        The formula of `gelu`.
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
 
     Examples
     --------
@@ -248,34 +189,11 @@ def _normed_form(
 
 
 @_composite(normal=_normed_form)
+@_described()
 def linear_batch_norm_relu(
     x: Arr, w: Arr, mean: Arr, var: Arr, /, b: Arr = None, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5
 ) -> Arr:
     """Compute relu(batch_norm(x @ w.T + b, mean, var, weight, bias)) as one operation.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    mean : Tensor
-        The mean of each output.
-    var : Tensor
-        The variance of each output.
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-    weight : Tensor, optional
-        Multiplies the normalised values, of shape (outputs,).
-    bias : Tensor, optional
-        Added last, of shape (outputs,).
-    eps : float
-        Added to the variance.
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
 
     Examples
     --------
@@ -294,30 +212,11 @@ def _after_norm_form(
 
 
 @_composite(normal=_after_norm_form, batch=along_first())
+@_described(weight="Multiplies the normalised values, of shape (inputs,).", bias="Added last, of shape (inputs,).")
 def layer_norm_linear(
     x: Arr, w: Arr, /, b: Arr = None, weight: Arr = None, bias: Arr = None, *, eps: float = 1e-5
 ) -> Arr:
     """Compute layer_norm(x, weight, bias) @ w.T + b as one operation.
-
-    Parameters
-    ----------
-    x : Tensor
-        The input, of shape (…, inputs).
-    w : Tensor
-        The weight, of shape (outputs, inputs).
-    b : Tensor, optional
-        The bias, of shape (outputs,).
-    weight : Tensor, optional
-        Multiplies the normalised values, of shape (inputs,).
-    bias : Tensor, optional
-        Added last, of shape (inputs,).
-    eps : float
-        Added to the variance.
-
-    Returns
-    -------
-    Tensor
-        A tensor of shape (…, outputs).
 
     Examples
     --------

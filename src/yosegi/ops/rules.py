@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from inspect import cleandoc, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ R = TypeVar("R")
 
 
 def named(function: Callable[P, R]) -> Callable[P, R]:
-    """Tell the mistakes in a call of a function made of ops as that function's, not as those of the ops inside."""
+    """Name this function in the errors of the ops that it calls."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,20 +44,35 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
 def on_tensor(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
     """`named`, for a function of a tensor: arrays and numbers are taken for one, as ops do."""
 
+    @named
     @wraps(function)
     def call(x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            try:
-                return function(as_tensor(x), *args, **kwargs)
-            except UserError as error:
-                raise error.retold(function.__name__) from None
-            except TypeError as error:
-                raise respelled(function, kwargs, error) from None
-        except (UserError, TypeError) as error:
-            hide_frames(error)
-            raise
+        return function(as_tensor(x), *args, **kwargs)
 
     return call
+
+
+def described(
+    parameters: Mapping[str, tuple[str, str]], returns: tuple[str, str], **own: str
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Add the sections Parameters and Returns to a docstring of a summary and examples.
+
+    `parameters` holds the type and the description of parameters that several functions share, by name, or by several
+    names with commas between. `own` replaces descriptions.
+    """
+
+    def add(function: Callable[P, R]) -> Callable[P, R]:
+        summary, _, examples = cleandoc(function.__doc__ or "").partition("\nExamples\n")
+        lines = [summary, "Parameters", "----------"]
+        names = signature(function).parameters
+        for key in dict.fromkeys(key for name in names for key in parameters if name in key.split(", ")):
+            kind, text = parameters[key]
+            lines += [f"{key} : {kind}", f"    {own.get(key, text)}"]
+        lines += ["", "Returns", "-------", returns[0], f"    {returns[1]}", "", "Examples", examples]
+        function.__doc__ = "\n".join(lines)
+        return function
+
+    return add
 
 
 def as_tensor(x: Any) -> Tensor:

@@ -94,6 +94,18 @@ def _without_params(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "params"}
 
 
+def _doc(summary: str, function: str, call: str) -> str:
+    return f"""{summary}: see `{function}`.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> optimizer = ys.optim.{call}
+    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
+    True
+    """
+
+
 @final
 class Chain(Optimizer):
     """Transforms one after another: see `chain`.
@@ -112,136 +124,61 @@ class Chain(Optimizer):
 
 @final
 class SGD(Optimizer):
-    """Stochastic gradient descent: see `sgd`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.SGD(ys.ones((2,)), lr=0.1, momentum=0.9)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Stochastic gradient descent", "sgd", "SGD(ys.ones((2,)), lr=0.1, momentum=0.9)")
     rule = rules.sgd
 
 
 @final
 class Adam(Optimizer):
-    """Adam: see `adam`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.Adam(ys.ones((2,)), lr=0.1, betas=(0.9, 0.99))
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Adam", "adam", "Adam(ys.ones((2,)), lr=0.1, betas=(0.9, 0.99))")
     rule = rules.adam
 
 
 @final
 class AdamW(Optimizer):
-    """Adam with weight decay that is no part of the gradient: see `adamw`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.AdamW(ys.ones((2,)), lr=0.1, weight_decay=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc(
+        "Adam with weight decay that is no part of the gradient",
+        "adamw",
+        "AdamW(ys.ones((2,)), lr=0.1, weight_decay=0.1)",
+    )
     rule = rules.adamw
 
 
 @final
 class NAdam(Optimizer):
-    """Adam with Nesterov's momentum: see `nadam`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.NAdam(ys.ones((2,)), lr=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Adam with Nesterov's momentum", "nadam", "NAdam(ys.ones((2,)), lr=0.1)")
     rule = rules.nadam
 
 
 @final
 class RAdam(Optimizer):
-    """Adam with rectified first steps: see `radam`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.RAdam(ys.ones((2,)), lr=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Adam with rectified first steps", "radam", "RAdam(ys.ones((2,)), lr=0.1)")
     rule = rules.radam
 
 
 @final
 class Adamax(Optimizer):
-    """Adam with the largest recent gradient: see `adamax`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.Adamax(ys.ones((2,)), lr=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Adam with the largest recent gradient", "adamax", "Adamax(ys.ones((2,)), lr=0.1)")
     rule = rules.adamax
 
 
 @final
 class RMSprop(Optimizer):
-    """Gradients over the root of their mean square: see `rmsprop`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.RMSprop(ys.ones((2,)), lr=0.1, centered=True)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc(
+        "Gradients over the root of their mean square", "rmsprop", "RMSprop(ys.ones((2,)), lr=0.1, centered=True)"
+    )
     rule = rules.rmsprop
 
 
 @final
 class Adagrad(Optimizer):
-    """Gradients over the root of the sum of their squares: see `adagrad`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.Adagrad(ys.ones((2,)), lr=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("Gradients over the root of the sum of their squares", "adagrad", "Adagrad(ys.ones((2,)), lr=0.1)")
     rule = rules.adagrad
 
 
 @final
 class Lion(Optimizer):
-    """The sign of a mean of gradients: see `lion`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.Lion(ys.ones((2,)), lr=0.1)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("The sign of a mean of gradients", "lion", "Lion(ys.ones((2,)), lr=0.1)")
     rule = rules.lion
 
 
@@ -262,14 +199,5 @@ class Muon(Optimizer):
 
 @final
 class LBFGS(Optimizer):
-    """L-BFGS without line search: see `lbfgs`.
-
-    Examples
-    --------
-    >>> import yosegi as ys
-    >>> optimizer = ys.optim.LBFGS(ys.ones((2,)), lr=0.1, history_size=5)
-    >>> bool(ys.all(optimizer.step(ys.ones((2,))).params < 1))
-    True
-    """
-
+    __doc__ = _doc("L-BFGS without line search", "lbfgs", "LBFGS(ys.ones((2,)), lr=0.1, history_size=5)")
     rule = quasi_newton.lbfgs

@@ -5,7 +5,9 @@ A rule takes the number of the step, from 1 on, a gradient, and the tensors that
 
 from __future__ import annotations
 
+from functools import partial
 from math import log
+from typing import Final
 
 from .._tensor.dtype import float32
 from .._tensor.tensor import Tensor
@@ -13,11 +15,29 @@ from ..errors import ArgumentError
 from ..ops.creation import full_like, ones, zeros_like
 from ..ops.elementwise import abs, expm1, maximum, sign, sqrt, where
 from ..ops.linalg import matmul
+from ..ops.rules import described
 from .pieces import Mask, decay_weights, global_norm, momentum, scale_by_learning_rate
 from .schedules import Rate
 from .transform import Transform, chain, per_parameter
 
 Betas = tuple[float, float]
+
+_PARAMETERS: Final = {
+    "lr": ("float, tensor or schedule", "The learning rate."),
+    "momentum": ("float", "The part of the sum of gradients that stays at each step."),
+    "nesterov": ("bool", "True: Nesterov's momentum."),
+    "weight_decay": ("float", "The factor of the parameters that is added to their gradients."),
+    "mask": ("callable, optional", "A function of path and parameter that returns True for parameters that decay."),
+    "betas": ("tuple of float", "The parts of the mean and of the mean square that stay at each step."),
+    "eps": ("float", "A number that is added to the denominator."),
+    "momentum_decay": ("float", "The speed at which the momentum approaches its final value."),
+    "alpha": ("float", "The part of the mean square that stays at each step."),
+    "centered": ("bool", "True: the variance in place of the mean square."),
+    "initial_accumulator_value": ("float", "The first value of the sums."),
+    "ns_steps": ("int", "The steps of the iteration of Newton and Schulz."),
+}
+_DECOUPLED: Final = "The part of the parameters, times the learning rate, that is taken away."
+_optimiser = partial(described, _PARAMETERS, ("Transform", "The optimiser."))
 
 
 def _mixed(beta: float, old: Tensor, new: Tensor) -> Tensor:
@@ -41,28 +61,11 @@ def _decoupled(rule: Transform, lr: Rate, weight_decay: float, mask: Mask | None
     return chain(rule, *decay, scale_by_learning_rate(lr))
 
 
+@_optimiser()
 def sgd(
     lr: Rate = 1e-3, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0, mask: Mask | None = None
 ) -> Transform:
     """Stochastic gradient descent.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    momentum : float
-        The part of the sum of gradients that stays at each step.
-    nesterov : bool
-        True: Nesterov's momentum.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -78,6 +81,7 @@ def sgd(
 _momentum = momentum
 
 
+@_optimiser()
 def adam(
     lr: Rate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -86,24 +90,6 @@ def adam(
     mask: Mask | None = None,
 ) -> Transform:
     """Adam: steps by the mean gradient over the root of its mean square.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The parts of the mean and of the mean square that stay at each step.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -124,6 +110,7 @@ def _adam(betas: Betas, eps: float) -> Transform:
     return per_parameter(rule, mean=zeros_like, square=zeros_like)
 
 
+@_optimiser(weight_decay=_DECOUPLED)
 def adamw(
     lr: Rate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -132,24 +119,6 @@ def adamw(
     mask: Mask | None = None,
 ) -> Transform:
     """Adam with weight decay that is no part of the gradient.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The parts of the mean and of the mean square that stay at each step.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The part of the parameters, times the learning rate, that is taken away.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -162,6 +131,7 @@ def adamw(
     return _decoupled(_adam(betas, eps), lr, weight_decay, mask)
 
 
+@_optimiser()
 def nadam(
     lr: Rate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -171,26 +141,6 @@ def nadam(
     mask: Mask | None = None,
 ) -> Transform:
     """Adam with Nesterov's momentum.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The parts of the mean and of the mean square that stay at each step.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    momentum_decay : float
-        The speed at which the momentum approaches its final value.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -215,6 +165,7 @@ def nadam(
     return _coupled(made, lr, weight_decay, mask)
 
 
+@_optimiser()
 def radam(
     lr: Rate = 1e-3,
     betas: Betas = (0.9, 0.999),
@@ -223,24 +174,6 @@ def radam(
     mask: Mask | None = None,
 ) -> Transform:
     """Adam whose first steps, before the mean square is reliable, follow the mean gradient alone.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The parts of the mean and of the mean square that stay at each step.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -264,6 +197,10 @@ def radam(
     return _coupled(per_parameter(rule, mean=zeros_like, square=zeros_like), lr, weight_decay, mask)
 
 
+@_optimiser(
+    betas="The parts of the mean and of the largest gradient that stay at each step.",
+    eps="A number that is added to the absolute gradients.",
+)
 def adamax(
     lr: Rate = 2e-3,
     betas: Betas = (0.9, 0.999),
@@ -272,24 +209,6 @@ def adamax(
     mask: Mask | None = None,
 ) -> Transform:
     """Adam with the largest recent gradient in place of the mean square.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The parts of the mean and of the largest gradient that stay at each step.
-    eps : float
-        A number that is added to the absolute gradients.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -307,6 +226,7 @@ def adamax(
     return _coupled(per_parameter(rule, mean=zeros_like, largest=zeros_like), lr, weight_decay, mask)
 
 
+@_optimiser(momentum="The part of the sum of steps that stays at each step.")
 def rmsprop(
     lr: Rate = 1e-2,
     alpha: float = 0.99,
@@ -317,28 +237,6 @@ def rmsprop(
     mask: Mask | None = None,
 ) -> Transform:
     """RMSprop: gradients over the root of their mean square.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    alpha : float
-        The part of the mean square that stays at each step.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    momentum : float
-        The part of the sum of steps that stays at each step.
-    centered : bool
-        True: the variance in place of the mean square.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -365,6 +263,7 @@ def rmsprop(
     return _coupled(chain(rule, _momentum(momentum)) if momentum else rule, lr, weight_decay, mask)
 
 
+@_optimiser()
 def adagrad(
     lr: Rate = 1e-2,
     eps: float = 1e-10,
@@ -373,24 +272,6 @@ def adagrad(
     mask: Mask | None = None,
 ) -> Transform:
     """Adagrad: gradients over the root of the sum of their squares.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    eps : float
-        A number that is added to the denominator.
-    weight_decay : float
-        The factor of the parameters that is added to their gradients.
-    initial_accumulator_value : float
-        The first value of the sums.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -408,24 +289,9 @@ def adagrad(
     return _coupled(per_parameter(rule, sum=lambda p: full_like(p, initial_accumulator_value)), lr, weight_decay, mask)
 
 
+@_optimiser(betas="The part of the mean in a step, and the part of it that stays.", weight_decay=_DECOUPLED)
 def lion(lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: float = 0.0, mask: Mask | None = None) -> Transform:
     """Lion: the sign of a mean of gradients.
-
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    betas : tuple of float
-        The part of the mean in a step, and the part of it that stays.
-    weight_decay : float
-        The part of the parameters, times the learning rate, that is taken away.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser.
 
     Examples
     --------
@@ -446,6 +312,11 @@ _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """The coefficients of the polynomial that brings singular values near 1, by Keller Jordan."""
 
 
+@_optimiser(
+    weight_decay=_DECOUPLED,
+    momentum="The part of the mean that stays at each step.",
+    eps="The smallest norm that a gradient is divided by.",
+)
 def muon(
     lr: Rate = 1e-3,
     weight_decay: float = 0.1,
@@ -455,29 +326,9 @@ def muon(
     ns_steps: int = 5,
     mask: Mask | None = None,
 ) -> Transform:
-    """Muon: mean gradients of matrices with all singular values brought near 1. For parameters that are matrices.
+    """Muon: mean gradients of matrices with all singular values brought near 1.
 
-    Parameters
-    ----------
-    lr : float, tensor or schedule
-        The learning rate.
-    weight_decay : float
-        The part of the parameters, times the learning rate, that is taken away.
-    momentum : float
-        The part of the mean that stays at each step.
-    nesterov : bool
-        True: Nesterov's momentum.
-    eps : float
-        The smallest norm that a gradient is divided by.
-    ns_steps : int
-        The steps of the iteration of Newton and Schulz.
-    mask : callable, optional
-        A function of path and parameter that returns True for parameters that decay.
-
-    Returns
-    -------
-    Transform
-        The optimiser. Give other parameters to another one with `groups`.
+    Give parameters that are no matrices to another optimiser with `groups`.
 
     Examples
     --------

@@ -1,6 +1,5 @@
 """The memory of tensors: buffers, pools and transfers."""
 
-from .buffer import HOST, Buffer
-from .transfer import Method, Transfers
+from .buffer import HOST, Buffer, Method, Transfers
 
 __all__ = ["HOST", "Buffer", "Method", "Transfers"]

@@ -1,30 +1,127 @@
 """Attention in one kernel: tiles of scores that are never in memory as a whole.
 
-A group takes a block of queries and goes through the keys, a block at a time. It keeps, for each query, the largest
+A block takes a tile of queries and goes through the keys, a tile at a time. It keeps, for each query, the largest
 score so far, the sum of exponentials relative to it, and the weighted sum of values; when a larger score comes, both
 sums shrink by the same factor. What is hidden by a mask has weight 0, and a query that sees nothing becomes 0.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
-from ..._tensor.dtype import float32
-from ..._tensor.node import Call
+from ..._tensor.dtype import bfloat16, bool_, float16, float32
+from ..._tensor.node import Call, Shape
+from ..._tensor.role import Attention
 from ..scalar.value import Value
-from .attention_call import Attending, attention_refusal
+from .builder import CBuilder
+from .contractions import Output, merged
 from .dialect import Dialect
-from .frames import multiplied
-from .kernel_source import Kernel
+from .expressions import Strides, Sum
+from .frames import Frame, multiplied
+from .kernel_source import Inputs, Kernel
 from .packets import element_at
+
+
+def attention_refusal(call: Call) -> str | None:
+    """Why a call is computed by no kernel of attention, or `None`."""
+    if not isinstance(call.op.role, Attention):
+        return "it is no attention"
+    q, k, v = call.inputs[:3]
+    if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:
+        return f"attention in {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
+    return None
+
+
+class Attending:
+    """A kernel of attention while it is written. A block takes a tile of a matrix of queries."""
+
+    def __init__(self, call: Call, dialect: Dialect, block: int) -> None:
+        self.call, self.dialect, self.block = call, dialect, block
+        shape, specs = call.spec.shape, call.inputs
+        self.batch: Shape = shape[:-2]
+        self.features, self.values = specs[0].shape[-1], shape[-1]
+        inputs = Inputs(tuple(range(len(specs))), tuple(s.shape for s in specs), tuple(s.dtype for s in specs), ())
+        self._strides = [self._stack_strides(s.shape) for s in (*specs, call.spec)]
+        output = Output(len(specs), Sum(call.spec.dtype), self._strides[-1])
+        elements = max(prod(s.shape) for s in (*specs, call.spec)) + block * block
+        self.frame = Frame(dialect, inputs, (output,), elements)
+        self.ctype = self.frame.ctype
+        self.is_causal: bool = call.attrs["is_causal"]
+        self.has_mask = len(specs) > 3
+        self.hides = self.has_mask and specs[3].dtype is bool_
+        """Whether there may be queries that see nothing, which become 0."""
+        self.adds = self.has_mask and not self.hides
+        """Whether numbers are added to the scores."""
+        self.blocks = -(-shape[-2] // block)
+        self.queries = self.frame.size("queries", shape[-2])
+        self.keys = self.frame.size("keys", specs[1].shape[-2])
+
+    def _stack_strides(self, shape: Shape) -> Strides:
+        """Elements from one matrix to the next along each dimension of the result's stack, 0 where it is repeated."""
+        stack = (1,) * (len(self.batch) + 2 - len(shape)) + shape[:-2]
+        strides = [0 if n == 1 else prod((*stack[i + 1 :], *shape[-2:])) for i, n in enumerate(stack)]
+        return tuple(strides)
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return prod(self.batch) * self.blocks
+
+    def write_places(self) -> None:
+        """Which thread of which block this is, and where its matrices begin."""
+        frame, k = self.frame, self.frame.k
+        self.item = k.let("int", f"(int)({self.dialect.local_id})")
+        group = k.let(self.ctype, f"({self.ctype})({self.dialect.group_id})")
+        high = frame.size("blocks", self.blocks)
+        stack = k.let(self.ctype, f"{group} / {high}")
+        # The last blocks of a causal call see the most keys: they begin first.
+        place = f"{high} - 1 - ({group} - {stack} * {high})" if self.is_causal else f"{group} - {stack} * {high}"
+        self.first = k.let(self.ctype, f"({place}) * {self.block}")
+        """The block's first query."""
+        runs = merged(range(len(self.batch)), self.batch, self._strides)
+        at = frame.indices("batch", runs, stack)
+        self.starts = [k.let(self.ctype, frame.place(("start", n), s, at)) for n, s in enumerate(self._strides)]
+        """Where the matrices of the inputs and of the result begin."""
+        self.stop = self.keys
+        """Where the keys end that the block has to look at."""
+        if self.is_causal:
+            end = k.let(self.ctype, f"{self.first} + {self.block}")
+            self.stop = k.let(self.ctype, f"({end} < {self.keys}) ? {end} : {self.keys}")
+
+    def seen(self, row: str, column: str) -> str:
+        """The condition that a query and a key are there, and that the one may look at the other."""
+        causal = f" && {column} <= {row}" if self.is_causal else ""
+        return f"{row} < {self.queries} && {column} < {self.keys}{causal}"
+
+    def scale(self, k: CBuilder) -> Value:
+        """The factor of the scores."""
+        return k.literal(self.call.attrs["scale"], float32)
+
+    def masked(self, k: CBuilder, score: Value, row: str, column: str) -> Value:
+        """A score with the mask's element: hidden, or with its number added."""
+        if not self.has_mask:
+            return score
+        spec = self.call.inputs[3]
+        rows, columns = ((1, 1) + spec.shape)[-2:]
+        terms = [self.starts[3]]
+        if rows > 1:
+            terms.append(f"{row} * {self.frame.size('mask rows', columns)}")
+        if columns > 1:
+            terms.append(column)
+        mask = element_at(k, spec.dtype, "a3", k.let(self.ctype, " + ".join(terms)))
+        if self.hides:
+            return k.select(mask, score, k.literal(float("-inf"), float32))
+        return k.add(score, k.convert(mask, float32))
+
 
 _BLOCK: Final = 32
 _ACROSS: Final = 8
 _OWN: Final = _BLOCK // _ACROSS
-"""A group is 8 items by 8: each has so many queries, and every eighth key and feature."""
+"""A block is 8 threads by 8: each has so many queries, and every eighth key and feature."""
 _ITEMS: Final = _ACROSS * _ACROSS
 _SHARED: Final = 32 << 10
-"""Bytes that a group of any GPU may share."""
+"""Bytes that a block of any GPU may share."""
 
 
 def plain_refusal(call: Call) -> str | None:
@@ -58,7 +155,7 @@ class _PlainAttention:
         frame, k = self.frame, self.frame.k
         for name, size in (("q_tile", _BLOCK * (self.features + 1)), ("k_tile", _BLOCK * (self.features + 1)),
                            ("v_tile", _BLOCK * self.columns * _ACROSS), ("p_tile", _BLOCK * (_BLOCK + 1))):  # fmt: skip
-            frame.shared("float", name, size)
+            k.shared("float", name, size)
         self.own.write_places()
         self.item, self.first, self.starts = self.own.item, self.own.first, self.own.starts
         self.queries, self.keys = self.own.queries, self.own.keys
@@ -66,14 +163,14 @@ class _PlainAttention:
         self.column = k.let("int", f"{self.item} % {_ACROSS}")
         self._write_tile("q_tile", 0, self.features, self.features + 1, self.first, self.queries)
         k.lines += [f"float out[{_OWN * self.columns}];", f"float top[{_OWN}];", f"float total[{_OWN}];"]
-        with k.block(frame.unrolled("i", _OWN)):
+        with k.each("i", _OWN):
             k.lines += ["top[i] = -INFINITY;", "total[i] = 0.0f;"]
-            with k.block(frame.unrolled("j", self.columns)):
-                k.lines.append(f"out[i * {self.columns} + j] = 0.0f;")
+            with k.each("j", self.columns):
+                k.say(f"out[i * {self.columns} + j] = 0.0f")
         with k.block(f"for ({self.ctype} begin = 0; begin < {self.own.stop}; begin += {_BLOCK})"):
             self._write_tile("k_tile", 1, self.features, self.features + 1, "begin", self.keys)
             self._write_tile("v_tile", 2, self.values, self.columns * _ACROSS, "begin", self.keys)
-            frame.barrier()
+            k.barrier()
             self._write_scores()
             self._write_weights()
             self._write_sums()
@@ -85,81 +182,81 @@ class _PlainAttention:
         k = self.frame.k
         with k.block(f"for (int n = {self.item}; n < {_BLOCK * width}; n += {_ITEMS})"):
             row, column = k.let("int", f"n / {width}"), k.let("int", f"n % {width}")
-            k.lines.append("float made = 0.0f;")
+            k.say("float made = 0.0f")
             with k.block(f"if ({first} + {row} < {end})"):
                 at = k.let(self.ctype, f"{self.starts[operand]} + ({first} + {row}) * {width} + {column}")
                 value = element_at(k, self.call.inputs[operand].dtype, f"a{operand}", at)
-                k.lines.append(f"made = {value.text};")
-            k.lines.append(f"{tile}[{row} * {step} + {column}] = made;")
+                k.say(f"made = {value.text}")
+            k.say(f"{tile}[{row} * {step} + {column}] = made")
 
     def _write_scores(self) -> None:
-        frame, k, step = self.frame, self.frame.k, self.features + 1
+        k, step = self.frame.k, self.features + 1
         with k.block(""):
-            k.lines.append(f"float score[{_OWN * _OWN}];")
-            with k.block(frame.unrolled("i", _OWN * _OWN)):
-                k.lines.append("score[i] = 0.0f;")
+            k.say(f"float score[{_OWN * _OWN}]")
+            with k.each("i", _OWN * _OWN):
+                k.say("score[i] = 0.0f")
             with k.block(f"for (int e = 0; e < {self.features}; e++)"):
-                k.lines.append(f"float a[{_OWN}], b[{_OWN}];")
-                with k.block(frame.unrolled("i", _OWN)):
-                    k.lines.append(f"a[i] = q_tile[({self.row} + i) * {step} + e];")
-                    k.lines.append(f"b[i] = k_tile[({self.column} + i * {_ACROSS}) * {step} + e];")
-                with k.block(frame.unrolled("i", _OWN)), k.block(frame.unrolled("j", _OWN)):
+                k.say(f"float a[{_OWN}], b[{_OWN}]")
+                with k.each("i", _OWN):
+                    k.say(f"a[i] = q_tile[({self.row} + i) * {step} + e]")
+                    k.say(f"b[i] = k_tile[({self.column} + i * {_ACROSS}) * {step} + e]")
+                with k.each("i", _OWN), k.each("j", _OWN):
                     self._add(f"score[i * {_OWN} + j]", "a[i]", "b[j]")
-            with k.block(frame.unrolled("i", _OWN)), k.block(frame.unrolled("j", _OWN)):
+            with k.each("i", _OWN), k.each("j", _OWN):
                 row = k.let(self.ctype, f"{self.first} + {self.row} + i")
                 column = k.let(self.ctype, f"begin + {self.column} + j * {_ACROSS}")
-                k.lines.append("float made = -INFINITY;")
+                k.say("float made = -INFINITY")
                 with k.block(f"if ({self.own.seen(row, column)})"):
                     scaled = k.mul(Value(float32, f"score[i * {_OWN} + j]"), self.own.scale(k))
-                    k.lines.append(f"made = {self.own.masked(k, scaled, row, column).text};")
-                k.lines.append(f"p_tile[({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}] = made;")
-        frame.barrier()
+                    k.say(f"made = {self.own.masked(k, scaled, row, column).text}")
+                k.say(f"p_tile[({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}] = made")
+        k.barrier()
 
     def _write_weights(self) -> None:
         """Scores become weights, relative to the largest so far."""
-        frame, k = self.frame, self.frame.k
+        k = self.frame.k
         with k.block(""):
-            k.lines.append(f"float above[{_OWN}];")
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append("above[i] = top[i];")
+            k.say(f"float above[{_OWN}]")
+            with k.each("i", _OWN):
+                k.say("above[i] = top[i]")
                 with k.block(f"for (int c = 0; c < {_BLOCK}; c++)"):
-                    k.lines.append(f"const float x = p_tile[({self.row} + i) * {_BLOCK + 1} + c];")
-                    k.lines.append("above[i] = x > above[i] ? x : above[i];")
-            frame.barrier()
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append("const float base = above[i] == -INFINITY ? 0.0f : above[i];")
-                k.lines.append(f"const float shrunk = {self.exp}(top[i] - base);")
+                    k.say(f"const float x = p_tile[({self.row} + i) * {_BLOCK + 1} + c]")
+                    k.say("above[i] = x > above[i] ? x : above[i]")
+            k.barrier()
+            with k.each("i", _OWN):
+                k.say("const float base = above[i] == -INFINITY ? 0.0f : above[i]")
+                k.say(f"const float shrunk = {self.exp}(top[i] - base)")
                 k.lines += ["top[i] = above[i];", "total[i] *= shrunk;"]
-                with k.block(frame.unrolled("j", self.columns)):
-                    k.lines.append(f"out[i * {self.columns} + j] *= shrunk;")
-                with k.block(frame.unrolled("j", _OWN)):
+                with k.each("j", self.columns):
+                    k.say(f"out[i * {self.columns} + j] *= shrunk")
+                with k.each("j", _OWN):
                     at = f"({self.row} + i) * {_BLOCK + 1} + {self.column} + j * {_ACROSS}"
-                    k.lines.append(f"p_tile[{at}] = {self.exp}(p_tile[{at}] - base);")
-        frame.barrier()
+                    k.say(f"p_tile[{at}] = {self.exp}(p_tile[{at}] - base)")
+        k.barrier()
 
     def _write_sums(self) -> None:
-        frame, k = self.frame, self.frame.k
+        k = self.frame.k
         with k.block(f"for (int c = 0; c < {_BLOCK}; c++)"):
-            k.lines.append(f"float weight[{_OWN}];")
-            with k.block(frame.unrolled("i", _OWN)):
-                k.lines.append(f"weight[i] = p_tile[({self.row} + i) * {_BLOCK + 1} + c];")
-                k.lines.append("total[i] += weight[i];")
-            with k.block(frame.unrolled("j", self.columns)):
+            k.say(f"float weight[{_OWN}]")
+            with k.each("i", _OWN):
+                k.say(f"weight[i] = p_tile[({self.row} + i) * {_BLOCK + 1} + c]")
+                k.say("total[i] += weight[i]")
+            with k.each("j", self.columns):
                 at = f"c * {self.columns * _ACROSS} + {self.column} + j * {_ACROSS}"
-                k.lines.append(f"const float value = v_tile[{at}];")
-                with k.block(frame.unrolled("i", _OWN)):
+                k.say(f"const float value = v_tile[{at}]")
+                with k.each("i", _OWN):
                     self._add(f"out[i * {self.columns} + j]", "weight[i]", "value")
-        frame.barrier()
+        k.barrier()
 
     def _add(self, onto: str, a: str, b: str) -> None:
         k = self.frame.k
-        k.lines.append(f"{onto} = {multiplied(k, Value(float32, a), Value(float32, b), Value(float32, onto)).text};")
+        k.say(f"{onto} = {multiplied(k, Value(float32, a), Value(float32, b), Value(float32, onto)).text}")
 
     def _write_results(self) -> None:
         frame, k = self.frame, self.frame.k
-        with k.block(frame.unrolled("i", _OWN)):
+        with k.each("i", _OWN):
             row = k.let(self.ctype, f"{self.first} + {self.row} + i")
-            with k.block(f"if ({row} < {self.queries})"), k.block(frame.unrolled("j", self.columns)):
+            with k.block(f"if ({row} < {self.queries})"), k.each("j", self.columns):
                 column = k.let("int", f"{self.column} + j * {_ACROSS}")
                 with k.block(f"if ({column} < {self.values})"):
                     value = f"out[i * {self.columns} + j] / total[i]"

@@ -8,25 +8,62 @@ rounded where an op ends (`rounded`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from ..._tensor.dtype import DType, bool_, float16, int32, real_of, uint32, uint64
+from ..._tensor.dtype import DType, bool_, float16, int32, int64, real_of, uint32, uint64
 from ..scalar import formulas
 from ..scalar.primitives import Primitives
 from ..scalar.value import Value, spelled
 from .dialect import Dialect
 
+INT_LIMIT: Final = 2**30
+"""Elements from which indices are 64-bit: an index may run some places beyond the end."""
+
+
+class SizeParameters:
+    """The sizes that a kernel takes as parameters, by the names it gives them."""
+
+    def __init__(self, elements: int, dialect: Dialect) -> None:
+        self.is_long = elements >= INT_LIMIT
+        self.ctype = dialect.types[int64 if self.is_long else int32]
+        self._table = dialect.size_table
+        self.values: dict[str, int] = {}
+
+    def __call__(self, value: int) -> str:
+        """The text of a size: 0 and 1 as they are, any other as a parameter."""
+        if value in (0, 1):
+            return str(value)
+        name = f"n{len(self.values)}"
+        self.values[name] = value
+        return name
+
+    def parameters(self) -> list[str]:
+        """Their declarations as parameters."""
+        if self._table and self.values:
+            return [self._table.format(type=self.ctype)]
+        return [f"const {self.ctype} {name}" for name in self.values]
+
+    def lines(self) -> list[str]:
+        """The first lines of a body: the sizes by name, if they come in a table."""
+        names = self.values if self._table else ()
+        return [f"const {self.ctype} {name} = sizes[{n}];" for n, name in enumerate(names)]
+
 
 class CBuilder(Primitives):
-    """The primitives of one dialect."""
+    """The text of one kernel, by the primitives of a dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, elements: int = 0) -> None:
+        """`elements` is the number of elements of the largest array, which decides the type of indices."""
         self.dialect = dialect
+        self.sizes = SizeParameters(elements, dialect)
+        self.index = self.sizes.ctype
+        """The type of indices."""
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         """Types that the program declares before its kernel, by name."""
+        self.shared_arrays: list[str] = []
         self._known: dict[tuple[str, str], str] = {}
         self._bits: dict[str, str] = {}
         """Of variables that are rounded 16-bit floats: their bits, as an expression."""
@@ -38,22 +75,34 @@ class CBuilder(Primitives):
         name = self._known.get((ctype, expression))
         if name is None:
             name = self._known[ctype, expression] = f"t{len(self.lines)}"
-            self.lines.append(f"const {ctype} {name} = {expression};")
+            self.say(f"const {ctype} {name} = {expression}")
         return name
+
+    def say(self, line: str) -> None:
+        """A statement."""
+        self.lines.append(f"{line};")
+
+    def shared(self, ctype: str, name: str, size: int) -> None:
+        """Declare an array that a block shares."""
+        self.shared_arrays.append(self.dialect.local_array.format(type=ctype, name=name, size=size) + ";")
+
+    def barrier(self) -> None:
+        """All threads of a block wait for each other."""
+        self.say(self.dialect.barrier)
 
     def variable(self, start: Value) -> Value:
         """A variable that `assign` can change: to be read and changed in one block only, then read outside."""
         name, ctype = f"v{len(self.lines)}", self.ctype(start.dtype)
-        self.lines.append(f"{ctype} {name} = {start.text};")
+        self.say(f"{ctype} {name} = {start.text}")
         if start.imag:
-            self.lines.append(f"{ctype} {name}i = {start.imag};")
+            self.say(f"{ctype} {name}i = {start.imag}")
         return replace(start, text=name, imag=f"{name}i" if start.imag else "")
 
     def assign(self, variable: Value, value: Value) -> None:
         """Change a variable."""
-        self.lines.append(f"{variable.text} = {value.text};")
+        self.say(f"{variable.text} = {value.text}")
         if variable.imag:
-            self.lines.append(f"{variable.imag} = {value.imag};")
+            self.say(f"{variable.imag} = {value.imag}")
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -63,6 +112,10 @@ class CBuilder(Primitives):
         yield
         self._known = outside
         self.lines.append("}")
+
+    def each(self, name: str, count: int) -> AbstractContextManager[None]:
+        """A loop over numbers below `count` that the compiler writes out."""
+        return self.block(f"{self.dialect.unrolled_whole}\nfor (int {name} = 0; {name} < {count}; {name}++)")
 
     def repeat(self, times: int, values: Sequence[Value], body: Callable[..., Sequence[Value]]) -> list[Value]:
         carried = [self.variable(v) for v in values]

@@ -2,8 +2,8 @@
 
 An axis is cut into chunks. A first launch folds each chunk, the totals are scanned by the same kernels, and a last
 launch scans each chunk, beginning with the total of those before it. Where the axis is the innermost one, a chunk is a
-tile in shared memory: a group reads it side by side, each item scans a few neighbours, and the items' totals are
-scanned by doubling steps. Elsewhere an item walks along its chunk, and neighbouring items are neighbours in memory.
+tile in shared memory: a block reads it side by side, each thread scans a few neighbours, and the threads' totals are
+scanned by doubling steps. Elsewhere a thread walks along its chunk, and neighbouring threads are neighbours in memory.
 Sums are accumulated as reductions are: 16-bit floats in float32. Cost: elements are read twice and written once.
 """
 
@@ -24,11 +24,11 @@ from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 _BYTES: Final = 64
-"""Of neighbours that one item scans in a tile."""
+"""Of neighbours that one thread scans in a tile."""
 _SHORT: Final = 64
-"""Elements that one item scans alone."""
+"""Elements that one thread scans alone."""
 _BANKS: Final = 32
-"""Elements of a tile after which one place is left free: so items that read some places apart do not wait for each
+"""Elements of a tile after which one place is left free: so threads that read some places apart do not wait for each
 other."""
 
 
@@ -82,13 +82,13 @@ class _Scans:
         return [folded, *rest, last]
 
     def _tile(self, fold: Fold) -> tuple[int, int]:
-        """Neighbours that an item scans, and the places of a tile in shared memory."""
+        """Neighbours that a thread scans, and the places of a tile in shared memory."""
         each = max(2, min(16, _BYTES // fold.accumulated.itemsize))
         size = each * self.setting.target.cooperating
         return each, size + size // _BANKS + 1
 
     def _chunk(self, line: Line) -> int:
-        """Elements of a chunk that an item walks alone: all, if there are items enough."""
+        """Elements of a chunk that a thread walks alone: all, if there are threads enough."""
         target, items = self.setting.target, line.outer * line.inner
         chunks = max(1, min(target.units * target.group // items, line.n // _SHORT))
         return -(-line.n // chunks)
@@ -96,7 +96,7 @@ class _Scans:
     def _in_items(
         self, line: Line, per: int, chunks: int, fold: Fold, dtype: DType, scans: bool, initial: bool
     ) -> Kernel:
-        """A chunk for each item: scanned, or folded into its total."""
+        """A chunk for each thread: scanned, or folded into its total."""
         w = self._writer(line, fold, dtype, chunks, scans, initial)
         k, sizes = w.k, w.sizes
         items = line.outer * chunks * line.inner
@@ -124,7 +124,7 @@ class _Scans:
     def _in_tiles(
         self, line: Line, per: int, chunks: int, fold: Fold, dtype: DType, scans: bool, initial: bool
     ) -> Kernel:
-        """A chunk for each group, in shared memory: scanned, or folded into its total."""
+        """A chunk for each block, in shared memory: scanned, or folded into its total."""
         group, (each, places) = self.setting.target.cooperating, self._tile(fold)
         w = self._writer(line, fold, dtype, chunks, scans, initial)
         k, sizes, kind = w.k, w.sizes, fold.accumulated
@@ -135,29 +135,28 @@ class _Scans:
         start = w.let(f"{chunk} * {sizes(per)}")
         base = w.let(f"{outer} * {sizes(line.n)} + {start}")
         left = w.let(f"{sizes(line.n)} - {start}")
-        each_turn = f"{w.dialect.unrolled_whole}\nfor (int turn = 0; turn < {each}; turn++)"
         nothing = k.literal(fold.start, kind)
-        with k.block(each_turn):
+        with k.each("turn", each):
             at = k.let("int", f"turn * {group} + {mine}")
             value = k.variable(nothing)
             with k.block(f"if ({at} < {left})"):
                 k.assign(value, fold.begin(k, element_at(k, dtype, "a0", w.let(f"{base} + {at}"))))
             k.assign(_place(kind, "tile", _spread(at)), value)
-        w.barrier()
+        w.k.barrier()
         total = k.variable(nothing)
-        with k.block(each_turn):
+        with k.each("turn", each):
             here = _place(kind, "tile", _spread(k.let("int", f"{mine} * {each} + turn")))
             k.assign(total, fold.combine(k, total, here))
             k.assign(here, total)
         k.assign(_place(kind, "sums", mine), total)
-        w.barrier()
+        w.k.barrier()
         with k.block(f"for (int span = 1; span < {group}; span *= 2)"):
             earlier = k.variable(nothing)
             with k.block(f"if ({mine} >= span)"):
                 k.assign(earlier, _place(kind, "sums", f"{mine} - span"))
-            w.barrier()
+            w.k.barrier()
             k.assign(_place(kind, "sums", mine), fold.combine(k, earlier, _place(kind, "sums", mine)))
-            w.barrier()
+            w.k.barrier()
         if not scans:
             with k.block(f"if ({mine} == 0)"):
                 put_element(k, _place(kind, "sums", str(group - 1)), "b0", own)
@@ -170,11 +169,11 @@ class _Scans:
                 put_element(k, fold.end(k, carry), "b0", into)
         with k.block(f"if ({mine})"):
             k.assign(carry, fold.combine(k, carry, _place(kind, "sums", f"{mine} - 1")))
-        with k.block(each_turn):
+        with k.each("turn", each):
             here = _place(kind, "tile", _spread(k.let("int", f"{mine} * {each} + turn")))
             k.assign(here, fold.combine(k, carry, here))
-        w.barrier()
-        with k.block(each_turn):
+        w.k.barrier()
+        with k.each("turn", each):
             at = k.let("int", f"turn * {group} + {mine}")
             with k.block(f"if ({at} < {left})"):
                 put_element(k, fold.end(k, _place(kind, "tile", _spread(at))), "b0", w.let(f"{into} + {extra} + {at}"))

@@ -31,14 +31,14 @@ class Dialect:
     global_pointer: str
     """A parameter that points to device memory: {const}, {type}, {name}."""
     local_array: str
-    """An array that a work group shares: {type}, {name}, {size}."""
+    """An array that a block shares: {type}, {name}, {size}."""
     local_pointer: str = ""
     """The type of a pointer into one, where a matrix unit needs it: {type}."""
     global_id: str
     local_id: str
     group_id: str
     barrier: str
-    """Waits for the work group, and makes what it wrote to shared memory seen."""
+    """Waits for the block, and makes what it wrote to shared memory seen."""
 
     types: Mapping[DType, str]
     """The type of an element in a computation; for complex dtypes, of each part."""
@@ -83,7 +83,7 @@ class Dialect:
     parameter_place: str = ""
     """The suffix of a kernel's parameter that states its position: {n}."""
     built_in: tuple[str, ...] = ()
-    """Parameters that every kernel has behind its own, where a language tells items their numbers by such."""
+    """Parameters that every kernel has behind its own, where a language passes a thread its numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """The suffix of a function's name for a type, such as `f` for `float`."""
     matrix_unit: MatrixUnit | None = None
@@ -100,8 +100,8 @@ class Target:
     """The properties of a device that decide the shape of its kernels."""
 
     group: int
-    """Work items in a group."""
+    """Threads in a block."""
     cooperating: int
-    """Work items in a group that reduces together: a power of two."""
+    """Threads in a block that reduces together: a power of two."""
     units: int
-    """Groups that run side by side."""
+    """Blocks that run side by side."""

@@ -1,4 +1,4 @@
-"""Ops whose every element is a function of its place, as kernels of one work item for each: triangles and diagonals,
+"""Ops whose every element is a function of its place, as kernels of one thread for each: triangles and diagonals,
 sources, random words, searches in a sorted array and in a short list."""
 
 from __future__ import annotations
@@ -6,17 +6,17 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from ..._tensor.dtype import complex128, int64, uint8, uint16, uint32, uint64
+from ..._tensor.dtype import int64, uint8, uint32, uint64
 from ..._tensor.node import Call
 from ..._tensor.role import Triangle
 from ..scalar.value import Value
+from .copies import BITS
 from .packets import element_at, put_element
 from .stages import KernelProgram, KernelWriter, Setting, Stage
 from .words import random_block
 
-_BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
 _MOST_LISTED: Final = 256
-"""Elements that one item compares with, one after the other."""
+"""Elements that one thread compares with, one after the other."""
 
 
 def isin_refusal(call: Call) -> str | None:
@@ -51,7 +51,7 @@ def _within(offset: int, call: Call) -> int:
 
 def triangle(call: Call, setting: Setting) -> KernelProgram:
     """Matrices with zeros on one side of a diagonal."""
-    size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
+    size, bits = call.spec.size, BITS[call.spec.dtype.itemsize]
     w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)
     _, row, column = _matrix(w, item, call)
@@ -65,7 +65,7 @@ def triangle(call: Call, setting: Setting) -> KernelProgram:
 
 def on_diagonal(call: Call, setting: Setting) -> KernelProgram:
     """Matrices of zeros with elements on a diagonal."""
-    size, bits = call.spec.size, _BITS[call.spec.dtype.itemsize]
+    size, bits = call.spec.size, BITS[call.spec.dtype.itemsize]
     offset, length = _within(call.attrs["offset"], call), call.inputs[0].shape[-1]
     w = KernelWriter(setting, size, (bits,), (bits,))
     item = w.item(size)
@@ -118,24 +118,24 @@ def _number(w: KernelWriter, item: str) -> Value:
 
 
 def random_words(call: Call, setting: Setting) -> KernelProgram:
-    """A random word for each element: an item makes a block of four."""
+    """A random word for each element: a thread makes a block of four."""
     size = call.spec.size
     items = -(-size // 4)
     w = KernelWriter(setting, size + 4, (uint32,), (uint32,))
     item = w.item(items)
     first, end = w.let(f"{item} * 4"), w.sizes(size)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))):
-        w.say(f"if ({first} + {n} < {end}) b0[{first} + {n}] = {word.text}")
+        w.k.say(f"if ({first} + {n} < {end}) b0[{first} + {n}] = {word.text}")
     return _single(w, call, items)
 
 
 def philox(call: Call, setting: Setting) -> KernelProgram:
-    """Random words in planes: an item makes those of an element."""
+    """Random words in planes: a thread makes those of an element."""
     words, items = call.attrs["words"], prod(call.attrs["shape"])
     w = KernelWriter(setting, words * items, (uint32,), (uint32,))
     item = w.item(items)
     for n, word in enumerate(random_block(w.k, _number(w, item), _state(w))[:words]):
-        w.say(f"b0[{item} + {n} * {w.sizes(items)}] = {word.text}")
+        w.k.say(f"b0[{item} + {n} * {w.sizes(items)}] = {word.text}")
     return _single(w, call, items)
 
 
@@ -149,14 +149,14 @@ def searchsorted(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, max(size, given.size), (dtype, dtype), (int64,))
     k, item = w.k, w.item(size)
     value = element_at(k, dtype, "a1", item)
-    w.say(f"{w.ctype} low = 0, high = {w.sizes(given.size)}")
+    w.k.say(f"{w.ctype} low = 0, high = {w.sizes(given.size)}")
     with k.block("while (low < high)"):
         middle = w.let("low + (high - low) / 2")
         here = element_at(k, dtype, "a0", middle)
         left = call.attrs["side"] == "left"
         goes_on = _below(w, here, value) if left else f"!({_below(w, value, here)})"
-        w.say(f"if ({goes_on}) low = {middle} + 1; else high = {middle}")
-    w.say(f"b0[{item}] = low")
+        w.k.say(f"if ({goes_on}) low = {middle} + 1; else high = {middle}")
+    w.k.say(f"b0[{item}] = low")
     return _single(w, call, size)
 
 
@@ -171,8 +171,8 @@ def isin(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, max(size, listed.size), (given.dtype, given.dtype), (uint8,))
     k, item = w.k, w.item(size)
     value = element_at(k, given.dtype, "a0", item)
-    w.say("int found = 0")
+    w.k.say("int found = 0")
     with k.block(f"for ({w.ctype} at = 0; at < {w.sizes(listed.size)}; at++)"):
-        w.say(f"found |= {k.eq(value, element_at(k, given.dtype, 'a1', 'at')).text}")
-    w.say(f"b0[{item}] = {'!' if call.attrs['invert'] else ''}found")
+        w.k.say(f"found |= {k.eq(value, element_at(k, given.dtype, 'a1', 'at')).text}")
+    w.k.say(f"b0[{item}] = {'!' if call.attrs['invert'] else ''}found")
     return _single(w, call, size)

@@ -1,9 +1,9 @@
 """`argmax` and `argmin` as kernels.
 
-A group of items, or one item where there is little to search, walks the elements of a result and keeps the best with
-its index; a tree in shared memory finds the group's. Where there are few results, each is cut into slices, and a second
-launch searches the best ones of these. NaN is better than any number, and of equals the first is best, whatever the
-order in which elements are looked at.
+A block of threads, or one thread where there is little to search, walks the elements of a result and keeps the best
+with its index; a tree in shared memory finds the block's. Where there are few results, each is cut into slices, and a
+second launch searches the best ones of these. NaN is better than any number, and of equals the first is best, whatever
+the order in which elements are looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .packets import element_at
 from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _LEAST: Final = 4
-"""Elements for each item of a group, and for a slice as many groups: with fewer, fewer items search."""
+"""Elements for each thread of a block, and for a slice as many blocks: with fewer, fewer threads search."""
 _MOST_SLICES: Final = 1024
 _UNROLLED: Final = 4
 
@@ -61,7 +61,8 @@ class _Search:
         return -(-self.n // -(-self.n // slices))  # none is empty
 
     def _team(self, count: int) -> int:
-        """The items that search so many elements together. Neighbouring results are searched by neighbouring items."""
+        """The threads that search so many elements together. Neighbouring results are searched by neighbouring
+        threads."""
         subgroup = self.setting.target.cooperating
         return subgroup if self.inner == 1 and count >= _LEAST * subgroup else 1
 
@@ -90,7 +91,7 @@ class _Search:
         return w.kernel(self.results * subgroup, subgroup if subgroup > 1 else None)
 
     def _own(self, w: KernelWriter, subgroup: int, slices: int) -> tuple[str, int]:
-        """The number of what an item, or its group, searches, and how many items do."""
+        """The number of what a thread, or its block, searches, and how many threads do."""
         return (w.let(w.dialect.group_id) if subgroup > 1 else w.item(self.results * slices)), subgroup
 
     def _base(self, w: KernelWriter, result: str) -> str:
@@ -103,31 +104,31 @@ class _Search:
     ) -> None:
         k, ctype = w.k, w.k.ctype(self.dtype)
         mine = k.let("int", w.dialect.local_id) if subgroup > 1 else "0"
-        w.say(f"{ctype} best = 0")
-        w.say(f"{w.ctype} where = -1")
+        w.k.say(f"{ctype} best = 0")
+        w.k.say(f"{w.ctype} where = -1")
         unrolled = w.dialect.unrolled.format(n=_UNROLLED)
         with k.block(f"{unrolled}\nfor ({w.ctype} at = {start} + {mine}; at < {stop}; at += {subgroup})"):
             here = index("at")
             value = element_at(k, self.dtype, "a0", w.let(f"{base} + {here} * {w.sizes(self.inner)}"))
             with k.block(f"if (where < 0 || {self._beats(value, 'best')})"):
-                w.say(f"best = {value.text}")
-                w.say(f"where = {here}")
+                w.k.say(f"best = {value.text}")
+                w.k.say(f"where = {here}")
         if subgroup == 1:
-            w.say(f"{result} = where")
+            w.k.say(f"{result} = where")
             return
         for kind, name in ((ctype, "values"), (w.ctype, "places")):
-            w.prelude.append(w.dialect.local_array.format(type=kind, name=name, size=subgroup) + ";")
-        w.say(f"values[{mine}] = best; places[{mine}] = where")
-        w.barrier()
+            k.shared(kind, name, subgroup)
+        w.k.say(f"values[{mine}] = best; places[{mine}] = where")
+        w.k.barrier()
         with k.block(f"for (int span = {subgroup // 2}; span; span /= 2)"):
             with k.block(f"if ({mine} < span)"):
                 other, there = k.let(ctype, f"values[{mine} + span]"), w.let(f"places[{mine} + span]")
                 better = self._beats(Value(self.dtype, other), "best")
                 worse = self._beats(Value(self.dtype, "best"), other)
                 with k.block(f"if ({there} >= 0 && (where < 0 || {better} || (!({worse}) && {there} < where)))"):
-                    w.say(f"values[{mine}] = best = {other}; places[{mine}] = where = {there}")
-            w.barrier()
-        w.say(f"if ({mine} == 0) {result} = where")
+                    w.k.say(f"values[{mine}] = best = {other}; places[{mine}] = where = {there}")
+            w.k.barrier()
+        w.k.say(f"if ({mine} == 0) {result} = where")
 
     def _beats(self, value: Value, best: str) -> str:
         """Whether a value is better than another."""

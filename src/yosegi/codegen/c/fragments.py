@@ -8,11 +8,13 @@ Where fragments are loaded by instructions that take the distance between rows, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from .builder import CBuilder
-from .frames import Frame
+from .contractions import OperandRuns
+from .expressions import Expression, Read, Windowed
 from .matrix_unit import DEPTH, PACKET
 
 _BYTES: Final = 16
@@ -46,10 +48,10 @@ class PacketTiles:
         """Packets that change places among each other: a power of two that divides a row."""
         return min(_SERVED, self.packets & -self.packets)
 
-    def declare(self, frame: Frame, packet: str) -> None:
+    def declare(self, k: CBuilder, packet: str) -> None:
         """The tiles, as an array of packets, and the place of the first."""
-        frame.shared(packet, self.name, self.stages * self.total)
-        frame.k.lines.append(f"const Place {self.name}_place = place_of({self.name});")
+        k.shared(packet, self.name, self.stages * self.total)
+        k.say(f"const Place {self.name}_place = place_of({self.name})")
 
     def _spread(self, row: str) -> str:
         """By what the number of a packet in its row is changed. The row has to be right in its last three bits."""
@@ -67,17 +69,17 @@ class PacketTiles:
     def write_fragments(
         self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
     ) -> Fragments:
-        """Variables from which an item knows where its rows of matrices are, in every fragment of 16 × 16.
+        """Variables from which a thread knows where its rows of matrices are, in every fragment of 16 × 16.
 
-        `row` is the item's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
+        `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
         of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
         the running kernel knows, `count` tells how many there are.
         """
         kept = max(1, self._among // 2) if count is None else count
-        k.lines.append(f"Place {self.name}_column[{kept}];")
+        k.say(f"Place {self.name}_column[{kept}]")
         for n in range(kept):
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
-            k.lines.append(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES};")
+            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES}")
         return Fragments(self, kept)
 
 
@@ -104,11 +106,11 @@ class PaddedTiles:
         """Packets of a tile."""
         return self.rows * self.packets
 
-    def declare(self, frame: Frame, packet: str) -> None:
+    def declare(self, k: CBuilder, packet: str) -> None:
         """The tiles, as an array of packets, and a pointer to the first element."""
-        frame.shared(packet, self.name, self.stages * self.rows * (self.packets + 1))
-        pointer = frame.dialect.local_pointer.format(type=self.scalar)
-        frame.k.lines.append(f"const {pointer} {self.name}_place = (const {pointer}){self.name};")
+        k.shared(packet, self.name, self.stages * self.rows * (self.packets + 1))
+        pointer = k.dialect.local_pointer.format(type=self.scalar)
+        k.say(f"const {pointer} {self.name}_place = (const {pointer}){self.name}")
 
     def index(self, stage: str, row: str, packet: str) -> str:
         """The number of a packet in the array."""
@@ -129,7 +131,57 @@ class Fragments:
     """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
 
     def place(self, stage: str, row: str, column: str) -> str:
-        """Where an item's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
+        """Where a thread's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
         start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
         further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOperand:
+    """One operand: what it is, and its tiles."""
+
+    value: Expression
+    role: str
+    own: OperandRuns
+    first: str
+    end: str
+    """Where the block's rows or columns begin, and where there are no more."""
+    deep: bool
+    """Whether it lies along the sum: then a row of its tile does too."""
+    lanes: int
+    """Neighbours that are read at once."""
+    packet: int
+    """Neighbours that make a packet."""
+    copies: bool
+    """Whether packets are copied to shared memory asynchronously."""
+    tiles: PacketTiles | PaddedTiles
+    line_indices: Mapping[int, str] | None = None
+    """The indices of a thread's neighbouring lines, by lane, where it brings the same ones in every turn."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether packets are read as they are."""
+        return isinstance(self.value, Read) and self.lanes == self.packet
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether packets go to shared memory without passing through registers."""
+        return self.is_whole and self.copies
+
+    @property
+    def wraps(self) -> bool:
+        """Whether neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
+        each other. Where they are in one, nearly all go the same way, and branches are faster."""
+        lines = self.own.lines
+        return isinstance(self.value, Windowed) and bool(not lines or lines[-1].size % self.packet)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether elements go there one by one, as they are."""
+        return isinstance(self.value, (Read, Windowed)) and self.lanes < self.packet
+
+    @property
+    def waits(self) -> bool:
+        """Whether elements wait in registers while the stage before is multiplied."""
+        return self.is_plain or (self.is_whole and not self.copies)

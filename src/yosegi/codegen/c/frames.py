@@ -16,7 +16,7 @@ from .builder import CBuilder
 from .contractions import MergedAxes, Output
 from .dialect import Dialect
 from .expressions import ElementReader, Expression, Read, Strides, Windowed, Word, emitted, parts_of
-from .kernel_source import Inputs, Kernel, SizeParameters, assembled
+from .kernel_source import Inputs, Kernel, assembled
 from .packets import element_at, put_element
 
 Indices = Mapping[int, str]
@@ -43,10 +43,8 @@ class Frame:
 
     def __init__(self, dialect: Dialect, inputs: Inputs, outputs: Sequence[Output], elements: int) -> None:
         self.dialect, self.inputs, self.outputs = dialect, inputs, tuple(outputs)
-        self.k = CBuilder(dialect)
-        self.sizes = SizeParameters(elements, dialect)
-        self.ctype = self.sizes.ctype
-        self.prelude: list[str] = []
+        self.k = CBuilder(dialect, elements)
+        self.ctype = self.k.index
         self._named: dict[Hashable, str] = {}
 
     # Parameters
@@ -55,20 +53,8 @@ class Frame:
         """The text of a size that the key stands for."""
         name = self._named.get(key)
         if name is None:
-            name = self._named[key] = self.sizes(value)
+            name = self._named[key] = self.k.sizes(value)
         return name
-
-    def shared(self, ctype: str, name: str, size: int) -> None:
-        """Declare an array that a group shares."""
-        self.prelude.append(self.dialect.local_array.format(type=ctype, name=name, size=size) + ";")
-
-    def barrier(self) -> None:
-        """All items of a group wait for each other."""
-        self.k.lines.append(f"{self.dialect.barrier};")
-
-    def unrolled(self, name: str, count: int) -> str:
-        """The head of a loop that the compiler writes out."""
-        return f"{self.dialect.unrolled_whole}\nfor (int {name} = 0; {name} < {count}; {name}++)"
 
     # Places
 
@@ -132,8 +118,8 @@ class Frame:
         return f"a{self.inputs.entries.index(entry)}"
 
     def guarded_element(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> Value:
-        """An element, or what there is beyond the array. No item goes another way than its neighbours, so that they all
-        read at once, and several elements one behind the other."""
+        """An element, or what there is beyond the array. No thread branches differently from its neighbours, so
+        that they all read at once, and several elements one behind the other."""
         there, at = self.guarded(k, part, indices, within)
         value = element_at(k, part.dtype, self.pointer(part.entry), at)
         return k.select(there, value, k.literal(part.beyond if isinstance(part, Windowed) else 0, part.dtype))
@@ -174,10 +160,8 @@ class Frame:
     # The end
 
     def kernel(self, items: int, group: int) -> Kernel:
-        """The program, for so many items in groups."""
-        dtypes = [o.expression.dtype for o in self.outputs]
-        source = assembled(self.k, self.inputs.dtypes, dtypes, self.sizes, self.prelude)
-        return Kernel(source, tuple(self.sizes.values.values()), self.sizes.is_long, items, group)
+        """The program, for so many threads in blocks."""
+        return assembled(self.k, self.inputs.dtypes, [o.expression.dtype for o in self.outputs], items, group)
 
 
 def multiplied(k: CBuilder, a: Value, b: Value, onto: Value) -> Value:

@@ -22,9 +22,8 @@ from .frames import inputs_of
 from .kernel_source import Inputs, Kernel
 from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
-from .shared_tiles import tiled_product
+from .shared_tiles import tiled_product, tiles
 from .sliding import Slide, slide_kernel
-from .tilings import tiles
 from .unit_tiles import unit_product, unit_refusal, unit_tiles
 
 

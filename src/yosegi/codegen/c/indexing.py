@@ -28,20 +28,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from ..._tensor.dtype import DType, bool_, complex128, int32, int64, uint8, uint16, uint32, uint64
+from ..._tensor.dtype import DType, bool_, int32, int64, uint64
 from ..._tensor.node import Call, Shape, Spec
 from ..._tensor.role import Access, Indexing
 from ...ops.rules import broadcast_shapes
 from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
-from .copies import Copy, copy_kernel, strides_of
-from .kernel_source import INT_LIMIT, Kernel, decomposed, offsets
+from .builder import INT_LIMIT
+from .copies import BITS, Copy, copy_kernel, strides_of
+from .kernel_source import Kernel, decomposed, offsets
 from .packets import LANE, drain, each_lane, element_at, fill, lane_of, packet_type, put_element, set_lane
 from .stages import FAULTS, IndexBound, KernelProgram, KernelWriter, Setting, Stage, filled, noted
 
 _PACKET: Final = 16
-_BITS: Final = {1: uint8, 2: uint16, 4: uint32, 8: uint64, 16: complex128}
-"""The dtype in which elements are moved, by their bytes."""
 _UNROLLED: Final = 8
 
 
@@ -169,7 +168,7 @@ class _Neighbours:
         if self.count == 1:
             return lambda: element_at(k, dtype, pointer, f"{at} + {LANE}")
         name = f"p{len(k.lines)}"
-        self.w.say(f"{packet_type(k, dtype, self.count)} {name}")
+        self.w.k.say(f"{packet_type(k, dtype, self.count)} {name}")
         fill(k, dtype, self.count, name, pointer, at, None)
         return lambda: lane_of(k, dtype, name)
 
@@ -181,7 +180,7 @@ class _Neighbours:
                 put_element(k, value(), pointer, f"{at} + {LANE}")
             return
         name = f"q{len(k.lines)}"
-        self.w.say(f"{packet_type(k, dtype, self.count)} {name}")
+        self.w.k.say(f"{packet_type(k, dtype, self.count)} {name}")
         with self.each():
             set_lane(k, name, value())
         drain(k, dtype, self.count, name, pointer, at, None)
@@ -194,7 +193,7 @@ def gather(call: Call, setting: Setting) -> KernelProgram:
     steps = [own[a] for a in g.axes]
     columns = [g.selected([own[a] for a in g.rest], (0,) * len(g.shape))]
     columns += [g.selected((0,) * len(g.rest), _broadcast(i.shape, g.shape)) for i in g.indices]
-    bits = _BITS[spec.dtype.itemsize]
+    bits = BITS[spec.dtype.itemsize]
     dims = _walked(spec.shape, columns)
     count, dims = _in_packets(dims, (0,), spec.dtype.itemsize, steps)
     indices = [i.dtype for i in g.indices]
@@ -284,7 +283,7 @@ def scatter(call: Call, setting: Setting) -> KernelProgram:
     w = KernelWriter(setting, max(g.count, g.rows), [i.dtype for i in g.indices], (int32, int64))
     item = w.item(g.count)
     row, inside = s.row(w, item, 0, "b1")
-    w.say(f"if ({inside}) {w.dialect.atomic_max.format(pointer='b0', at=row, value=f'(int){item}')}")
+    w.k.say(f"if ({inside}) {w.dialect.atomic_max.format(pointer='b0', at=row, value=f'(int){item}')}")
     return KernelProgram((
         Stage(filled(setting, -1, g.rows), (), (winners,)),
         Stage(w.kernel(g.count), given, (winners, FAULTS)),
@@ -294,7 +293,7 @@ def scatter(call: Call, setting: Setting) -> KernelProgram:
 
 def _replaced(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     """The kernel that takes each element from the array, or from the last value for its row."""
-    bits = _BITS[spec.dtype.itemsize]
+    bits = BITS[spec.dtype.itemsize]
     dims, numbers = s.results()
     count, dims = _in_packets(dims, (1,), spec.dtype.itemsize, [d.strides[0] for d in numbers])
     w = KernelWriter(setting, max(spec.size, s.value.size), (bits, bits, int32), (bits,))
@@ -339,7 +338,7 @@ def _added_at_once(call: Call, s: _Scattered, setting: Setting) -> Stage:
         start = f"{start} + {place} * {w.sizes(own[axis])}"
         insides.append(inside)
     add = w.dialect.atomic_sums[dtype].format(pointer="b0", at=w.let(start), value=f"a0[{value}]")
-    w.say(f"if ({' && '.join(insides)}) {add}")
+    w.k.say(f"if ({' && '.join(insides)}) {add}")
     inputs = len(call.inputs)
     return Stage(w.kernel(items), tuple(range(1, inputs)), (inputs, FAULTS))
 
@@ -354,20 +353,20 @@ def _added_in_order(call: Call, s: _Scattered, setting: Setting) -> KernelProgra
     w = KernelWriter(setting, max(n, m), [i.dtype for i in g.indices], (int32, int32, int32, int64))
     item = w.item(n)
     row, inside = s.row(w, item, 0, "b3")
-    w.say(f"b1[{item}] = {inside} ? {row} : -1")
-    w.say(f"if ({inside}) b2[{item}] = {w.dialect.atomic_add.format(pointer='b0', at=row, value='1')}")
+    w.k.say(f"b1[{item}] = {inside} ? {row} : -1")
+    w.k.say(f"if ({inside}) b2[{item}] = {w.dialect.atomic_add.format(pointer='b0', at=row, value='1')}")
     counting = Stage(w.kernel(n), given, (counts, rows, slots, FAULTS))
 
     w = KernelWriter(setting, m, (), (int32, int32))  # the count behind those of the rows is that of places given out
     row = w.item(m)
     count = w.let(f"b0[{row}]")
-    w.say(f"if ({count}) b1[{row}] = {w.dialect.atomic_add.format(pointer='b0', at=w.sizes(m), value=count)}")
+    w.k.say(f"if ({count}) b1[{row}] = {w.dialect.atomic_add.format(pointer='b0', at=w.sizes(m), value=count)}")
     starting = Stage(w.kernel(m), (), (counts, starts))
 
     w = KernelWriter(setting, max(n, m), (int32, int32, int32), (int32,))
     item = w.item(n)
     row = w.let(f"a0[{item}]")
-    w.say(f"if ({row} >= 0) b0[a2[{row}] + a1[{item}]] = {item}")
+    w.k.say(f"if ({row} >= 0) b0[a2[{row}] + a1[{item}]] = {item}")
     listing = Stage(w.kernel(n), (rows, slots, starts), (listed,))
 
     w = KernelWriter(setting, max(n, m), (int32, int32, int32, int32), (int32,))
@@ -375,10 +374,10 @@ def _added_in_order(call: Call, s: _Scattered, setting: Setting) -> KernelProgra
     row = w.let(f"a0[{item}]")
     with w.k.block(f"if ({row} >= 0)"):
         start, count = w.let(f"a2[{row}]"), w.let(f"a1[{row}]")
-        w.say("int rank = 0")
+        w.k.say("int rank = 0")
         with w.k.block(f"for ({w.ctype} at = 0; at < {count}; at++)"):
-            w.say(f"rank += a3[{start} + at] < {item}")
-        w.say(f"b0[{start} + rank] = {item}")
+            w.k.say(f"rank += a3[{start} + at] < {item}")
+        w.k.say(f"b0[{start} + rank] = {item}")
     ranking = Stage(w.kernel(n), (rows, counts, starts, listed), (ordered,))
 
     adding = Stage(_summed(s, call.spec, setting), (0, 1, counts, starts, ordered), (result,))
@@ -402,7 +401,7 @@ def _summed(s: _Scattered, spec: Spec, setting: Setting) -> Kernel:
     first = w.let(f"{count} ? a3[{row}] : 0")
     neighbours = _Neighbours(w, dtype, lanes)
     for name in ("sum", "sum_imag") if dtype.is_complex else ("sum",):
-        w.say(f"{k.ctype(dtype)} {name}[{lanes}]")
+        w.k.say(f"{k.ctype(dtype)} {name}[{lanes}]")
     total = Value(dtype, f"sum[{LANE}]", f"sum_imag[{LANE}]" if dtype.is_complex else "")
     start = neighbours.fill("a0", target)
     with neighbours.each():

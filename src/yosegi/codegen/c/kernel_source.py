@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._graph.reference import bind
 from ..._schedule.fuse import Region, is_constant
-from ..._tensor.dtype import DType, int32, int64
+from ..._tensor.dtype import DType
 from ..._tensor.node import Shape
 from ..scalar.access import Dimension
 from ..scalar.primitives import Primitives
@@ -22,8 +22,6 @@ from .builder import CBuilder
 from .dialect import Dialect
 
 NAME = "kernel_"
-INT_LIMIT = 2**30
-"""Elements from which indices are 64-bit: an index may run some way beyond the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +33,8 @@ class Kernel:
     long_sizes: bool
     """Whether sizes are 64-bit."""
     items: int
-    """Work items; their number is rounded up to whole groups."""
+    """Threads; their number is rounded up to whole blocks."""
     group: int
-
-
-class SizeParameters:
-    """The sizes that a kernel takes as parameters, by the names it gives them."""
-
-    def __init__(self, elements: int, dialect: Dialect) -> None:
-        self.is_long = elements >= INT_LIMIT
-        self.ctype = dialect.types[int64 if self.is_long else int32]
-        self._table = dialect.size_table
-        self.values: dict[str, int] = {}
-
-    def __call__(self, value: int) -> str:
-        """The text of a size: 0 and 1 as they are, any other as a parameter."""
-        if value in (0, 1):
-            return str(value)
-        name = f"n{len(self.values)}"
-        self.values[name] = value
-        return name
-
-    def parameters(self) -> list[str]:
-        """Their declarations as parameters."""
-        if self._table and self.values:
-            return [self._table.format(type=self.ctype)]
-        return [f"const {self.ctype} {name}" for name in self.values]
-
-    def lines(self) -> list[str]:
-        """The first lines of a body: the sizes by name, if they come in a table."""
-        names = self.values if self._table else ()
-        return [f"const {self.ctype} {name} = sizes[{n}];" for n, name in enumerate(names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +106,16 @@ def decomposed(k: CBuilder, ctype: str, index: str, dims: Sequence[Dimension], s
     return indices[::-1]
 
 
-def assembled(
-    k: CBuilder,
-    inputs: Sequence[DType],
-    outputs: Sequence[DType],
-    sizes: SizeParameters,
-    prelude: Sequence[str] = (),
-) -> str:
-    """The program, from the lines of the body."""
+def assembled(k: CBuilder, inputs: Sequence[DType], outputs: Sequence[DType], items: int, group: int) -> Kernel:
+    """The kernel whose body the builder has, for so many threads in blocks."""
     pointers = [_pointer(k.dialect, "const ", d, f"a{n}") for n, d in enumerate(inputs)]
     pointers += [_pointer(k.dialect, "", d, f"b{n}") for n, d in enumerate(outputs)]
-    place = k.dialect.parameter_place
+    place, sizes = k.dialect.parameter_place, k.sizes
     own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
     head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
-    return "\n".join(
-        [k.dialect.header, *k.declarations.values(), head, "{", *sizes.lines(), *prelude, *k.lines, "}", ""]
-    )
+    body = [*sizes.lines(), *k.shared_arrays, *k.lines]
+    source = "\n".join([k.dialect.header, *k.declarations.values(), head, "{", *body, "}", ""])
+    return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, group)
 
 
 def _pointer(dialect: Dialect, const: str, dtype: DType, name: str) -> str:

@@ -1,13 +1,12 @@
-"""Loop regions as kernels: each item reads packets, computes their elements one by one, and writes packets.
+"""Loop regions as kernels: each thread reads packets, computes their elements one by one, and writes packets.
 
-Neighbouring items take neighbouring packets. Where there is enough work for it, an item takes several, a group's width
-apart, and reads all of them before it computes with the first: that many reads are under way at a time.
+Neighbouring threads take neighbouring packets. Where there is enough work for it, a thread takes several, a block's
+width apart, and reads all of them before it computes with the first: that many reads are under way at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from math import prod
 from typing import Final
 
@@ -16,16 +15,16 @@ from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernel_source import Inputs, Kernel, SizeParameters, assembled, decomposed, evaluated, offsets
+from .kernel_source import Inputs, Kernel, assembled, decomposed, evaluated, offsets
 from .packets import drain, each_lane, element_at, fill, lane_of, lanes, packet_type, set_lane
 
 _TURNS: Final = 2
 _LEAST_LANES: Final = 2
 _FEW: Final = 8
-"""Below one in so many of the items that a device runs at a time, packets are halved: it has items enough to wait for,
-and each is done sooner."""
+"""Below one in so many of the threads that a device runs at a time, packets are halved: it has threads enough to wait
+for, and each is done sooner."""
 _MANY_OPS: Final = 16
-"""Ops beyond which computing takes longer than reading: then an item takes one packet, and compiling less time."""
+"""Ops beyond which computing takes longer than reading: then a thread takes one packet, and compiling less time."""
 
 
 def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Kernel:
@@ -39,23 +38,18 @@ def loop(region: Region, inputs: Inputs, dialect: Dialect, target: Target) -> Ke
         count //= 2
     items = -(-total // count)
     plenty = items >= 4 * target.units * target.group and len(region.nodes) <= _MANY_OPS
-    writer = _LoopKernel(
-        inputs, dims, CBuilder(dialect), SizeParameters(total + count, dialect), count, _TURNS if plenty else 1
-    )
-    writer.write(region, items, total, target.group)
-    source = assembled(writer.k, inputs.dtypes, outputs, writer.sizes)
-    started = -(-items // (target.group * writer.turns)) * target.group
-    sizes = writer.sizes
-    return Kernel(source, tuple(sizes.values.values()), sizes.is_long, started, target.group)
+    turns = _TURNS if plenty else 1
+    k = CBuilder(dialect, total + count)
+    _LoopKernel(inputs, dims, k, count, turns).write(region, items, total, target.group)
+    started = -(-items // (target.group * turns)) * target.group
+    return assembled(k, inputs.dtypes, outputs, started, target.group)
 
 
 class _LoopKernel:
     """Writes one loop."""
 
-    def __init__(
-        self, inputs: Inputs, dims: list[Dimension], k: CBuilder, sizes: SizeParameters, count: int, turns: int
-    ) -> None:
-        self.inputs, self.dims, self.k, self.sizes, self.count, self.turns = inputs, dims, k, sizes, count, turns
+    def __init__(self, inputs: Inputs, dims: list[Dimension], k: CBuilder, count: int, turns: int) -> None:
+        self.inputs, self.dims, self.k, self.sizes, self.count, self.turns = inputs, dims, k, k.sizes, count, turns
         self.inner = dims[-1]
         self.numbers = [n for n in range(len(inputs.entries)) if not any(d.strides[n] for d in dims)]
         """The inputs that are the same everywhere."""
@@ -71,8 +65,8 @@ class _LoopKernel:
         fixed = {n: element_at(k, self.inputs.dtypes[n], f"a{n}", "0") for n in self.numbers}
         for n, dtype in enumerate(self.inputs.dtypes):
             if n not in fixed:
-                k.lines.append(f"{packet_type(k, dtype, self._width(n))} p{n}[{self.turns}];")
-        with self._each_turn():
+                k.say(f"{packet_type(k, dtype, self._width(n))} p{n}[{self.turns}]")
+        with k.each("turn", self.turns):
             item = k.let(ctype, f"{start} + turn * {group}")
             with k.block(f"if ({item} < {most})"):
                 places = self._places(item)
@@ -80,7 +74,7 @@ class _LoopKernel:
                     if n not in fixed:
                         partly = end if n in self.moving else None
                         fill(k, dtype, self._width(n), f"p{n}[turn]", f"a{n}", places[n], partly)
-        with self._each_turn():
+        with k.each("turn", self.turns):
             item = k.let(ctype, f"{start} + turn * {group}")
             with k.block(f"if ({item} < {most})"):
                 at = k.let(ctype, f"{item} * {count}")
@@ -90,7 +84,7 @@ class _LoopKernel:
         k, count = self.k, self.count
         dtypes = [region.graph.calls[e].spec.dtype for e in region.outputs]
         for n, dtype in enumerate(dtypes):
-            k.lines.append(f"{packet_type(k, dtype, count)} q{n};")
+            k.say(f"{packet_type(k, dtype, count)} q{n}")
         with each_lane(k, count):
             values = evaluated(region, region.nodes, k, lambda e: read(self.inputs.entries.index(e)))
             for n, entry in enumerate(region.outputs):
@@ -107,11 +101,8 @@ class _LoopKernel:
             return lane_of(self.k, dtype, packet)
         return element_at(self.k, dtype, f"{packet}.lane", "0")
 
-    def _each_turn(self) -> AbstractContextManager[None]:
-        return self.k.block(f"{self.k.dialect.unrolled_whole}\nfor (int turn = 0; turn < {self.turns}; turn++)")
-
     def _places(self, item: str) -> list[str]:
-        """Where an item's elements begin, per input."""
+        """Where a thread's elements begin, per input."""
         k, sizes, ctype = self.k, self.sizes, self.sizes.ctype
         if len(self.dims) == 1:
             return [k.let(ctype, f"{item} * {self.count}")] * len(self.inputs.entries)

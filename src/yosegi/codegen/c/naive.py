@@ -1,4 +1,4 @@
-"""Products without tiles: each item sums up one result, straight from memory."""
+"""Products without tiles: each thread sums up one result, straight from memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def naive_product(graph: Graph, product: FusedContraction, dialect: Dialect, tar
     k, ctype = frame.k, frame.ctype
     items = stacks * rows * columns
     item = k.let(ctype, f"({ctype})({dialect.global_id})")
-    k.lines.append(f"if ({item} >= {frame.size('items', items)}) return;")
+    k.say(f"if ({item} >= {frame.size('items', items)}) return")
     across, down = frame.size("chunks", columns), frame.total("rows", product.rows)
     above = k.let(ctype, f"{item} / {across}")
     column = k.let(ctype, f"{item} - {above} * {across}")

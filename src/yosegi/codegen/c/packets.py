@@ -1,4 +1,4 @@
-"""Packets: neighbouring elements that one work item reads or writes at once, and computes with one by one.
+"""Packets: neighbouring elements that one thread reads or writes at once, and computes with one by one.
 
 GPUs reach their memory's speed with accesses of 16 bytes, aligned to as much. Their arithmetic is on single numbers, so
 that a packet is taken apart in a loop over its lanes, which the compiler writes out: the packet stays in registers.
@@ -6,8 +6,8 @@ that a packet is taken apart in a loop over its lanes, which the compiler writes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from ..._tensor.dtype import DType, bool_
@@ -45,41 +45,38 @@ def packet_type(k: CBuilder, dtype: DType, count: int) -> str:
     return name
 
 
-@contextmanager
-def each_lane(k: CBuilder, count: int) -> Iterator[None]:
+def each_lane(k: CBuilder, count: int) -> AbstractContextManager[None]:
     """A loop over the elements of a packet: the body runs for each."""
-    with k.block(f"{k.dialect.unrolled_whole}\nfor (int {LANE} = 0; {LANE} < {count}; {LANE}++)"):
-        yield
+    return k.each(LANE, count)
 
 
 def fill(k: CBuilder, dtype: DType, count: int, packet: str, pointer: str, at: str, end: str | None) -> None:
     """Read a packet into a variable. Beyond `end`, if there is one, its elements are zeros."""
-    name, n = packet_type(k, dtype, count), _parts(dtype)
-    place = at if n == 1 else f"2 * ({at})"
-    whole = f"{packet} = {k.dialect.load_packet.format(name=name, pointer=pointer, at=place)};"
-    if end is None:
-        k.lines.append(whole)
-        return
-    with k.block(f"if ({at} + {count} <= {end})"):
-        k.lines.append(whole)
-    with k.block("else"), each_lane(k, count * n):
-        inside = f"{place} + {LANE} < {end if n == 1 else f'2 * {end}'}"
-        k.lines.append(f"{packet}.lane[{LANE}] = {inside} ? {pointer}[{place} + {LANE}] : 0;")
+    whole = f"{packet} = {k.dialect.load_packet}"
+    _moved(k, dtype, count, whole, f"{packet}.lane[{LANE}] = {{inside}} ? {{element}} : 0", pointer, at, end)
 
 
 def drain(k: CBuilder, dtype: DType, count: int, packet: str, pointer: str, at: str, end: str | None) -> None:
     """Write a packet to memory, up to `end` if there is one."""
+    whole = k.dialect.store_packet.replace("{value}", packet)
+    _moved(k, dtype, count, whole, f"if ({{inside}}) {{element}} = {packet}.lane[{LANE}]", pointer, at, end)
+
+
+def _moved(
+    k: CBuilder, dtype: DType, count: int, whole: str, single: str, pointer: str, at: str, end: str | None
+) -> None:
+    """A packet moved as a `whole`; if it reaches beyond `end`, by a `single` statement for each element."""
     name, n = packet_type(k, dtype, count), _parts(dtype)
     place = at if n == 1 else f"2 * ({at})"
-    whole = k.dialect.store_packet.format(name=name, pointer=pointer, at=place, value=packet) + ";"
+    statement = whole.format(name=name, pointer=pointer, at=place)
     if end is None:
-        k.lines.append(whole)
+        k.say(statement)
         return
     with k.block(f"if ({at} + {count} <= {end})"):
-        k.lines.append(whole)
+        k.say(statement)
     with k.block("else"), each_lane(k, count * n):
         inside = f"{place} + {LANE} < {end if n == 1 else f'2 * {end}'}"
-        k.lines.append(f"if ({inside}) {pointer}[{place} + {LANE}] = {packet}.lane[{LANE}];")
+        k.say(single.format(inside=inside, element=f"{pointer}[{place} + {LANE}]"))
 
 
 def lane_of(k: CBuilder, dtype: DType, packet: str) -> Value:
@@ -113,16 +110,16 @@ def _stored(k: CBuilder, value: Value) -> str:
 def set_lane(k: CBuilder, packet: str, value: Value) -> None:
     """Put a value into the current lane."""
     if value.dtype.is_complex:
-        k.lines.append(f"{packet}.lane[2 * {LANE}] = {value.text};")
-        k.lines.append(f"{packet}.lane[2 * {LANE} + 1] = {value.imag};")
+        k.say(f"{packet}.lane[2 * {LANE}] = {value.text}")
+        k.say(f"{packet}.lane[2 * {LANE} + 1] = {value.imag}")
     else:
-        k.lines.append(f"{packet}.lane[{LANE}] = {_stored(k, value)};")
+        k.say(f"{packet}.lane[{LANE}] = {_stored(k, value)}")
 
 
 def put_element(k: CBuilder, value: Value, pointer: str, at: str) -> None:
     """One value to memory."""
     if value.dtype.is_complex:
-        k.lines.append(f"{pointer}[2 * ({at})] = {value.text};")
-        k.lines.append(f"{pointer}[2 * ({at}) + 1] = {value.imag};")
+        k.say(f"{pointer}[2 * ({at})] = {value.text}")
+        k.say(f"{pointer}[2 * ({at}) + 1] = {value.imag}")
     else:
-        k.lines.append(f"{pointer}[{at}] = {_stored(k, value)};")
+        k.say(f"{pointer}[{at}] = {_stored(k, value)}")

@@ -1,6 +1,6 @@
 """The common part of kernels that multiply in tiles: a block computes a tile of the result and fuses elementwise work.
 
-The left operand may need values of its rows, folded by the group before it multiplies; operands and results are read
+The left operand may need values of its rows, folded by the block before it multiplies; operands and results are read
 and written in packets where rows are made of whole ones.
 """
 
@@ -36,7 +36,7 @@ class ProductFrame:
         tile: tuple[int, int],
         items: int,
     ) -> None:
-        """`tile` has so many rows and columns of the result, and belongs to so many items."""
+        """`tile` has so many rows and columns of the result, and belongs to so many threads."""
         self.product, self.items = product, items
         self.rows, self.columns = tile
         inputs = inputs_of(graph, product.expressions)
@@ -47,7 +47,7 @@ class ProductFrame:
         self._row_values: dict[int, tuple[str, Value]] = {}
 
     def write_places(self) -> None:
-        """Which item of which group this is, and where its tile begins."""
+        """Which thread of which block this is, and where its tile begins."""
         frame, product, k = self.frame, self.product, self.frame.k
         down, across = self._tiles()
         self.m, self.n = frame.total("rows", product.rows), frame.total("columns", product.columns)
@@ -74,13 +74,13 @@ class ProductFrame:
     # Row values
 
     def write_row_values(self) -> None:
-        """Each value of a row is folded by as many items as there are for a row, and then by the first of them."""
+        """Each value of a row is folded by as many threads as there are for a row, and then by the first of them."""
         frame, k = self.frame, self.frame.k
         subgroup = max(1, self.items // self.rows)
         for number, value in enumerate(self.product.row_values):
             fold, scalar = value.fold, frame.dialect.types[value.fold.accumulated]
             name = f"row_value{number}"
-            frame.shared(scalar, name, self.rows * subgroup)
+            k.shared(scalar, name, self.rows * subgroup)
             with k.block(
                 f"for (int row = {self.item} / {subgroup}; row < {self.rows}; row += {self.items // subgroup})"
             ):
@@ -93,8 +93,8 @@ class ProductFrame:
                         at = own | self.step_indices("rows", "step")
                         element = frame.value(k, value.operand, frame.reader(k, at, known=self.row_values("row")))
                         k.assign(total, fold.combine(k, total, fold.begin(k, element)))
-                k.lines.append(f"{name}[row * {subgroup} + {self.item} % {subgroup}] = {total.text};")
-            frame.barrier()
+                k.say(f"{name}[row * {subgroup} + {self.item} % {subgroup}] = {total.text}")
+            k.barrier()
             with k.block(f"for (int row = {self.item}; row < {self.rows}; row += {self.items})"):
                 parts = [
                     Value(fold.accumulated, k.let(scalar, f"{name}[row * {subgroup} + {n}]")) for n in range(subgroup)
@@ -102,8 +102,8 @@ class ProductFrame:
                 while len(parts) > 1:
                     parts = [fold.combine(k, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
                 made = fold.end(k, parts[0])
-                k.lines.append(f"{name}[row * {subgroup}] = {made.text};")
-            frame.barrier()
+                k.say(f"{name}[row * {subgroup}] = {made.text}")
+            k.barrier()
             self._row_values[id(value)] = (f"{name}[({{row}}) * {subgroup}]", Value(fold.result, ""))
 
     def row_values(self, row: str) -> dict[int, Value]:
@@ -122,7 +122,7 @@ class ProductFrame:
         return sum(d == 1 for d, _ in inner) > sum(r == 1 for _, r in inner)
 
     def operand_lanes(self, value: Expression, own: OperandRuns, extent: int, *, deep: bool) -> int:
-        """How many neighbours of an operand an item reads at once, of a stretch of so many."""
+        """How many neighbours of an operand a thread reads at once, of a stretch of so many."""
         return self._lanes(value, own.depth if deep else own.lines, (*own.lines, *own.depth), extent)
 
     def result_lanes(self, value: Expression, extent: int) -> int:
@@ -167,7 +167,7 @@ class ProductFrame:
         for part in parts_of(value):
             if isinstance(part, Read) and part.strides[axis]:
                 name = f"p{len(k.lines)}"
-                k.lines.append(f"{packet_type(k, part.dtype, lanes)} {name};")
+                k.say(f"{packet_type(k, part.dtype, lanes)} {name}")
                 place = self.frame.place(id(part), part.strides, at)
                 fill(k, part.dtype, lanes, name, self.frame.pointer(part.entry), place, None)
                 made[id(part)] = (part, name)
@@ -180,7 +180,7 @@ class ProductFrame:
         return self.frame.indices("columns", self.product.result_columns, column)
 
     def stored_at_once(self, limit: int) -> int:
-        """How many neighbouring results an item may write as one packet."""
+        """How many neighbouring results a thread may write as one packet."""
         outputs, columns = self.product.outputs, self.product.result_columns
         if not self.product.has_neighbours:
             return 1

@@ -1,7 +1,7 @@
-"""Scans whose elements do not depend on each other, as one kernel: each work item repeats the body for its element.
+"""Scans whose elements do not depend on each other, as one kernel: each thread repeats the body for its element.
 
 Differential equations, gates and random walks are of this kind. The carry stays in registers: memory is touched for the
-rows alone. A value of one element, such as a counter, is computed by every item.
+rows alone. A value of one element, such as a counter, is computed by every thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .packets import element_at, put_element
 from .stages import KernelProgram, KernelWriter, Setting, Stage
 
 _LEAST: Final = 1024
-"""Elements from which it pays: fewer items leave most of a device idle while the iterations go by."""
+"""Elements from which it pays: fewer threads leave most of a device idle while the iterations go by."""
 
 
 def refusal(call: Call) -> str | None:
@@ -142,7 +142,7 @@ class _RepeatKernel:
         return self.w.k.literal(np.asarray(bind(call)()).reshape(()).item(), call.spec.dtype)
 
     def _put(self, value: Value, n: int, item: str, row: str | None) -> None:
-        """A value to an output; one of a single element is written by the first item."""
+        """A value to an output; one of a single element is written by the first thread."""
         w, spec = self.w, self.call.outputs[n]
         size = spec.size if row is None else spec.size // self.length
         if size == self.size:
@@ -152,7 +152,7 @@ class _RepeatKernel:
             put_element(w.k, value, f"b{n}", "0" if row is None else row)
 
     def _places(self, item: str) -> list[str]:
-        """For each input the place of the item's element, in its first row."""
+        """For each input the place of the thread's element, in its first row."""
         w = self.w
         shapes = [s.shape if n < self.fixed else s.shape[1:] for n, s in enumerate(self.call.inputs)]
         dims = dimensions(self.space, shapes) or [Dimension(1, (0,) * len(shapes), 1)]

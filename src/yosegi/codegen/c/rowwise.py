@@ -1,7 +1,7 @@
 """Rows that are folded and used again, in one kernel: softmax, the norms, a loss for each row, in whatever ops.
 
 A row is the last axis of a space. Each value of a row is a pass over it; what is elementwise is computed anew in each
-pass, from registers or from memory that the first pass has brought near. A team of items takes a row.
+pass, from registers or from memory that the first pass has brought near. A subgroup of threads takes a row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_SUBGROUP: Final = 32
 _BLOCK: Final = 4
 """Random words that are made at once."""
 _MOST_PACKETS: Final = 8
-"""That an item keeps of a row: with more, it has no registers left to compute with."""
+"""That a thread keeps of a row: with more, it has no registers left to compute with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def rowwise(graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> Kerne
 
 
 class _SubgroupRows:
-    """A group of items a row, each with packets of it. Of a row that is not too long they stay in registers."""
+    """A block of threads a row, each with packets of it. Of a row that is not too long they stay in registers."""
 
     def __init__(self, graph: Graph, rows: Rows, dialect: Dialect, target: Target) -> None:
         self.rows, self.dialect = rows, dialect
@@ -144,7 +144,7 @@ class _SubgroupRows:
             self.subgroup //= 2
         steps = -(-rows.length // (self.subgroup * self.lanes))
         self.steps = steps if steps * (len(self.reads) + len(self.words)) <= _MOST_PACKETS else 0
-        """Packets of each array that an item keeps; 0 if they are read again in every pass."""
+        """Packets of each array that a thread keeps; 0 if they are read again in every pass."""
 
     def written(self) -> Kernel:
         """The whole kernel."""
@@ -174,7 +174,7 @@ class _SubgroupRows:
         return frame.kernel(self.count * self.subgroup, self.subgroup)
 
     def _packets(self) -> Iterator[tuple[str, dict[int, str]]]:
-        """Where an item's packets begin, and what they are called; what is written meanwhile is done for each."""
+        """Where a thread's packets begin, and what they are called; what is written meanwhile is done for each."""
         frame, k = self.frame, self.frame.k
         for place, names in self.kept:
             with k.block(f"if ({place} < {self.length})"):
@@ -193,7 +193,7 @@ class _SubgroupRows:
         parts: list[Read | Word] = [*self.reads, *self.words] if self.lanes > 1 or self.steps else []
         for part in parts:
             names[id(part)] = name = f"q{len(k.lines)}"
-            k.lines.append(f"{packet_type(k, part.dtype, self.lanes)} {name};")
+            k.say(f"{packet_type(k, part.dtype, self.lanes)} {name}")
         return names
 
     def _fill(self, names: dict[int, str], place: str) -> None:
@@ -207,7 +207,7 @@ class _SubgroupRows:
             for block in range(self.lanes // _BLOCK):
                 made = random_block(k, k.add(first, k.literal(block, uint64)), places.state(part.state))
                 for n, word in enumerate(made):
-                    k.lines.append(f"{names[id(part)]}.lane[{_BLOCK * block + n}] = {word.text};")
+                    k.say(f"{names[id(part)]}.lane[{_BLOCK * block + n}] = {word.text}")
 
     def _value(self, expression: Expression, place: str, names: dict[int, str]) -> Value:
         """An expression at the current lane."""
@@ -221,16 +221,16 @@ class _SubgroupRows:
     def _store(self, n: int, output: Output, place: str, names: dict[int, str]) -> None:
         frame, k, dtype = self.frame, self.frame.k, output.expression.dtype
         made = f"q{len(k.lines)}"
-        k.lines.append(f"{packet_type(k, dtype, self.lanes)} {made};")
+        k.say(f"{packet_type(k, dtype, self.lanes)} {made}")
         with each_lane(k, self.lanes):
             set_lane(k, made, self._value(output.expression, place, names))
         at = k.let(frame.ctype, frame.place(("b", n), output.strides, self.at | {self.rows.axis: place}))
         drain(k, dtype, self.lanes, made, f"b{n}", at, None)
 
     def _folded(self, name: str, value: Folded) -> Value:
-        """The value of a row, for every item: each folds its own elements, some of them fold what these found, and
+        """The value of a row, for every thread: each folds its own elements, some of them fold what these found, and
         then each folds what is left. Two barriers do, where a tree has one for each doubling."""
-        frame, k, fold = self.frame, self.frame.k, value.fold
+        k, fold = self.frame.k, value.fold
         scalar = self.dialect.types[fold.accumulated]
         total = k.variable(k.literal(fold.start, fold.accumulated))
         for place, names in self._packets():
@@ -238,13 +238,13 @@ class _SubgroupRows:
                 element = self._value(value.operand, place, names)
                 k.assign(total, fold.combine(k, total, fold.begin(k, element)))
         few = 1 << (self.subgroup.bit_length() - 1) // 2
-        frame.shared(scalar, name, self.subgroup)
-        frame.shared(scalar, f"{name}_few", few)
-        k.lines.append(f"{name}[{self.item}] = {total.text};")
-        frame.barrier()
+        k.shared(scalar, name, self.subgroup)
+        k.shared(scalar, f"{name}_few", few)
+        k.say(f"{name}[{self.item}] = {total.text}")
+        k.barrier()
         with k.block(f"if ({self.item} < {few})"):
-            k.lines.append(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.subgroup).text};")
-        frame.barrier()
+            k.say(f"{name}_few[{self.item}] = {self._sum(fold, name, self.item, few, self.subgroup).text}")
+        k.barrier()
         return fold.end(k, self._sum(fold, f"{name}_few", "0", 1, few))
 
     def _sum(self, fold: Fold, name: str, first: str, step: int, end: int) -> Value:
@@ -264,7 +264,7 @@ def _begins_blocks(word: Word, rows: Rows) -> bool:
 
 def _lanes(rows: Rows, reads: Sequence[Read]) -> int:
     """Elements of a packet: as many as fit all arrays, begin where packets of memory do in every row, and leave work
-    for a team."""
+    for a subgroup."""
     whole = [o for o in rows.outputs if rows.is_whole(o)]
     dtypes = [r.dtype for r in reads] + [o.expression.dtype for o in whole]
     count = widest(dtypes)

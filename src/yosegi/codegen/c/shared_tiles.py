@@ -1,13 +1,13 @@
-"""Products in tiles: a group of items brings tiles of both operands into the memory it shares, and multiplies them.
+"""Products in tiles: a block of threads brings tiles of both operands into the memory it shares, and multiplies them.
 
-    for each tile of the result, by a group:
-        values of the left operand's rows, if its elements need any    (each row by some items)
+    for each tile of the result, by a block:
+        values of the left operand's rows, if its elements need any    (each row by some threads)
         for each stretch of the sum:
             both operands' tiles to shared memory, elementwise work done on the way    (each element once)
-            each item adds products to its own block of results, which stays in registers
-        each item's block to memory, elementwise work done on the way
+            each thread adds products to its own tile of results, which stays in registers
+        each thread's tile to memory, elementwise work done on the way
 
-Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. An item brings packets where
+Elements beyond the edges are zeros in shared memory, so that any shape can be multiplied. A thread brings packets where
 rows are made of whole ones.
 """
 
@@ -21,18 +21,47 @@ from typing import Final
 from ..._graph.graph import Graph
 from ..scalar.value import Value, spelled
 from .contractions import FusedContraction
-from .dialect import Dialect
+from .dialect import Dialect, Target
 from .expressions import Expression, Read, Windowed
 from .frames import multiplied
 from .kernel_source import Kernel
 from .packets import LANE, drain, each_lane, lane_of, packet_type, set_lane
 from .product_frame import ProductFrame
-from .tilings import Tile
 
 _UNROLLED: Final = 8
 """Steps of the sum that are written out."""
 _PADDING: Final = 4
 """Elements between the rows of a tile, so that a column does not lie in one bank of the shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a product is cut: so many results a block, so many a thread, and the stretch of the sum at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+    item_rows: int
+    item_columns: int
+
+    @property
+    def items(self) -> int:
+        """Threads in a block."""
+        return self.rows // self.item_rows * (self.columns // self.item_columns)
+
+
+ON_GPUS: Final = {
+    "16": Tile(16, 16, 32, 2, 2),
+    "32": Tile(32, 32, 32, 4, 4),
+    "64": Tile(64, 64, 32, 4, 4),
+    "128": Tile(128, 128, 16, 8, 8),
+}
+"""Tiles by name: their rows. The larger are for GPUs with many registers, and large products."""
+
+
+def tiles(target: Target) -> dict[str, Tile]:
+    """The tiles that a target may try, by name."""
+    return {name: tile for name, tile in ON_GPUS.items() if tile.items <= max(target.group, target.cooperating)}
 
 
 def tiled_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: Tile) -> Kernel:
@@ -50,13 +79,13 @@ class _SharedOperand:
     first: str
     extent: int
     end: str
-    """Where the group's rows or columns begin, how many a tile has, and where there are no more."""
+    """Where the block's rows or columns begin, how many a tile has, and where there are no more."""
     deep: bool
     """Whether neighbours are brought along the sum."""
     lanes: int
     """Neighbours that are brought at once."""
     line_indices: Mapping[int, str] | None = None
-    """The indices of an item's row or column, where it brings the same one in every turn."""
+    """The indices of a thread's row or column, where it brings the same one in every turn."""
 
     @property
     def role(self) -> str:
@@ -75,12 +104,12 @@ class _TiledProduct:
 
     def written(self) -> Kernel:
         """The whole kernel."""
-        frame, tile, own = self.frame, self.tile, self.own
+        frame, tile, own, k = self.frame, self.tile, self.own, self.frame.k
         own.write_places()
         self.item, self.row, self.column = own.item, own.row, own.column
         self.m, self.n, self.deep, self.stack = own.m, own.n, own.deep, own.stack
-        frame.shared(self.scalar, "left_tile", tile.depth * self.left_step)
-        frame.shared(self.scalar, "right_tile", tile.depth * self.right_step)
+        k.shared(self.scalar, "left_tile", tile.depth * self.left_step)
+        k.shared(self.scalar, "right_tile", tile.depth * self.right_step)
         own.write_row_values()
         self._write_sums()
         self._write_results()
@@ -89,12 +118,12 @@ class _TiledProduct:
     # Sums
 
     def _write_sums(self) -> None:
-        frame, tile, k = self.frame, self.tile, self.frame.k
+        tile, k = self.tile, self.frame.k
         count = tile.item_rows * tile.item_columns
         zero = spelled(0, self.product.summed, self.scalar)
-        k.lines.append(f"{self.scalar} sums[{count}];")
-        with k.block(frame.unrolled("i", count)):
-            k.lines.append(f"sums[i] = {zero};")
+        k.say(f"{self.scalar} sums[{count}]")
+        with k.each("i", count):
+            k.say(f"sums[i] = {zero}")
         across = tile.columns // tile.item_columns
         self.own_row = k.let("int", f"{self.item} / {across} * {tile.item_rows}")
         self.own_column = k.let("int", f"{self.item} % {across} * {tile.item_columns}")
@@ -103,42 +132,42 @@ class _TiledProduct:
         self.is_ahead = self.product.slides
         if self.is_ahead:
             for operand in (left, right):
-                k.lines.append(f"{self.scalar} {operand.side}_next[{self._turns(operand) * operand.lanes}];")
+                k.say(f"{self.scalar} {operand.side}_next[{self._turns(operand) * operand.lanes}]")
                 self._bring_tile(operand, "0")
         with k.block(f"for ({self.ctype} begin = 0; begin < {self.deep}; begin += {tile.depth})"):
             for operand in (left, right):
                 self._write_tile(operand)
-            frame.barrier()
+            k.barrier()
             if self.is_ahead:
                 with k.block(f"if (begin + {tile.depth} < {self.deep})"):
                     for operand in (left, right):
                         self._bring_tile(operand, f"begin + {tile.depth}")
             self._write_products()
-            frame.barrier()
+            k.barrier()
 
     def _write_products(self) -> None:
-        """A stretch of the sum, for an item's block, on copies: what lives across barriers may lie in memory."""
+        """A stretch of the sum, for a thread's own results, on copies: what lives across barriers may lie in memory."""
         frame, tile, k = self.frame, self.tile, self.frame.k
         count = tile.item_rows * tile.item_columns
         with k.block(""):
-            k.lines.append(f"{self.scalar} part[{count}];")
-            with k.block(frame.unrolled("i", count)):
-                k.lines.append("part[i] = sums[i];")
+            k.say(f"{self.scalar} part[{count}]")
+            with k.each("i", count):
+                k.say("part[i] = sums[i]")
             with k.block(f"{frame.dialect.unrolled.format(n=_UNROLLED)}\nfor (int d = 0; d < {tile.depth}; d++)"):
-                k.lines.append(f"{self.scalar} a[{tile.item_rows}];")
-                k.lines.append(f"{self.scalar} b[{tile.item_columns}];")
-                with k.block(frame.unrolled("i", tile.item_rows)):
-                    k.lines.append(f"a[i] = left_tile[d * {self.left_step} + {self.own_row} + i];")
-                with k.block(frame.unrolled("j", tile.item_columns)):
-                    k.lines.append(f"b[j] = right_tile[d * {self.right_step} + {self.own_column} + j];")
-                with k.block(frame.unrolled("i", tile.item_rows)), k.block(frame.unrolled("j", tile.item_columns)):
+                k.say(f"{self.scalar} a[{tile.item_rows}]")
+                k.say(f"{self.scalar} b[{tile.item_columns}]")
+                with k.each("i", tile.item_rows):
+                    k.say(f"a[i] = left_tile[d * {self.left_step} + {self.own_row} + i]")
+                with k.each("j", tile.item_columns):
+                    k.say(f"b[j] = right_tile[d * {self.right_step} + {self.own_column} + j]")
+                with k.each("i", tile.item_rows), k.each("j", tile.item_columns):
                     a, b, own = (
                         Value(self.product.summed, text)
                         for text in ("a[i]", "b[j]", f"part[i * {tile.item_columns} + j]")
                     )
                     k.assign(own, multiplied(k, a, b, own))
-            with k.block(frame.unrolled("i", count)):
-                k.lines.append("sums[i] = part[i];")
+            with k.each("i", count):
+                k.say("sums[i] = part[i]")
 
     # Tiles
 
@@ -159,7 +188,7 @@ class _TiledProduct:
             if self.is_ahead:
                 here.put_packet(self._next(operand))
             else:
-                self.frame.k.lines.append(f"{self.scalar} made[{operand.lanes}];")
+                self.frame.k.say(f"{self.scalar} made[{operand.lanes}]")
                 here.make_packet(f"made[{LANE}]", "begin")
                 here.put_packet(f"made[{LANE}]")
 
@@ -182,7 +211,7 @@ class _TiledProduct:
         chunks = (self.tile.depth if deep else extent) // lanes
         total = self.tile.depth * extent // lanes
         # Written out, so that all of an item's reads are under way at a time.
-        with k.block(self.frame.unrolled("turn", self._turns(operand))):
+        with k.each("turn", self._turns(operand)):
             number = k.let("int", f"turn * {items} + {self.item}")
             with k.block(f"if ({number} < {total})" if total % items else ""):
                 along = k.let("int", f"{number} % {chunks} * {lanes}")
@@ -193,7 +222,7 @@ class _TiledProduct:
 
     def _write_results(self) -> None:
         frame, tile, k, product = self.frame, self.tile, self.frame.k, self.product
-        with k.block(frame.unrolled("i", tile.item_rows)):
+        with k.each("i", tile.item_rows):
             row = k.let(self.ctype, f"{self.row} + {self.own_row} + i")
             with k.block(f"if ({row} < {self.m})"):
                 at = self.stack | frame.indices("rows", product.rows, row)
@@ -201,19 +230,19 @@ class _TiledProduct:
                 if lanes > 1:
                     self._write_packets(at, lanes)
                     return
-                with k.block(frame.unrolled("j", tile.item_columns)):
+                with k.each("j", tile.item_columns):
                     column = k.let(self.ctype, f"{self.column} + {self.own_column} + j")
                     with k.block(f"if ({column} < {self.n})"):
                         self.own.write_result(k, f"sums[i * {tile.item_columns} + j]", at, column)
 
     def _write_packets(self, at: dict[int, str], lanes: int) -> None:
-        """An item's results of a row, packet by packet: each is inside as a whole, or not at all."""
+        """A thread's results of a row, packet by packet: each is inside as a whole, or not at all."""
         frame, k, outputs = self.frame, self.frame.k, self.product.outputs
-        with k.block(frame.unrolled("j", self.tile.item_columns // lanes)):
+        with k.each("j", self.tile.item_columns // lanes):
             column = k.let(self.ctype, f"{self.column} + {self.own_column} + j * {lanes}")
             with k.block(f"if ({column} < {self.n})"):
                 for n, output in enumerate(outputs):
-                    k.lines.append(f"{packet_type(k, output.expression.dtype, lanes)} q{n};")
+                    k.say(f"{packet_type(k, output.expression.dtype, lanes)} q{n}")
                 with each_lane(k, lanes):
                     own = f"sums[i * {self.tile.item_columns} + j * {lanes} + {LANE}]"
                     _, places = self.own.at_result(k, own, at, f"{column} + {LANE}")
@@ -243,7 +272,7 @@ class _TileElements:
             inside = f"({line} < {operand.end}) & ({step} < {w.deep})"
             value = frame.guarded_element(k, operand.value, self._indices(line, step), inside)
             with each_lane(k, 1):
-                k.lines.append(f"{made} = {k.convert(value, w.product.summed).text};")
+                k.say(f"{made} = {k.convert(value, w.product.summed).text}")
             return
         with k.block(f"if ({line} < {operand.end} && {step} < {w.deep})"):
             packets = self._packets(self._indices(line, step))
@@ -254,15 +283,15 @@ class _TileElements:
                 places = frame.reader(k, at, known=self._row_values(self.line + ("" if self.operand.deep else lane)),
                                       packets=read)  # fmt: skip
                 value = k.convert(frame.value(k, self.operand.value, places), w.product.summed)
-                k.lines.append(f"{made} = {value.text};")
+                k.say(f"{made} = {value.text}")
         with k.block("else"), each_lane(k, self.operand.lanes):
-            k.lines.append(f"{made} = ({w.scalar})0;")
+            k.say(f"{made} = ({w.scalar})0")
 
     def put_packet(self, made: str) -> None:
         """Variables into the tile."""
         with each_lane(self.writer.frame.k, self.operand.lanes):
             place = self._tile_place(LANE if self.operand.lanes > 1 else "0")
-            self.writer.frame.k.lines.append(f"{place} = {made};")
+            self.writer.frame.k.say(f"{place} = {made}")
 
     def _packets(self, at: dict[int, str]) -> dict[int, tuple[Read, str]]:
         """The reads that go by packets."""

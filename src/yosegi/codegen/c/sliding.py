@@ -90,7 +90,7 @@ def slide_kernel(graph: Graph, slide: Slide, dialect: Dialect, target: Target) -
     frame = Frame(dialect, inputs, slide.outputs, max([items, *map(prod, inputs.shapes)]) + target.group)
     k, ctype = frame.k, frame.ctype
     item = k.let(ctype, f"({ctype})({dialect.global_id})")
-    k.lines.append(f"if ({item} >= {frame.size('items', items)}) return;")
+    k.say(f"if ({item} >= {frame.size('items', items)}) return")
     at = frame.indices("results", slide.results, item)
     value = slide.value(frame, slide, at)
     frame.put(k, value, "b0", frame.place(("b", 0), slide.outputs[0].strides, at))

@@ -15,7 +15,7 @@ from ..._tensor.dtype import DType, int32, int64
 from ..._tensor.node import Shape
 from .builder import CBuilder
 from .dialect import Dialect, Target
-from .kernel_source import Kernel, SizeParameters, assembled
+from .kernel_source import Kernel, assembled
 
 FAULTS: Final = -1
 """The number of the table of faults: for each site whether an index was out of range, and that index (int64)."""
@@ -67,48 +67,37 @@ class KernelWriter:
         """`elements` is the number of elements of the largest array: from some number on, indices are 64-bit."""
         self.setting = setting
         self.dialect = setting.dialect
-        self.k = CBuilder(setting.dialect)
-        self.sizes = SizeParameters(elements, setting.dialect)
-        self.ctype = self.sizes.ctype
-        self.prelude: list[str] = []
+        self.k = CBuilder(setting.dialect, elements)
+        self.sizes = self.k.sizes
+        self.ctype = self.k.index
         self._reads, self._writes = reads, writes
 
     def let(self, expression: str) -> str:
         """A variable for an index."""
         return self.k.let(self.ctype, expression)
 
-    def say(self, line: str) -> None:
-        """A statement."""
-        self.k.lines.append(f"{line};")
-
     def item(self, items: int) -> str:
-        """The number of this work item; those beyond `items` return."""
+        """The number of this thread; those beyond `items` return."""
         item = self.let(self.dialect.global_id)
-        self.say(f"if ({item} >= {self.sizes(items)}) return")
+        self.k.say(f"if ({item} >= {self.sizes(items)}) return")
         return item
 
     def shared(self, dtype: DType, name: str, size: int) -> None:
-        """Declare an array that a group shares; `name` and `name_imag` if the dtype is complex."""
+        """Declare an array that a block shares; `name` and `name_imag` if the dtype is complex."""
         for each in (name, f"{name}_imag") if dtype.is_complex else (name,):
-            self.prelude.append(self.dialect.local_array.format(type=self.k.ctype(dtype), name=each, size=size) + ";")
-
-    def barrier(self) -> None:
-        """Wait for the group."""
-        self.say(self.dialect.barrier)
+            self.k.shared(self.k.ctype(dtype), each, size)
 
     def kernel(self, items: int, group: int | None = None) -> Kernel:
-        """The kernel, for so many items."""
-        source = assembled(self.k, self._reads, self._writes, self.sizes, self.prelude)
-        sizes = self.sizes
+        """The kernel, for so many threads."""
         wanted = self.setting.target.group if group is None else group
-        return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, wanted)
+        return assembled(self.k, self._reads, self._writes, items, wanted)
 
 
 def filled(setting: Setting, value: int, length: int) -> Kernel:
     """A kernel that writes one number (int32) to every element of an array."""
     w = KernelWriter(setting, length, (), (int32,))
     at = w.item(length)
-    w.say(f"b0[{at}] = {value}")
+    w.k.say(f"b0[{at}] = {value}")
     return w.kernel(length)
 
 
@@ -116,5 +105,5 @@ def noted(w: KernelWriter, outside: str, index: str, bound: IndexBound, faults: 
     """Note an index in the table of faults, where it is `outside`. Of several, any one stays."""
     site, wide = w.sizes(w.setting.site(bound)), w.dialect.types[int64]
     with w.k.block(f"if ({outside})"):
-        w.say(f"{faults}[2 * {site} + 1] = ({wide}){index}")
-        w.say(f"{faults}[2 * {site}] = 1")
+        w.k.say(f"{faults}[2 * {site} + 1] = ({wide}){index}")
+        w.k.say(f"{faults}[2 * {site}] = 1")

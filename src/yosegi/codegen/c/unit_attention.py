@@ -1,6 +1,6 @@
 """Attention on a matrix unit: one kernel, with the scores in registers only.
 
-    for each block of queries, by a group; each of its teams has some rows of it, in registers:
+    for each tile of queries, by a block; each of its subgroups has some rows of it, in registers:
         for each tile of keys and their values, in shared memory, the next one on its way:
             scores = queries · keysᵀ    (fragments of sums)
             weights = two to the power of the scores, relative to each row's base
@@ -20,7 +20,7 @@ from typing import Final
 from ..._tensor.dtype import float32
 from ..._tensor.node import Call
 from ..scalar.value import Value, spelled
-from .attention_call import Attending, attention_refusal
+from .attention import Attending, attention_refusal
 from .dialect import Dialect
 from .fragments import PacketTiles
 from .kernel_source import Kernel
@@ -32,11 +32,11 @@ _WIDEST: Final = 128
 _GROWTH: Final = 8.0
 """Powers of two that a row's scores may be above its base."""
 _REGISTERS: Final = 160
-"""Registers of an item that matrices may have; the rest is for fragments on their way, and for places."""
+"""Registers of a thread that matrices may have; the rest is for fragments on their way, and for places."""
 _FOR_MASK: Final = 40
 """Those that a mask takes away from them."""
 _SHARED: Final = 48 << 10
-"""Bytes that a group may share."""
+"""Bytes that a block may share."""
 _STAGES: Final = 2
 """Tiles of keys at a time: one that is worked on, one on its way."""
 
@@ -59,7 +59,7 @@ def unit_refusal(call: Call, dialect: Dialect) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the work is cut: teams of a group, fragments of rows that each of them has, and keys in a tile."""
+    """How the work is cut: subgroups of a block, fragments of rows that each of them has, and keys in a tile."""
 
     subgroups: int
     fragments: int
@@ -67,12 +67,12 @@ class Shape:
 
     @property
     def block(self) -> int:
-        """Queries of a group."""
+        """Queries of a block."""
         return self.subgroups * self.fragments * ROWS
 
     @property
     def items(self) -> int:
-        """Items of a group."""
+        """Threads of a block."""
         return self.subgroups * SUBGROUP
 
     def fits(self, features: int, values: int, has_mask: bool) -> bool:
@@ -88,8 +88,8 @@ SHAPES: Final = {
     "4x32 queries, 32 keys": Shape(4, 2, 32),
     "4x16 queries, 32 keys": Shape(4, 1, 32),
 }
-"""The shapes that may be tried, by name. With more rows for a team each fragment of keys serves more of them; with
-fewer there are more groups."""
+"""The shapes that may be tried, by name. With more rows for a subgroup each fragment of keys serves more of them; with
+fewer there are more blocks."""
 
 
 def unit_shapes(call: Call) -> dict[str, Shape]:
@@ -127,15 +127,15 @@ class _UnitAttention:
         """The whole kernel."""
         own, k, shape, frame = self.own, self.k, self.shape, self.frame
         for tiles in (self.k_tiles, self.v_tiles):
-            tiles.declare(frame, self.packet)
+            tiles.declare(self.k, self.packet)
         own.write_places()
         self.lane = k.let("int", f"{own.item} % {SUBGROUP}")
         self.row = k.let(
             self.ctype, f"{own.first} + {own.item} / {SUBGROUP} * {shape.fragments * ROWS} + {self.lane} / 4"
         )
-        """The item's first query; it has every eighth from there."""
+        """The thread's first query; it has every eighth from there."""
         self.pair = k.let("int", f"{self.lane} % 4 * 2")
-        """The first of the two columns that an item has of each fragment."""
+        """The first of the two columns that a thread has of each fragment."""
         # Of keys a fragment is read with the second eight rows last, of values, turned, with the second eight columns.
         self.key_places = self.k_tiles.write_fragments(
             k, f"({self.lane} / 16 * 8 + {self.lane} % 8)", f"{self.lane} / 8 % 2"
@@ -144,10 +144,10 @@ class _UnitAttention:
         self._write_tiles("0", "0")
         self._write_queries()
         self._write_start()
-        k.lines.append("int stage = 0;")
+        k.say("int stage = 0")
         with k.block(f"for ({self.ctype} begin = 0; begin < {own.stop}; begin += {shape.keys})"):
-            k.lines.append("await_copies<0>();")
-            frame.barrier()
+            k.say("await_copies<0>()")
+            k.barrier()
             with k.block(f"if (begin + {shape.keys} < {own.stop})"):
                 self._write_tiles("1 - stage", k.let(self.ctype, f"begin + {shape.keys}"))
             self._write_scores()
@@ -155,12 +155,9 @@ class _UnitAttention:
             self._write_bases()
             self._write_weights()
             self._write_sums()
-            k.lines.append("stage = 1 - stage;")
+            k.say("stage = 1 - stage")
         self._write_results()
         return frame.kernel(own.groups * shape.items, shape.items)
-
-    def _each(self, name: str, count: int) -> str:
-        return self.frame.unrolled(name, count)
 
     def _number(self, value: float) -> str:
         return spelled(value, float32, "float")
@@ -171,35 +168,35 @@ class _UnitAttention:
         """Begin to bring keys and their values to shared memory; zeros beyond the end."""
         self._write_tile(self.k_tiles, 1, stage, begin)
         self._write_tile(self.v_tiles, 2, stage, begin)
-        self.k.lines.append("end_copies();")
+        self.k.say("end_copies()")
 
     def _write_tile(self, tiles: PacketTiles, operand: int, stage: str, begin: str) -> None:
         k, items, packets = self.k, self.shape.items, tiles.packets
-        with k.block(self._each("turn", -(-tiles.total // items))):
+        with k.each("turn", -(-tiles.total // items)):
             number = k.let("int", f"turn * {items} + {self.own.item}")
             with k.block(f"if ({number} < {tiles.total})" if tiles.total % items else ""):
                 row, packet = k.let("int", f"{number} / {packets}"), k.let("int", f"{number} % {packets}")
                 key = k.let(self.ctype, f"{begin} + {row}")
                 inside = k.let("bool", f"{key} < {self.own.keys}")
                 start = f"{self.own.starts[operand]} + ({inside} ? {key} : 0) * {tiles.columns} + {packet} * {PACKET}"
-                k.lines.append(f"copy_packet({tiles.place(stage, row, packet)}, a{operand} + ({start}), {inside});")
+                k.say(f"copy_packet({tiles.place(stage, row, packet)}, a{operand} + ({start}), {inside})")
 
     def _write_queries(self) -> None:
-        """A team's queries, as left operands; zeros beyond the end."""
+        """A subgroup's queries, as left operands; zeros beyond the end."""
         k, own = self.k, self.own
         two = packet_type(k, own.call.spec.dtype, 2)
-        k.lines.append(f"unsigned queries[{self.shape.fragments}][{self.steps}][4];")
+        k.say(f"unsigned queries[{self.shape.fragments}][{self.steps}][4]")
         with (
-            k.block(self._each("m", self.shape.fragments)),
-            k.block(self._each("s", self.steps)),
-            k.block(self._each("w", 4)),
+            k.each("m", self.shape.fragments),
+            k.each("s", self.steps),
+            k.each("w", 4),
         ):
             row = k.let(self.ctype, f"{self.row} + m * {ROWS} + w % 2 * 8")
             place = f"{own.starts[0]} + {row} * {own.features} + s * {DEPTH} + w / 2 * 8 + {self.pair}"
-            k.lines.append("queries[m][s][w] = 0;")
+            k.say("queries[m][s][w] = 0")
             with k.block(f"if ({row} < {own.queries})"):
                 read = k.let(two, own.dialect.load_packet.format(name=two, pointer="a0", at=f"({place})"))
-                k.lines.append(f"queries[m][s][w] = {own.dialect.reinterpret.format(type='unsigned', x=read)};")
+                k.say(f"queries[m][s][w] = {own.dialect.reinterpret.format(type='unsigned', x=read)}")
 
     # Sums
 
@@ -207,30 +204,30 @@ class _UnitAttention:
         """The registers of a thread: for each of its rows the sum of weights, the scores that make a new base, and the
         number that is added to scores to be relative to the base."""
         k, fragments = self.k, self.shape.fragments
-        k.lines.append(f"float out[{fragments}][{self.across}][4];")
-        k.lines.append(f"float total[{fragments}][2], limit[{fragments}][2], shift[{fragments}][2];")
-        with k.block(self._each("m", fragments)):
-            with k.block(self._each("n", self.across)), k.block(self._each("c", 4)):
-                k.lines.append("out[m][n][c] = 0.0f;")
-            with k.block(self._each("r", 2)):
-                k.lines.append("total[m][r] = 0.0f; limit[m][r] = -INFINITY; shift[m][r] = 0.0f;")
+        k.say(f"float out[{fragments}][{self.across}][4]")
+        k.say(f"float total[{fragments}][2], limit[{fragments}][2], shift[{fragments}][2]")
+        with k.each("m", fragments):
+            with k.each("n", self.across), k.each("c", 4):
+                k.say("out[m][n][c] = 0.0f")
+            with k.each("r", 2):
+                k.say("total[m][r] = 0.0f; limit[m][r] = -INFINITY; shift[m][r] = 0.0f")
 
     def _write_scores(self) -> None:
-        """Queries by keys. A team reads a fragment of the keys once for all its rows."""
+        """Queries by keys. A subgroup reads a fragment of the keys once for all its rows."""
         k, shape = self.k, self.shape
-        k.lines.append(f"float score[{shape.fragments}][{shape.keys // COLUMNS}][4];")
+        k.say(f"float score[{shape.fragments}][{shape.keys // COLUMNS}][4]")
         with (
-            k.block(self._each("m", shape.fragments)),
-            k.block(self._each("n", shape.keys // COLUMNS)),
-            k.block(self._each("c", 4)),
+            k.each("m", shape.fragments),
+            k.each("n", shape.keys // COLUMNS),
+            k.each("c", 4),
         ):
-            k.lines.append("score[m][n][c] = 0.0f;")
-        with k.block(self._each("s", self.steps)), k.block(self._each("p", shape.keys // DEPTH)):
-            k.lines.append("unsigned words[4];")
-            k.lines.append(f"load_matrices(words, {self.key_places.place('stage', 'p', 's')});")
-            with k.block(self._each("m", shape.fragments)), k.block(self._each("h", 2)):
+            k.say("score[m][n][c] = 0.0f")
+        with k.each("s", self.steps), k.each("p", shape.keys // DEPTH):
+            k.say("unsigned words[4]")
+            k.say(f"load_matrices(words, {self.key_places.place('stage', 'p', 's')})")
+            with k.each("m", shape.fragments), k.each("h", 2):
                 operands = "score[m][p * 2 + h], queries[m][s], words[h * 2], words[h * 2 + 1]"
-                k.lines.append(f"multiply_add_{self.name}({operands});")
+                k.say(f"multiply_add_{self.name}({operands})")
 
     def _write_masks(self) -> None:
         """Scores that are not to be seen become the least there is."""
@@ -241,83 +238,83 @@ class _UnitAttention:
             beyond += f" || {end} > {own.first} + {own.item} / {SUBGROUP} * {shape.fragments * ROWS} + 1"
         with (
             k.block("" if own.has_mask else f"if ({beyond})"),
-            k.block(self._each("m", shape.fragments)),
-            k.block(self._each("n", shape.keys // COLUMNS)),
-            k.block(self._each("c", 4)),
+            k.each("m", shape.fragments),
+            k.each("n", shape.keys // COLUMNS),
+            k.each("c", 4),
         ):
             row = k.let(self.ctype, f"{self.row} + m * {ROWS} + c / 2 * 8")
             column = k.let(self.ctype, f"begin + n * {COLUMNS} + {self.pair} + c % 2")
-            k.lines.append("float made = -INFINITY;")
+            k.say("float made = -INFINITY")
             with k.block(f"if ({own.seen(row, column)})"):
                 score = Value(float32, "score[m][n][c]")
                 scaled = k.mul(score, own.scale(k)) if own.adds else score
-                k.lines.append(f"made = {own.masked(k, scaled, row, column).text};")
-            k.lines.append("score[m][n][c] = made;")
+                k.say(f"made = {own.masked(k, scaled, row, column).text}")
+            k.say("score[m][n][c] = made")
 
     def _write_bases(self) -> None:
         """Where scores have grown, a row's base is the largest score so far, and its sums shrink."""
         k, shape = self.k, self.shape
         k.lines += [f"float most[{shape.fragments}][2];", "bool grown = false;"]
-        with k.block(self._each("m", shape.fragments)), k.block(self._each("r", 2)):
-            k.lines.append("most[m][r] = score[m][0][r * 2];")
-            with k.block(self._each("n", shape.keys // COLUMNS)), k.block(self._each("c", 2)):
-                k.lines.append("most[m][r] = fmaxf(most[m][r], score[m][n][r * 2 + c]);")
-            k.lines.append("grown |= most[m][r] > limit[m][r];")
+        with k.each("m", shape.fragments), k.each("r", 2):
+            k.say("most[m][r] = score[m][0][r * 2]")
+            with k.each("n", shape.keys // COLUMNS), k.each("c", 2):
+                k.say("most[m][r] = fmaxf(most[m][r], score[m][n][r * 2 + c])")
+            k.say("grown |= most[m][r] > limit[m][r]")
         growth = self._number(_GROWTH / self.to_powers)
         with (
             k.block("if (any_of_team(grown))"),
-            k.block(self._each("m", shape.fragments)),
-            k.block(self._each("r", 2)),
+            k.each("m", shape.fragments),
+            k.each("r", 2),
         ):
             for distance in (1, 2):
-                k.lines.append(f"most[m][r] = fmaxf(most[m][r], from_partner(most[m][r], {distance}));")
-            k.lines.append(f"const float base = fmaxf(most[m][r], limit[m][r] - {growth});")
+                k.say(f"most[m][r] = fmaxf(most[m][r], from_partner(most[m][r], {distance}))")
+            k.say(f"const float base = fmaxf(most[m][r], limit[m][r] - {growth})")
             # Nothing was seen before, and so nothing is there to shrink, or nothing is seen yet.
-            k.lines.append("const bool fresh = limit[m][r] == -INFINITY, blind = base == -INFINITY;")
-            k.lines.append(f"const float turned = blind ? 0.0f : -base * {self._number(self.to_powers)};")
-            k.lines.append("const float shrunk = fresh ? 0.0f : exp2_of(turned - shift[m][r]);")
+            k.say("const bool fresh = limit[m][r] == -INFINITY, blind = base == -INFINITY")
+            k.say(f"const float turned = blind ? 0.0f : -base * {self._number(self.to_powers)}")
+            k.say("const float shrunk = fresh ? 0.0f : exp2_of(turned - shift[m][r])")
             k.lines += ["shift[m][r] = turned;", f"limit[m][r] = base + {growth};", "total[m][r] *= shrunk;"]
-            with k.block(self._each("n", self.across)), k.block(self._each("c", 2)):
-                k.lines.append("out[m][n][r * 2 + c] *= shrunk;")
+            with k.each("n", self.across), k.each("c", 2):
+                k.say("out[m][n][r * 2 + c] *= shrunk")
 
     def _write_weights(self) -> None:
         k, shape = self.k, self.shape
         with (
-            k.block(self._each("n", shape.keys // COLUMNS)),
-            k.block(self._each("m", shape.fragments)),
-            k.block(self._each("c", 4)),
+            k.each("n", shape.keys // COLUMNS),
+            k.each("m", shape.fragments),
+            k.each("c", 4),
         ):
             power = f"{self.fma}(score[m][n][c], {self._number(self.to_powers)}, shift[m][c / 2])"
-            k.lines.append(f"score[m][n][c] = exp2_of({power});")
-            k.lines.append("total[m][c / 2] += score[m][n][c];")
+            k.say(f"score[m][n][c] = exp2_of({power})")
+            k.say("total[m][c / 2] += score[m][n][c]")
 
     def _write_sums(self) -> None:
         """Weights by values."""
         k, shape = self.k, self.shape
-        with k.block(self._each("s", shape.keys // DEPTH)):
-            k.lines.append(f"unsigned weights[{shape.fragments}][4];")
-            with k.block(self._each("m", shape.fragments)), k.block(self._each("w", 4)):
+        with k.each("s", shape.keys // DEPTH):
+            k.say(f"unsigned weights[{shape.fragments}][4]")
+            with k.each("m", shape.fragments), k.each("w", 4):
                 low, high = (f"score[m][s * 2 + w / 2][w % 2 * 2{more}]" for more in ("", " + 1"))
-                k.lines.append(f"weights[m][w] = words_of_{self.name}({low}, {high});")
-            with k.block(self._each("p", self.own.values // DEPTH)):
-                k.lines.append("unsigned words[4];")
-                k.lines.append(f"load_turned(words, {self.value_places.place('stage', 's', 'p')});")
-                with k.block(self._each("m", shape.fragments)), k.block(self._each("h", 2)):
+                k.say(f"weights[m][w] = words_of_{self.name}({low}, {high})")
+            with k.each("p", self.own.values // DEPTH):
+                k.say("unsigned words[4]")
+                k.say(f"load_turned(words, {self.value_places.place('stage', 's', 'p')})")
+                with k.each("m", shape.fragments), k.each("h", 2):
                     operands = "out[m][p * 2 + h], weights[m], words[h * 2], words[h * 2 + 1]"
-                    k.lines.append(f"multiply_add_{self.name}({operands});")
+                    k.say(f"multiply_add_{self.name}({operands})")
 
     def _write_results(self) -> None:
         k, own = self.k, self.own
         two = packet_type(k, own.call.spec.dtype, 2)
-        with k.block(self._each("m", self.shape.fragments)), k.block(self._each("r", 2)):
+        with k.each("m", self.shape.fragments), k.each("r", 2):
             for distance in (1, 2):
-                k.lines.append(f"total[m][r] += from_partner(total[m][r], {distance});")
+                k.say(f"total[m][r] += from_partner(total[m][r], {distance})")
             inverse = "1.0f / total[m][r]"
             inverse = k.let("float", f"total[m][r] == 0.0f ? 0.0f : {inverse}" if own.hides else inverse)
             row = k.let(self.ctype, f"{self.row} + m * {ROWS} + r * 8")
-            with k.block(f"if ({row} < {own.queries})"), k.block(self._each("n", self.across)):
+            with k.block(f"if ({row} < {own.queries})"), k.each("n", self.across):
                 made = [f"out[m][n][r * 2 + {c}] * {inverse}" for c in range(2)]
                 word = k.let("unsigned", f"words_of_{self.name}({', '.join(made)})")
                 place = f"({own.starts[-1]} + {row} * {own.values} + n * {COLUMNS} + {self.pair})"
                 value = own.dialect.reinterpret.format(type=two, x=word)
-                k.lines.append(own.dialect.store_packet.format(name=two, pointer="b0", at=place, value=value) + ";")
+                k.say(own.dialect.store_packet.format(name=two, pointer="b0", at=place, value=value))

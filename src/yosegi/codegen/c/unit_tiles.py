@@ -1,12 +1,12 @@
 """Products in tiles on a matrix unit, summed up in float32.
 
-    for each tile of the result, by a group:
+    for each tile of the result, by a block:
         values of the left operand's rows, if its elements need any
         for each stretch of the sum:
             the tiles of both operands, some stretches ahead, to shared memory: copied as they are where that is all,
             else with elementwise work done on the way
-            each team adds products of fragments to its part of the results, which stays in registers
-        each item's results to memory, elementwise work done on the way
+            each subgroup adds products of fragments to its part of the results, which stays in registers
+        each thread's results to memory, elementwise work done on the way
 
 A tile lies as its operand does in memory, along the sum or across it; fragments are turned where they are read.
 """
@@ -22,15 +22,14 @@ from ..._graph.graph import Graph
 from .contractions import FusedContraction
 from .dialect import Dialect
 from .expressions import Expression, Read, Windowed
-from .fragments import Fragments, PacketTiles, PaddedTiles
+from .fragments import Fragments, PacketTiles, PaddedTiles, UnitOperand
 from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, ROWS, SUBGROUP, MatrixUnit, UnitTile
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
 from .product_frame import ProductFrame
-from .unit_operands import UnitOperand
 
 _PAIR: Final = 2
-"""Neighbouring results that an item has."""
+"""Neighbouring results that a thread has."""
 _MATRIX: Final = 64
 """Elements of 8 × 8."""
 
@@ -90,9 +89,6 @@ class _UnitProduct:
         self._write_results()
         return self.frame.kernel(own.groups * tile.items, tile.items)
 
-    def _each(self, name: str, count: int) -> str:
-        return self.frame.unrolled(name, count)
-
     # Tiles
 
     def _operand(self, value: Expression, role: str, first: str, end: str, extent: int) -> UnitOperand:
@@ -105,24 +101,24 @@ class _UnitProduct:
             tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
         else:
             tiles = PaddedTiles(f"{role}_tiles", *shape, self.tile.stages, self.lanes, self.name)
-        tiles.declare(self.frame, self.packet)
+        tiles.declare(self.k, self.packet)
         operand = UnitOperand(value, role, own, first, end, deep, lanes, self.lanes, self.unit.keeps_places, tiles)
         if deep or lanes == self.lanes or len(own.lines) == 1 or self.tile.items % tiles.packets:
             return operand
         return replace(operand, line_indices=self._line_indices(operand))
 
     def _line_indices(self, operand: UnitOperand) -> dict[int, str]:
-        """The indices of the neighbouring lines that an item brings, as texts of the lane."""
+        """The indices of the neighbouring lines that a thread brings, as texts of the lane."""
         k, role = self.k, operand.role
         first = k.let(self.ctype, f"{operand.first} + {self.own.item} % {operand.tiles.packets} * {self.lanes}")
         if operand.own.lines and operand.own.lines[-1].size % self.lanes == 0:  # they differ by the last of them alone
             indices, last = self.own.line_indices(role, first), operand.own.lines[-1].axis
             return indices | {last: f"{indices[last]} + {LANE}"}
         for run in operand.own.lines:
-            k.lines.append(f"{self.ctype} {role}{run.axis}[{self.lanes}];")
+            k.say(f"{self.ctype} {role}{run.axis}[{self.lanes}]")
         with each_lane(k, self.lanes):
             for axis, index in self.own.line_indices(role, f"{first} + {LANE}").items():
-                k.lines.append(f"{role}{axis}[{LANE}] = {index};")
+                k.say(f"{role}{axis}[{LANE}] = {index}")
         return {run.axis: f"{role}{run.axis}[{LANE}]" for run in operand.own.lines}
 
     def _left_places(self) -> Fragments:
@@ -156,7 +152,7 @@ class _UnitProduct:
     def _each_packet(self, operand: UnitOperand) -> Iterator[tuple[str, str]]:
         """A loop over the packets of a tile, with each packet's row and its number there."""
         tiles, items = operand.tiles, self.tile.items
-        with self.k.block(self._each("turn", self._turns(operand))):
+        with self.k.each("turn", self._turns(operand)):
             number = self.k.let("int", f"turn * {items} + {self.own.item}")
             with self.k.block(f"if ({number} < {tiles.total})" if tiles.total % items else ""):
                 row = self.k.let("int", f"{number} / {tiles.packets}")
@@ -169,12 +165,12 @@ class _UnitProduct:
         if operand.is_copied:
             self._copy_packet(operand, stage, begin, row, packet)
             return
-        self.k.lines.append(f"{self.packet} made;")
+        self.k.say(f"{self.packet} made")
         self._make_packet(operand, "made", begin, row, packet)
         self._put_packet(operand, "made", stage, row, packet)
 
     def _put_packet(self, operand: UnitOperand, made: str, stage: str, row: str, packet: str) -> None:
-        self.k.lines.append(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made};")
+        self.k.say(f"{operand.tiles.name}[{operand.tiles.index(stage, row, packet)}] = {made}")
 
     def _place(self, operand: UnitOperand, begin: str, row: str, packet: str) -> tuple[str, str, str]:
         """A packet's first line, in the tile and among all, and its first step of the sum."""
@@ -191,7 +187,7 @@ class _UnitProduct:
         at = own.operand_indices(operand.role, at_line, at_step)
         place = self.frame.place(id(operand.value), operand.value.strides, at)
         source = f"{self.frame.pointer(operand.value.entry)} + ({inside} ? {place} : 0)"
-        k.lines.append(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside});")
+        k.say(f"copy_packet({operand.tiles.place(stage, row, packet)}, {source}, {inside})")
 
     def _make_packet(self, operand: UnitOperand, made: str, begin: str, row: str, packet: str) -> None:
         k, own = self.k, self.own
@@ -203,7 +199,7 @@ class _UnitProduct:
                 else:
                     self._make_elements(operand, made, line, at_line, at_step)
             with k.block("else"), each_lane(k, self.lanes):
-                k.lines.append(f"{made}.lane[{LANE}] = 0;")
+                k.say(f"{made}.lane[{LANE}] = 0")
         else:
             self._make_elements(operand, made, line, at_line, at_step)
 
@@ -227,7 +223,7 @@ class _UnitProduct:
             if operand.is_plain:
                 self._take_element(operand, made, at, (f"({here} < {operand.end})", f"({step} < {own.deep})"))
                 return
-            k.lines.append(f"{made}.lane[{LANE}] = 0;")
+            k.say(f"{made}.lane[{LANE}] = 0")
             with k.block("" if packets else f"if ({here} < {operand.end} && {step} < {own.deep})"):
                 row = line if operand.deep else f"{line} + {LANE}"
                 known = own.row_values(row) if operand.role == "rows" else {}
@@ -250,44 +246,44 @@ class _UnitProduct:
         if operand.wraps:
             there, place = frame.guarded(k, value, at, " & ".join(within))
             bits = k.let(frame.dialect.stored[value.dtype], f"{pointer}[{place}]")
-            k.lines.append(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0;")
+            k.say(f"{made}.lane[{LANE}] = {there.text} ? {bits} : 0")
             return
-        k.lines.append(f"{made}.lane[{LANE}] = 0;")
+        k.say(f"{made}.lane[{LANE}] = 0")
         with k.block(f"if ({' && '.join(within)})"):
             inside, place = frame.window(k, value, at)
             condition = f"if ({' && '.join(inside)}) " if inside else ""
-            k.lines.append(f"{condition}{made}.lane[{LANE}] = {pointer}[{place}];")
+            k.say(f"{condition}{made}.lane[{LANE}] = {pointer}[{place}]")
 
     # Sums
 
     def _write_sums(self) -> None:
         own, k, tile, unit = self.own, self.k, self.tile, self.unit
         wide = self.wide * self.halves
-        k.lines.append(f"{unit.sums.format(high=self.high, wide=wide)};")
-        each = k.block(self._each("c", 4)) if unit.keeps_places else nullcontext()
-        with k.block(self._each("m", self.high)), k.block(self._each("n", wide)), each:
-            k.lines.append(f"{unit.zero};")
+        k.say(f"{unit.sums.format(high=self.high, wide=wide)}")
+        each = k.each("c", 4) if unit.keeps_places else nullcontext()
+        with k.each("m", self.high), k.each("n", wide), each:
+            k.say(f"{unit.zero}")
         for stage in range(tile.stages - 1):
             with k.block(f"if ({stage * tile.depth} < {own.deep})"):
                 self._write_tiles(str(stage), str(stage * tile.depth))
             self._end_copies()
-        k.lines.append(f"int stage = 0, ahead = {tile.stages - 1};")
+        k.say(f"int stage = 0, ahead = {tile.stages - 1}")
         with k.block(f"for ({self.ctype} begin = 0; begin < {own.deep}; begin += {tile.depth})"):
             if unit.keeps_places:
-                k.lines.append(f"await_copies<{tile.stages - 2}>();")
-            self.frame.barrier()
+                k.say(f"await_copies<{tile.stages - 2}>()")
+            k.barrier()
             later = k.let(self.ctype, f"begin + {(tile.stages - 1) * tile.depth}")
             self._write_ahead(later)
             self._write_products()
             self._end_ahead(later)
             for name in ("stage", "ahead"):
-                k.lines.append(f"{name} = {name} == {tile.stages - 1} ? 0 : {name} + 1;")
+                k.say(f"{name} = {name} == {tile.stages - 1} ? 0 : {name} + 1")
 
     def _write_ahead(self, later: str) -> None:
         """Begin to bring the tiles of a later stretch. What is read element by element waits in registers."""
         k = self.k
         for operand in self._waiting():
-            k.lines.append(f"{self.packet} {operand.role}_ahead[{self._turns(operand)}];")
+            k.say(f"{self.packet} {operand.role}_ahead[{self._turns(operand)}]")
         with k.block(f"if ({later} < {self.own.deep})"):
             for operand in (self.left, self.right):
                 with self._each_packet(operand) as (row, packet):
@@ -299,7 +295,7 @@ class _UnitProduct:
 
     def _end_copies(self) -> None:
         if self.unit.keeps_places:
-            self.k.lines.append("end_copies();")
+            self.k.say("end_copies()")
 
     def _end_ahead(self, later: str) -> None:
         """Store the waiting registers to shared memory, whose stage no thread reads now."""
@@ -313,16 +309,16 @@ class _UnitProduct:
     def _write_products(self) -> None:
         """A stretch of the sum. A warp reads the left operand's fragments once for all of its columns."""
         k, unit = self.k, self.unit
-        with k.block(self._each("s", self.tile.depth // unit.depth)):
-            k.lines.append(f"{unit.left.format(name='left', count=self.high, type=self.name)};")
-            with k.block(self._each("m", self.high)):
+        with k.each("s", self.tile.depth // unit.depth):
+            k.say(f"{unit.left.format(name='left', count=self.high, type=self.name)}")
+            with k.each("m", self.high):
                 self._read("left[m]", self.left, "m")
-            with k.block(self._each("p", self.wide)):
-                k.lines.append(f"{unit.right.format(name='words', type=self.name)};")
+            with k.each("p", self.wide):
+                k.say(f"{unit.right.format(name='words', type=self.name)}")
                 self._read("words", self.right, "p")
-                half = k.block(self._each("h", self.halves)) if self.halves > 1 else nullcontext()
-                with k.block(self._each("m", self.high)), half:
-                    k.lines.append(f"{unit.multiply_add.format(name=self.name)};")
+                half = k.each("h", self.halves) if self.halves > 1 else nullcontext()
+                with k.each("m", self.high), half:
+                    k.say(f"{unit.multiply_add.format(name=self.name)}")
 
     def _read(self, into: str, operand: UnitOperand, number: str) -> None:
         """Load a fragment of a tile, which lies along the sum or across it."""
@@ -341,7 +337,7 @@ class _UnitProduct:
             place = tiles.place("stage", *((step, line) if turned else (line, step)))
             turned = turned == is_left  # a right fragment lies across the sum
         load = unit.load_transposed if turned else unit.load
-        self.k.lines.append(f"{load.format(into=into, place=place)};")
+        self.k.say(f"{load.format(into=into, place=place)}")
 
     # Results
 
@@ -351,13 +347,13 @@ class _UnitProduct:
         self.sum = f"sums[m][n][r * 2 + {LANE}]"
         """A thread's results: neighbours in a row of each 8 × 8."""
         if not unit.keeps_places:
-            self.frame.shared("float", "results", self.tile.items // SUBGROUP * wide * _MATRIX)
+            k.shared("float", "results", self.tile.items // SUBGROUP * wide * _MATRIX)
             self.sum = f"results[({self.subgroup} * {wide} + n) * {_MATRIX} + {self.lane} * {_PAIR} + {LANE}]"
-        with k.block(self._each("m", self.high)), self._stored(wide), k.block(self._each("r", unit.rows // 8)):
+        with k.each("m", self.high), self._stored(wide), k.each("r", unit.rows // 8):
             row = k.let(self.ctype, f"{own.row} + {self.subgroup_row} + m * {unit.rows} + r * 8 + {self.lane} / 4")
             with k.block(f"if ({row} < {own.m})"):
                 at = own.stack | self.frame.indices("rows", self.product.rows, row)
-                with k.block(self._each("n", wide)):
+                with k.each("n", wide):
                     place = f"{own.column} + {self.subgroup_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
                     column = k.let(self.ctype, place)
                     if pairs:
@@ -372,12 +368,12 @@ class _UnitProduct:
         if unit.keeps_places:
             yield
             return
-        with k.block(self._each("n", wide)):
+        with k.each("n", wide):
             place = f"results + ({self.subgroup} * {wide} + n) * {_MATRIX}"
-            k.lines.append(f"{unit.store.format(place=place)};")
-        k.lines.append(f"{unit.barrier};")
+            k.say(f"{unit.store.format(place=place)}")
+        k.say(f"{unit.barrier}")
         yield
-        k.lines.append(f"{unit.barrier};")
+        k.say(f"{unit.barrier}")
 
     def _write_single(self, at: dict[int, str], column: str) -> None:
         k, own = self.k, self.own
@@ -393,7 +389,7 @@ class _UnitProduct:
             where = at | own.result_indices(column)
             packets: dict[int, tuple[Read, str]] = {}
             for n, output in enumerate(outputs):
-                k.lines.append(f"{packet_type(k, output.expression.dtype, _PAIR)} q{n};")
+                k.say(f"{packet_type(k, output.expression.dtype, _PAIR)} q{n}")
                 if own.result_lanes(output.expression, _PAIR) == _PAIR:
                     axis = self.product.result_columns[-1].axis
                     packets |= own.read_packets(output.expression, axis, _PAIR, where)

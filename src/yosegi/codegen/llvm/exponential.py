@@ -1,4 +1,4 @@
-"""exp, expm1, sinh, cosh, tanh.
+"""exp, expm1, sinh, cosh, tanh, and erf.
 
 x = n ln 2 + r with a whole n and |r| ≤ ln 2 / 2. Adding a large number rounds x / ln 2 to n, and leaves n in the low
 bits of the sum, from where a shift makes 2**n of it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..scalar.error_function import DOUBLE, SINGLE
 from .number import Number, at_most, muladd, polynomial, select, within
 
 _LOG2_E: Final = 1.4426950408889634
@@ -168,3 +169,14 @@ def cosh(x: Number) -> Number:
     """The hyperbolic cosine."""
     sine, excess, rising, falling = _grown(x)
     return (muladd(rising - falling, sine, muladd(rising + falling, excess, falling)) + rising) * 4.0
+
+
+def erf(x: Number) -> Number:
+    """2/√π times the integral of exp(-t**2) from 0 to x."""
+    fit = SINGLE if x.is_single else DOUBLE
+    size = at_most(abs(x), fit.end)
+    square = size * size
+    near = muladd(size, polynomial(square, fit.near), size)
+    place = fit.scale / (size + 2.0) - fit.shift
+    far = muladd(-exp(-square), polynomial(place, fit.far), 1.0)
+    return select(size < 1.0, near, far).signed_as(x)

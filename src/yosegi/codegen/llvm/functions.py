@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from . import algebraic, error, exponential, inverse, logarithm, power, trigonometric
+from . import algebraic, exponential, inverse, logarithm, power, trigonometric
 from .number import Number
 
 FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
@@ -16,7 +16,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
     "sin": trigonometric.sin, "cos": trigonometric.cos, "tan": trigonometric.tan,
     "asin": inverse.asin, "acos": inverse.acos, "atan": inverse.atan, "atan2": inverse.atan2,
     "pow": power.pow, "hypot": algebraic.hypot, "fmod": algebraic.fmod, "nextafter": algebraic.nextafter,
-    "erf": error.erf,
+    "erf": exponential.erf,
 }  # fmt: skip
 LANEWISE: Final = ("sin", "cos", "tan", "fmod", "fmodf")
 """The C library's functions that code may call, lane by lane. No function does so everywhere: `sin`, `cos` and `tan` of

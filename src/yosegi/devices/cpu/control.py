@@ -38,8 +38,7 @@ from ...codegen.llvm.control import (
     words_of,
 )
 from ...codegen.llvm.einsum_products import expanded
-from ...codegen.llvm.indexed import index_sizes, index_source
-from ...codegen.llvm.moving import copy_source, move_source, runs_of
+from ...codegen.llvm.moving import copy_source, index_sizes, index_source, move_source, runs_of
 from ...codegen.llvm.small_products import MOST_PRODUCTS, product_source
 from ...errors import Unsupported
 from .callables import Call as NativeCall

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..._place.speed import HOST_PRIOR
 from ..._place.work import works_of
-from ..._run.device import Device, Kernel, Limits
+from ..._run.device import Absent, Device, Kernel, Limits
 from ..._run.memory import HOST
 from ..._run.memory.pool import memory_limit
 from ..._schedule.fuse import Region
@@ -126,6 +126,11 @@ class Cpu:
 
     def __repr__(self) -> str:
         return self.name
+
+
+def discover() -> Iterable[Device | Absent]:
+    """The CPU is always there."""
+    return (Cpu(),)
 
 
 def _runs_before_loading(region: Region) -> int:

@@ -36,9 +36,8 @@ from .cudnn import (
 )
 from .engines import Engine, EnginePlan, graph_of, usable
 from .errors import translated
-from .launch import Queue
+from .launch import Queue, transposed
 from .memory import Data
-from .transposes import transposed
 
 ENGINES: Final = 6
 """So many are measured: the one that the library expects to be the fastest often is not."""

@@ -15,16 +15,15 @@ from ..kernel.device import KINDS, QueueDevice, each
 from ..kernel.faults import watched
 from ..kernel.fused import PATTERNS, Fused
 from ..kernel.half_operands import with_half_operands
-from ..kernel.sequences import in_order
+from ..kernel.regions import in_order
 from .cache import Programs
 from .launch import Queue
 from .library_ops import LibraryOps
-from .library_products import LibraryProducts
+from .library_products import SPLIT_TERMS, LibraryProducts
 from .machine import Machine
 from .memory import Memory
 from .regions import compile_plain, compile_region, refusal
 from .replay import Replayed
-from .splits import SPLIT_TERMS
 
 _TENSOR_CORES: Final = 80
 """The capability from which products of tf32 and bfloat16 have hardware."""

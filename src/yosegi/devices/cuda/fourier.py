@@ -23,15 +23,15 @@ from ..._tensor.dtype import DType, complex64, complex128, float32, float64, rea
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import convert, leaf_call
 from ..._tensor.role import Spectrum, Transform
-from ...codegen.c.kernel_source import INT_LIMIT, NAME
+from ...codegen.c.builder import INT_LIMIT
+from ...codegen.c.kernel_source import NAME
 from ...codegen.c.kernel_source import Kernel as Generated
 from .blas import loaded
 from .dialect import CUDA
 from .errors import translated
-from .launch import Launch, Queue
+from .launch import Launch, Queue, transposed
 from .library_ops import memory_from_pool
 from .memory import Data
-from .transposes import transposed
 
 _LARGEST: Final = 2**31 - 1
 _MOST_AXES: Final = 3

@@ -1,22 +1,24 @@
-"""A kernel that can be launched, again and again, from any thread."""
+"""Kernels that can be launched, again and again, from any thread; and data with its axes in another order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import addressof, c_int32, c_int64, c_void_p
 from dataclasses import dataclass, field
 from threading import RLock, local
 from typing import Any, Final, Protocol
 
+from ..._tensor.dtype import DType
+from ..._tensor.node import Shape
+from ...codegen.c.copies import Copy, copy_kernel, strides_of
 from ...codegen.c.dialect import Target
 from ...codegen.c.kernel_source import Kernel as Generated
 from .cache import Programs
 from .concurrency import Turn
 from .dialect import CUDA
 from .errors import translated
-from .memory import Data, Memory, Taken
-from .scratch import Scratch
+from .memory import Data, Memory, Scratch, Taken
 
 WORKSPACE: Final = 32 << 20
 """Bytes that a library's kernel may use on the way; given here, because none may be allocated while a stream is
@@ -219,3 +221,24 @@ class Launch:
         queue = self._queue
         self._values[: len(pointers)] = pointers  # type: ignore[assignment]  # read before the call returns: hence the lock
         queue.driver.launchKernel(*self._range, queue.pointer, self._parameters, 0)
+
+
+def transposed(
+    queue: Queue, shape: Shape, order: tuple[int, ...] | None, dtype: DType, reverses: Collection[int] = ()
+) -> Callable[[Data], Data]:
+    """A function that brings data of a shape into another order of its axes; `None` leaves it as it is. `reverses` are
+    axes of the shape whose elements come in reverse order."""
+    if order is None:
+        return lambda data: data
+    made = tuple(shape[a] for a in order)
+    strides = strides_of(shape)
+    read = tuple(-strides[a] if a in reverses else strides[a] for a in order)
+    copy = Copy(made, read, strides_of(made), sum((shape[a] - 1) * strides[a] for a in reverses))
+    launch = Launch(queue, copy_kernel(copy, dtype, CUDA, queue.target), 2)
+
+    def copied(data: Data) -> Data:
+        result = queue.memory.new(made, dtype)
+        launch([data], [result])
+        return result
+
+    return copied

@@ -1,5 +1,5 @@
 """Products through cuBLAS: of matrices, of stacks of them, and of tensors whose indices come down to that; and those
-over windows, through cuDNN."""
+over windows, through cuDNN. Floats are split into sums of 16-bit ones for products that keep more bits than one has."""
 
 from __future__ import annotations
 
@@ -19,18 +19,50 @@ from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, floa
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ..._tensor.role import Contraction, Operands, is_contraction
+from ...codegen.c.builder import SizeParameters
 from ...codegen.c.copies import strides_of
+from ...codegen.c.dialect import Dialect, Target
+from ...codegen.c.kernel_source import NAME
+from ...codegen.c.kernel_source import Kernel as Generated
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .convolutions import Convolutions
 from .dialect import CUDA
-from .launch import Launch, Queue
+from .launch import Launch, Queue, transposed
 from .memory import Data
-from .splits import SPLIT_TERMS, split_kernel
-from .transposes import transposed
 
 _DOUBLE: Final = 70
 _TF32: Final = 77
 _LARGEST: Final = 2**31 - 1
+SPLIT_TERMS: Final[dict[Precision, tuple[tuple[int, int], ...]]] = {
+    Precision.F16: ((0, 0),),
+    Precision.BF16: ((0, 0),),
+    Precision.BF16X2: ((1, 0), (0, 1), (0, 0)),
+    Precision.BF16X3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
+}
+"""The products of parts that are summed, least significant first; part 0 has the leading bits."""
+
+
+def split_kernel(size: int, count: int, dtype: DType, dialect: Dialect, target: Target) -> Generated:
+    """The kernel that takes floats apart: each part is the rest before it, rounded to a 16-bit float."""
+    sizes = SizeParameters(size, dialect)
+    n, ctype = sizes(size), sizes.ctype
+    pointers = [dialect.global_pointer.format(const="const ", type="float", name="a")]
+    pointers += [dialect.global_pointer.format(const="", type="unsigned short", name=f"b{i}") for i in range(count)]
+    lines = [f"const {ctype} at = {dialect.global_id};", f"if (at >= {n}) return;", "float rest = a[at];"]
+    for i in range(count):
+        lines += [
+            f"const unsigned short p{i} = {dialect.half_bits[dtype].format(x='rest')};",
+            f"b{i}[at] = p{i};",
+        ]
+        if i + 1 == count:
+            break
+        lines += [
+            # Of a rest that is not finite nothing is left: the products of the other parts must not make it a NaN.
+            f"rest = rest - rest == 0.0f ? rest - bits_as<float>((unsigned int)p{i} << 16) : 0.0f;",
+        ]
+    head = f"{dialect.kernel} {NAME}({', '.join([*pointers, *sizes.parameters()])})"
+    source = "\n".join([dialect.header, head, "{", *lines, "}", ""])
+    return Generated(source, tuple(sizes.values.values()), sizes.is_long, size, target.group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from ..._schedule.fuse import Region
 from ..._tensor.dtype import float32
 from ..._tensor.role import Operands, is_contraction
 from ..._tune.projection import VECTORS
+from ...codegen.c.builder import INT_LIMIT
 from ...codegen.c.dialect import Dialect
-from ...codegen.c.kernel_source import INT_LIMIT, NAME
+from ...codegen.c.kernel_source import NAME
 from ...codegen.c.kernel_source import Kernel as Generated
 from .launch import Launch, Queue
 from .memory import Data

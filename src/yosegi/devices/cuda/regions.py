@@ -9,8 +9,7 @@ from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite
 from ..._tensor.precision import Precision
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.half_operands import reads_halves
-from ..kernel.regions import compile_generated, compile_loop, generated_refusal
-from ..kernel.sequences import sequence
+from ..kernel.regions import compile_generated, compile_loop, generated_refusal, sequence
 from .fourier import compile_transform, is_transform, transform_refusal
 from .launch import Queue
 from .library_products import LibraryProducts

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ..._graph.reference import bind, of_nothing
+from ..._run.background import side_by_side
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_constant
+from ..._schedule.kernels import kernels_of
 from ..._tensor.op import pick
 from ..._tensor.options import current
 from ..._tensor.role import Placing, is_view
@@ -25,7 +29,6 @@ from ...codegen.c.stages import FAULTS, Setting
 from ...errors import Unsupported
 from .fused import Fused, Launcher, is_sliding
 from .memory import Data, QueueMemory
-from .sequences import sequence
 
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
@@ -204,5 +207,30 @@ def _program(region: Region, queue: Queue) -> Kernel:
             launch([arrays[slot] for slot in reads], written)
         results = tuple(arrays[len(args) : last])
         return (results if len(results) > 1 else results[0],)
+
+    return kernel
+
+
+def sequence(region: Region, fused: Fused, compile_part: Callable[[Region], Kernel]) -> Kernel:
+    """A unit as its kernels, in order."""
+    parts = kernels_of(region, fused.fusion)
+    makers = [partial(fused.compiled if p.kind is RegionKind.SEQUENCE else compile_part, p) for p in parts]
+    return in_order(region, parts, side_by_side(makers, fused.compilers))
+
+
+def in_order(region: Region, parts: Sequence[Region], kernels: Sequence[Kernel]) -> Kernel:
+    """The kernels of a region's parts, one after the other. A value that no later part reads is let go of, so that its
+    memory serves again."""
+    last = {e: n for n, part in enumerate(parts) for e in part.inputs}
+    kept = set(region.outputs)
+    drops = [[e for e in (*p.inputs, *p.outputs) if last.get(e, n) == n and e not in kept] for n, p in enumerate(parts)]
+
+    def kernel(*data: Any) -> tuple[Any, ...]:
+        values = dict(zip(region.inputs, data, strict=True))
+        for part, run, dropped in zip(parts, kernels, drops, strict=True):
+            values.update(zip(part.outputs, run(*[values[i] for i in part.inputs]), strict=True))
+            for entry in dropped:
+                values.pop(entry, None)
+        return tuple([values[o] for o in region.outputs])
 
     return kernel
