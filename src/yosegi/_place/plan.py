@@ -21,7 +21,7 @@ from .._schedule.fuse import Region, RegionKind, fuse
 from .._schedule.partition import Unit
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
-from .._tune.certificate import Certified, is_product, projector_for
+from .._tune.certificate import Certified, fused_for, is_product, projector_for
 from .._tune.projection import projects
 from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
@@ -175,8 +175,10 @@ class Step:
         if projects(region.calls[-1]):
             with suppress(DeviceFailure):
                 projector = make()
-        closer = partial(make, closely=True)
-        return Certified(kernel, region, device, self.tolerance, projector=projector, closer=closer, is_fixed=is_fixed)
+        return Certified(
+            kernel, region, device, self.tolerance, fused=fused_for(region, device, self.tolerance, is_fixed=is_fixed),
+            projector=projector, closer=partial(make, closely=True), is_fixed=is_fixed,
+        )  # fmt: skip
 
     def _compiled(self, candidate: Candidate, wait: bool, is_trial: bool) -> Kernel:
         device = candidate.device

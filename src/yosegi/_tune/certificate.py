@@ -27,7 +27,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import inf, isqrt, sqrt
 from typing import Any, Final, Protocol
 
@@ -35,6 +35,7 @@ import numpy as np
 
 from .._graph.float64 import float64_outputs, widened
 from .._graph.reference import bind
+from .._run.device import Projects
 from .._schedule.fuse import Region, is_constant, multiplies
 from .._tensor.dtype import complex64, float32
 from .._tensor.op import OpKind
@@ -132,11 +133,13 @@ class Certified:
         memory: Memory,
         tolerance: float,
         *,
+        fused: Callable[..., tuple[Any, Any] | None] | None = None,
         projector: Projector | None = None,
         closer: Callable[[], Projector] | None = None,
         is_fixed: bool = False,
     ) -> None:
-        """`projector` estimates where the data are, `closer` makes one that does so by more vectors and in float64.
+        """`fused` gives a result with its projections, or `None` where it must be left to the kernel and `projector`.
+        `projector` estimates where the data are, `closer` makes one that does so by more vectors and in float64.
         `is_fixed`: the vectors are the same in every process, and no run depends on an earlier one."""
         self._kernel = kernel
         self._region = region
@@ -146,6 +149,7 @@ class Certified:
         (self._call,) = region.calls
         self._operands = operands_of(region)
         self._projects = projects(self._call)
+        self._fused = fused if self._projects else None
         self._projector = projector if self._projects else None
         self._make_closer = closer
         self._closer: Projector | None = None
@@ -157,11 +161,13 @@ class Certified:
         """As it was found the last time: an upper bound."""
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
-        made = self._kernel(*data)
+        both = None if self._fused is None else self._fused(*data)
+        made, sums = (self._kernel(*data), None) if both is None else ((both[0],), both[1])
         if self._projector is not None:
             operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
             try:
-                sums = self._projector(*operands, made[0])
+                if sums is None:
+                    sums = self._projector(*operands, made[0])
                 self.error = error_bound(sums, self._tolerance, exact=self._is_exact)
                 if self.error <= self._tolerance:
                     self._doubts = 0
@@ -257,6 +263,13 @@ def projection_for(region: Region, tolerance: float, *, closely: bool = False) -
     check = projection_of(call, _MORE if closely else VECTORS)
     is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
     return check if is_precise and not closely else replace(widened(check), kind=check.kind)
+
+
+def fused_for(region: Region, device: Any, tolerance: float, *, is_fixed: bool) -> Callable[..., Any] | None:
+    """A kernel that certifies its product itself, in float32, if a device has one."""
+    if tolerance < _SINGLE or not isinstance(device, Projects):
+        return None
+    return device.projected(region, partial(random_matrix, vectors=VECTORS, is_fixed=is_fixed))
 
 
 def vectors_for(region: Region, *, is_fixed: bool, closely: bool = False) -> Any:
