@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .bfloat16_units import PAIRS
+from .fused_projections import row_bytes
 from .product import Product
 from .product_kernels import PADDING
 from .projections import VECTORS
@@ -144,8 +145,8 @@ def cut(
         slot += whole_lines(panels * shape.height * (steps * shape.step_bytes + PADDING))
     folded = seen = fold_chunk = 0
     if product.is_projected:
-        folded, seen = slot, slot + whole_lines(4 * VECTORS * sizes.k)
-        slot = seen + whole_lines(4 * (VECTORS + 1) * sizes.n * down)
+        folded, seen = slot, slot + VECTORS * row_bytes(sizes.k)
+        slot = seen + (VECTORS + 1) * row_bytes(sizes.n) * down
         fold_chunk = shape.step * min(policy.fold_steps, _parts(steps, threads * policy.chunks))
     return WorkSplit(
         threads, by_batch, depth * shape.step, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot,

@@ -15,15 +15,16 @@ from typing import Final
 from ..._tensor.dtype import float32, float64
 from ..scalar.value import Value
 from .builder import LlvmBuilder
-from .integers import Multiples, add, choice, mul, shifted, sub
+from .integers import Multiples, add, ceil_div, choice, mul, shifted, sub
 from .ir import Function, Module
 from .lanes import sum_of_lanes
 from .load_store import lanes_below, load, repeated, store
 from .projections import VECTORS
+from .register_tiles import LINE, ask_for
 
 FOLD: Final = (
     ("ptr", "x"), ("i64", "x_row"), ("i64", "x_column"), ("ptr", "w"), ("i64", "w_row"), ("i64", "rows"),
-    ("i64", "columns"), ("ptr", "out"), ("i64", "out_row"),
+    ("i64", "columns"), ("ptr", "out"), ("i64", "out_row"), ("i64", "ahead"),
 )  # fmt: skip
 """Adds w·x to `out`. Strides are in bytes; the numbers of a row of w and of `out` lie side by side, and so do those of
 a row or of a column of x."""
@@ -32,6 +33,17 @@ COMPARE: Final = (("ptr", "seen"), ("i64", "slabs"), ("i64", "columns"), ("ptr",
 _WIDE: Final = 2
 """Vectors of columns that share the numbers of w."""
 _ITEM: Final = 4
+
+
+def row_bytes(columns: int) -> int:
+    """Bytes from one row of projections, or of random vectors, to the next: whole cache lines, and one more, lest all
+    rows fall into the same places of a cache."""
+    return (columns * _ITEM + LINE - 1) // LINE * LINE + LINE
+
+
+def write_row_bytes(code: Function, columns: str) -> str:
+    """`row_bytes` of a number that is known when the kernel runs."""
+    return mul(code, add(code, ceil_div(code, mul(code, columns, _ITEM), LINE), "1"), LINE)
 
 
 def write_projections(module: Module, lanes: int) -> None:
@@ -85,7 +97,11 @@ def _write_strip(
     count = (VECTORS + squares) * wide
     with code.loop(0, "%rows", carried=[("ptr", first), ("ptr", "%w"), *[(kind, "zeroinitializer")] * count]) as loop:
         x, w, *sums = loop.values
-        own = [load(k, float32, shifted(code, x, str(_ITEM * k.width * n)), mask) for n in range(wide)]
+        places = [shifted(code, x, str(_ITEM * k.width * n)) for n in range(wide)]
+        own = [load(k, float32, place, mask) for place in places]
+        if not squares:
+            for place in places:
+                ask_for(code, shifted(code, place, "%ahead"), to_write=False)
         signed = [k.negated(o) for o in own] if negates else own
         made = []
         for v in range(VECTORS):
@@ -142,13 +158,15 @@ def _write_compare(module: Module, lanes: int) -> None:
     code = module.function("compare", COMPARE)
     k = LlvmBuilder(code, lanes)
     kind, doubles = k.type(float32), k.type(float64)
-    row = mul(code, "%columns", _ITEM)
-    slab = mul(code, "%columns", VECTORS + 1)
-    with code.loop(1, "%slabs") as other, code.loop(0, slab, lanes) as loop:
-        mask = lanes_below(k, sub(code, slab, loop.index))
-        here = shifted(code, "%seen", mul(code, loop.index, _ITEM))
-        there = shifted(code, here, mul(code, mul(code, slab, _ITEM), other.index))
-        store(k, k.arithmetic("+", load(k, float32, here, mask), load(k, float32, there, mask)), here, mask)
+    row = write_row_bytes(code, "%columns")
+    slab = mul(code, row, VECTORS + 1)
+    with code.loop(1, "%slabs") as other, code.loop(0, VECTORS + 1) as vector:
+        first = shifted(code, "%seen", mul(code, row, vector.index))
+        with code.loop(0, "%columns", lanes) as loop:
+            mask = lanes_below(k, sub(code, "%columns", loop.index))
+            here = shifted(code, first, mul(code, loop.index, _ITEM))
+            there = load(k, float32, shifted(code, here, mul(code, slab, other.index)), mask)
+            store(k, k.arithmetic("+", load(k, float32, here, mask), there), here, mask)
     one = k.at_width(1)
     with code.loop(0, VECTORS) as vector:
         zeros = [(kind, "zeroinitializer")] * VECTORS

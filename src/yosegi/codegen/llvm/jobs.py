@@ -14,7 +14,7 @@ from ..._tensor.dtype import DType
 from .bfloat16_units import BFloat16Unit, prepared
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
-from .fused_projections import FOLD, write_zeros
+from .fused_projections import FOLD, write_row_bytes, write_zeros
 from .fused_stages import FINISH, LINES
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub
 from .ir import Function, Module
@@ -105,7 +105,7 @@ def write_pack_and_fold(module: Module, shape: TileShape) -> None:
     a_m, a_k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("lines", "ptr")
     source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
     random, folded = job.array(job.planned("random")), shifted(code, job.pointer("work"), job.planned("folded"))
-    rows, w_row, folded_row = Panels(code, m, shape.lines, shape.rows), mul(code, m, 4), mul(code, k, 4)
+    rows, w_row, folded_row = Panels(code, m, shape.lines, shape.rows), *(write_row_bytes(code, c) for c in (m, k))
     by_columns = code.let(f"icmp ne i64 {a_k}, 4")
     with code.loop("%low", "%high") as loop:
         done = mul(code, loop.index, size)
@@ -115,7 +115,7 @@ def write_pack_and_fold(module: Module, shape: TileShape) -> None:
         out = shifted(code, folded, mul(code, done, 4))
         write_zeros(code, shape.lanes, out, folded_row, VECTORS, length)
         with code.when(by_columns):
-            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row)
+            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row, "0")
         with code.loop(0, rows.count) as panel:
             first, _, height = rows.of(panel.index)
             start = shifted(code, here, mul(code, first, a_m))
@@ -123,7 +123,7 @@ def write_pack_and_fold(module: Module, shape: TileShape) -> None:
             code.invoke(lines, LINES, "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0")
             with code.when(code.let(f"xor i1 {by_columns}, true")):
                 own = shifted(code, random, mul(code, first, 4))
-                code.invoke("@fold_left", FOLD, start, a_m, a_k, own, w_row, height, length, out, folded_row)
+                code.invoke("@fold_left", FOLD, start, a_m, a_k, own, w_row, height, length, out, folded_row, mul(code, a_m, shape.height))
     code.ret()
 
 
@@ -360,11 +360,13 @@ class _UnitFold:
         code, job = units.code, units.job
         n = job.planned("n")
         self._columns = sub(code, least(code, units.columns.of(end)[0], n), first)
-        self._row = mul(code, n, 4)
+        self._row, self._folded_row, self._random_row = (
+            write_row_bytes(code, c) for c in (n, units.k, job.planned("m"))
+        )
         self._first = first
         self._is_first = code.let(f"icmp eq i64 {down}, 0")
         self._by_columns = code.let(f"icmp eq i64 {units.b_n}, 4")
-        self._random, self._random_row = job.array(job.planned("random")), mul(code, job.planned("m"), 4)
+        self._random = job.array(job.planned("random"))
         self._folded = shifted(code, units.work, job.planned("folded"))
         seen = add(code, job.planned("seen"), mul(code, mul(code, down, VECTORS + 1), self._row))
         self._seen = shifted(code, units.work, add(code, seen, mul(code, first, 4)))
@@ -387,8 +389,8 @@ class _UnitFold:
         here = shifted(code, units.b, add(code, mul(code, done, units.b_k), mul(code, self._first, units.b_n)))
         own = shifted(code, self._folded, mul(code, done, 4))
         code.invoke(
-            "@fold_right", FOLD, here, units.b_k, units.b_n, own, mul(code, units.k, 4), length, self._columns,
-            self._seen, self._row,
+            "@fold_right", FOLD, here, units.b_k, units.b_n, own, self._folded_row, length, self._columns,
+            self._seen, self._row, mul(code, units.b_k, _CHUNK),
         )  # fmt: skip
 
     def rows(self, block: _SumBlock, place: tuple[str, str, str]) -> None:
@@ -399,5 +401,5 @@ class _UnitFold:
             own = shifted(code, self._random, mul(code, row, 4))
             code.invoke(
                 "@fold_result", FOLD, shifted(code, units.out, here), units.out_row, "4", own, self._random_row,
-                height, self._columns, self._seen, self._row,
+                height, self._columns, self._seen, self._row, "0",
             )  # fmt: skip

@@ -18,6 +18,7 @@ from ..._tensor.node import Shape
 from ..._tensor.precision import Precision
 from ...codegen.llvm.bfloat16_units import BFloat16Unit
 from ...codegen.llvm.blocking import BlockingPolicy
+from ...codegen.llvm.fused_projections import row_bytes
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.projections import VECTORS
 from ...errors import CompileFailure
@@ -107,7 +108,7 @@ class HalfProducts:
                 return None
             rows = prod(a.shape[:-1])
             if rows not in drawn:
-                drawn[rows] = np.ascontiguousarray(draw(rows).T)
+                drawn[rows] = random_rows(draw(rows))
             out = self._results.any((*a.shape[:-1], b.shape[-1]), float32.numpy)
             sums = np.empty(VECTORS * VECTORS + 1)
             bound.call(a, b, out, drawn[rows], sums, self._results.any((bound.workspace,), np.dtype(np.uint8)))
@@ -159,6 +160,13 @@ class HalfProducts:
             return out
 
         return multiply
+
+
+def random_rows(vectors: Any) -> Any:
+    """Random vectors as rows that are `row_bytes` apart."""
+    made = np.zeros((vectors.shape[1], row_bytes(len(vectors)) // 4), np.float32)
+    made[:, : len(vectors)] = vectors.T
+    return made
 
 
 def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:
