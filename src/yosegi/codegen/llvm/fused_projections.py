@@ -10,6 +10,7 @@ the columns of C.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..._tensor.dtype import float32, float64
@@ -28,6 +29,9 @@ FOLD: Final = (
 )  # fmt: skip
 """Adds w·x to `out`. Strides are in bytes; the numbers of a row of w and of `out` lie side by side, and so do those of
 a row or of a column of x."""
+FOLDED: Final = (("ptr", "w"), ("i64", "w_row"), ("ptr", "folded"), ("i64", "folded_row"))
+"""The further arguments of functions that project the numbers that they have in registers: w times these is added to
+`folded`, if w is not null."""
 COMPARE: Final = (("ptr", "seen"), ("i64", "slabs"), ("i64", "columns"), ("ptr", "sums"))
 """Adds up slabs of differences, and writes their Gram matrix and the sum of the squares as float64."""
 _WIDE: Final = 2
@@ -62,6 +66,32 @@ def write_zeros(code: Function, lanes: int, out: str, out_row: str, rows: int, c
         for row in range(rows):
             place = shifted(code, out, add(code, mul(code, out_row, row), mul(code, loop.index, _ITEM)))
             store(k, k.literal(0, float32), place, mask)
+
+
+def write_sums(k: LlvmBuilder, w: str, apart: Multiples, columns: list[list[str]]) -> None:
+    """Add some rows of a result to its projections, and to the sums of squares: vectors side by side, of which
+    `columns` has the rows."""
+    code = k.code
+    for v in range(VECTORS + 1):
+        totals: list[Value | None] = [None] * len(columns)
+        for row in range(len(columns[0])):
+            own = [Value(float32, rows[row]) for rows in columns]
+            place = shifted(code, shifted(code, w, apart[v]), str(_ITEM * row)) if v < VECTORS else ""
+            weights = [repeated(k, float32, place)] * len(own) if v < VECTORS else own
+            totals = [
+                k.arithmetic("*", weight, x) if total is None else k.fma(weight, x, total)
+                for weight, x, total in zip(weights, own, totals, strict=True)
+            ]
+        write_added(k, v, totals)
+
+
+def write_added(k: LlvmBuilder, vector: int, totals: Sequence[Value | None], mask: str | None = None) -> None:
+    """Add neighbouring vectors to a row of `%folded`."""
+    row = shifted(k.code, "%folded", mul(k.code, "%folded_row", vector))
+    for n, total in enumerate(totals):
+        place = shifted(k.code, row, str(_ITEM * k.width * n))
+        assert total is not None
+        store(k, k.arithmetic("+", load(k, float32, place, mask), total), place, mask)
 
 
 def _write_fold(module: Module, name: str, lanes: int, *, negates: bool = False, squares: bool = False) -> None:

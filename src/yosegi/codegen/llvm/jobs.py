@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..._tensor.dtype import DType
-from .bfloat16_units import BFloat16Unit, prepared
+from .bfloat16_units import BFloat16Unit, folds, prepared
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
-from .fused_projections import FOLD, write_row_bytes, write_zeros
+from .fused_projections import FOLD, FOLDED, write_row_bytes, write_zeros
 from .fused_stages import FINISH, LINES
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub
 from .ir import Function, Module
@@ -171,7 +171,7 @@ def write_units(
     module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None, *, projects: bool = False
 ) -> None:
     """`units`: a unit is a group of row panels, and a group of the right operand's panels."""
-    units = _Units(module, dtype, shape, projects=projects)
+    units = _Units(module, dtype, shape, projects=projects, folds=folds(unit))
     code = units.code
     with prepared(code, unit), code.loop("%low", "%high") as loop:
         units.write(loop.index)
@@ -213,8 +213,8 @@ class _Panel:
 class _Units:
     """The multiplication, under way."""
 
-    def __init__(self, module: Module, dtype: DType, shape: TileShape, *, projects: bool) -> None:
-        self.shape, self.item, self.projects = shape, dtype.itemsize, projects
+    def __init__(self, module: Module, dtype: DType, shape: TileShape, *, projects: bool, folds: bool) -> None:
+        self.shape, self.item, self.projects, self.folds = shape, dtype.itemsize, projects, projects and folds
         self.line = shape.columns * self.item
         self.job = job = ProductJob(module.function("units", PARAMETERS))
         self.code = code = job.code
@@ -312,11 +312,11 @@ class _Units:
             done = div(code, block.done, self.shape.step)
             start = shifted(code, self.a, add(code, start, mul(code, done, self.a_step)))
             with code.loop(*panels) as loop:
-                self._tile(start, place, self._panel(loop.index, block), block)
-            if fold is not None:
-                fold.rows(block, place)
+                self._tile(start, place, self._panel(loop.index, block), block, fold)
 
-    def _tile(self, start: str, rows: tuple[str, str, str], panel: _Panel, block: _SumBlock) -> None:
+    def _tile(
+        self, start: str, rows: tuple[str, str, str], panel: _Panel, block: _SumBlock, fold: _UnitFold | None
+    ) -> None:
         """One tile: its sums go straight to the output, if there is nothing more to do to them and all are wanted."""
         code, (row, groups, height) = self.code, rows
         is_part = panel.is_part
@@ -342,11 +342,20 @@ class _Units:
         number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, groups, "1"))
         function = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {self.tiles}, i64 {number}')}")
         operands = [start, self.a_row, self.a_step, source, step, block.steps]
-        code.invoke(function, TILE, *operands, before, before_row, to, to_row)
+        arguments, parameters = [*operands, before, before_row, to, to_row], TILE
+        is_left = is_last
+        if fold is not None and self.folds:
+            is_left = code.let(f"and i1 {is_last}, {is_part}")
+            is_folded = code.let(f"icmp ugt i1 {is_last}, {is_part}")
+            arguments, parameters = [*arguments, *fold.tile(is_folded, row, panel.column)], (*TILE, *FOLDED)
+        code.invoke(function, parameters, *arguments)
         with code.when(code.let(f"and i1 {is_indirect}, {is_last}")):
             code.invoke(self.finish, FINISH, *place)
         with code.when(code.let(f"icmp ugt i1 {is_indirect}, {is_last}")):
             code.invoke("@keep", FINISH, *place)
+        if fold is not None:
+            with code.when(is_left):
+                fold.result(result, row, height, panel)
 
 
 class _UnitFold:
@@ -393,13 +402,20 @@ class _UnitFold:
             self._seen, self._row, mul(code, units.b_k, _CHUNK),
         )  # fmt: skip
 
-    def rows(self, block: _SumBlock, place: tuple[str, str, str]) -> None:
-        """A row of tiles of the result, once its sums are complete."""
-        code, units, (row, _, height) = self._code, self._units, place
-        with code.when(code.let(f"icmp eq i64 {add(code, block.number, '1')}, {units.blocks}")):
-            here = add(code, mul(code, row, units.out_row), mul(code, self._first, 4))
-            own = shifted(code, self._random, mul(code, row, 4))
-            code.invoke(
-                "@fold_result", FOLD, shifted(code, units.out, here), units.out_row, "4", own, self._random_row,
-                height, self._columns, self._seen, self._row, "0",
-            )  # fmt: skip
+    def tile(self, is_folded: str, row: str, column: str) -> list[str]:
+        """The arguments `FOLDED` of a tile."""
+        own = choice(self._code, is_folded, self._weights(row), "null", "ptr")
+        return [own, self._random_row, self._sums(column), self._row]
+
+    def result(self, result: str, row: str, height: str, panel: _Panel) -> None:
+        """A tile of the result, from where it is stored."""
+        self._code.invoke(
+            "@fold_result", FOLD, result, self._units.out_row, "4", self._weights(row), self._random_row, height,
+            panel.count, self._sums(panel.column), self._row, "0",
+        )  # fmt: skip
+
+    def _weights(self, row: str) -> str:
+        return shifted(self._code, self._random, mul(self._code, row, 4))
+
+    def _sums(self, column: str) -> str:
+        return shifted(self._code, self._seen, mul(self._code, sub(self._code, column, self._first), 4))

@@ -192,8 +192,11 @@ class GeneratedProducts:
         source = partial(tile_source, target, product.dtype, rows, vectors)
         if product.parts:
             assert self.unit is not None
-            source = partial(unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes)
-        return self._part(product, (name,), source, name)
+            source = partial(
+                unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes,
+                projects=product.is_projected,
+            )  # fmt: skip
+        return self._part(product, (name, product.is_projected), source, name)
 
     def _panel(self, product: Product, sizes: ProductSizes, made: WorkSplit) -> Part:
         """The kernel that packs a right operand."""
