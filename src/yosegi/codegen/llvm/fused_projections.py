@@ -21,11 +21,11 @@ from .ir import Function, Module
 from .lanes import sum_of_lanes
 from .load_store import lanes_below, load, repeated, store
 from .projections import VECTORS
-from .register_tiles import LINE, ask_for
+from .register_tiles import LINE
 
 FOLD: Final = (
     ("ptr", "x"), ("i64", "x_row"), ("i64", "x_column"), ("ptr", "w"), ("i64", "w_row"), ("i64", "rows"),
-    ("i64", "columns"), ("ptr", "out"), ("i64", "out_row"), ("i64", "ahead"),
+    ("i64", "columns"), ("ptr", "out"), ("i64", "out_row"),
 )  # fmt: skip
 """Adds w·x to `out`. Strides are in bytes; the numbers of a row of w and of `out` lie side by side, and so do those of
 a row or of a column of x."""
@@ -82,16 +82,27 @@ def write_sums(k: LlvmBuilder, w: str, apart: Multiples, columns: list[list[str]
                 k.arithmetic("*", weight, x) if total is None else k.fma(weight, x, total)
                 for weight, x, total in zip(weights, own, totals, strict=True)
             ]
-        write_added(k, v, totals)
+        write_added(k, v, totals, [None] * len(totals))
 
 
-def write_added(k: LlvmBuilder, vector: int, totals: Sequence[Value | None], mask: str | None = None) -> None:
-    """Add neighbouring vectors to a row of `%folded`."""
-    row = shifted(k.code, "%folded", mul(k.code, "%folded_row", vector))
-    for n, total in enumerate(totals):
+def write_added(
+    k: LlvmBuilder, vector: int, totals: Sequence[Value | None], masks: Sequence[str | None], offset: str = "0"
+) -> None:
+    """Add neighbouring vectors to a row of `%folded`, some bytes from its beginning."""
+    row = shifted(k.code, shifted(k.code, "%folded", mul(k.code, "%folded_row", vector)), offset)
+    for n, (total, mask) in enumerate(zip(totals, masks, strict=True)):
         place = shifted(k.code, row, str(_ITEM * k.width * n))
         assert total is not None
         store(k, k.arithmetic("+", load(k, float32, place, mask), total), place, mask)
+
+
+def folded(k: LlvmBuilder, apart: Multiples, w: str, row: Sequence[Value], sums: Sequence[str]) -> list[str]:
+    """The sums of each random vector in turn, with a row of neighbouring vectors more; `w` has the row's weights."""
+    made = []
+    for v in range(VECTORS):
+        weight = repeated(k, float32, shifted(k.code, w, apart[v]))
+        made += [k.fma(weight, x, Value(float32, sums[v * len(row) + n])).text for n, x in enumerate(row)]
+    return made
 
 
 def _write_fold(module: Module, name: str, lanes: int, *, negates: bool = False, squares: bool = False) -> None:
@@ -127,19 +138,12 @@ def _write_strip(
     count = (VECTORS + squares) * wide
     with code.loop(0, "%rows", carried=[("ptr", first), ("ptr", "%w"), *[(kind, "zeroinitializer")] * count]) as loop:
         x, w, *sums = loop.values
-        places = [shifted(code, x, str(_ITEM * k.width * n)) for n in range(wide)]
-        own = [load(k, float32, place, mask) for place in places]
-        if not squares:
-            for place in places:
-                ask_for(code, shifted(code, place, "%ahead"), to_write=False)
+        own = [load(k, float32, shifted(code, x, str(_ITEM * k.width * n)), mask) for n in range(wide)]
         signed = [k.negated(o) for o in own] if negates else own
-        made = []
-        for v in range(VECTORS):
-            weight = repeated(k, float32, shifted(code, w, apart[v]))
-            made += [k.fma(weight, o, Value(float32, sums[v * wide + n])) for n, o in enumerate(signed)]
+        made = folded(k, apart, w, signed, sums)
         if squares:
-            made += [k.fma(o, o, Value(float32, sums[VECTORS * wide + n])) for n, o in enumerate(own)]
-        loop.carry(shifted(code, x, "%x_row"), shifted(code, w, str(_ITEM)), *[m.text for m in made])
+            made += [k.fma(o, o, Value(float32, sums[VECTORS * wide + n])).text for n, o in enumerate(own)]
+        loop.carry(shifted(code, x, "%x_row"), shifted(code, w, str(_ITEM)), *made)
     for v in range(VECTORS + squares):
         for n in range(wide):
             along = add(code, mul(code, column, _ITEM), str(_ITEM * k.width * n))

@@ -115,15 +115,16 @@ def write_pack_and_fold(module: Module, shape: TileShape) -> None:
         out = shifted(code, folded, mul(code, done, 4))
         write_zeros(code, shape.lanes, out, folded_row, VECTORS, length)
         with code.when(by_columns):
-            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row, "0")
+            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row)
         with code.loop(0, rows.count) as panel:
             first, _, height = rows.of(panel.index)
             start = shifted(code, here, mul(code, first, a_m))
             to = shifted(code, there, mul(code, panel.index, a_panel))
-            code.invoke(lines, LINES, "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0")
-            with code.when(code.let(f"xor i1 {by_columns}, true")):
-                own = shifted(code, random, mul(code, first, 4))
-                code.invoke("@fold_left", FOLD, start, a_m, a_k, own, w_row, height, length, out, folded_row, mul(code, a_m, shape.height))
+            own = choice(code, by_columns, "null", shifted(code, random, mul(code, first, 4)), "ptr")
+            code.invoke(
+                lines, (*LINES, *FOLDED), "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0", own, w_row,
+                out, folded_row,
+            )  # fmt: skip
     code.ret()
 
 
@@ -287,11 +288,11 @@ class _Units:
             return
         with code.when(code.let(f"xor i1 {self.kept_b}, true")), code.loop(0, block.length, _CHUNK) as chunk:
             length = least(code, sub(code, block.length, chunk.index), _CHUNK)
-            self._copy_chunk(panels, block, chunk.index, length)
-            if fold is not None:
-                fold.chunk(block, chunk.index, length)
+            self._copy_chunk(panels, block, chunk.index, length, fold)
 
-    def _copy_chunk(self, panels: tuple[str, str], block: _SumBlock, done: str, length: str) -> None:
+    def _copy_chunk(
+        self, panels: tuple[str, str], block: _SumBlock, done: str, length: str, fold: _UnitFold | None = None
+    ) -> None:
         """Copy some numbers of each sum of the panels, after those that are done."""
         code, shape = self.code, self.shape
         with code.loop(*panels) as loop:
@@ -300,7 +301,11 @@ class _Units:
             steps = mul(code, div(code, done, shape.step) if done != "0" else done, shape.step_bytes)
             to = shifted(code, panel.packed, mul(code, steps, panel.width))
             with code.when(code.let(f"icmp ugt i1 {panel.is_copied}, {self.kept_b}")):
-                code.invoke(self.panel, PANEL, here, self.b_k, self.b_n, length, panel.count, to, panel.width)
+                arguments, parameters = [here, self.b_k, self.b_n, length, panel.count, to, panel.width], PANEL
+                if fold is not None:
+                    more = fold.panel(add(code, block.done, done), panel.column)
+                    arguments, parameters = [*arguments, *more], (*PANEL, *FOLDED)
+                code.invoke(self.panel, parameters, *arguments)
 
     def _multiply(
         self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock, fold: _UnitFold | None
@@ -374,7 +379,7 @@ class _UnitFold:
         )
         self._first = first
         self._is_first = code.let(f"icmp eq i64 {down}, 0")
-        self._by_columns = code.let(f"icmp eq i64 {units.b_n}, 4")
+        self._in_rows = code.let(f"icmp ugt i1 {code.let(f'icmp eq i64 {units.b_n}, 4')}, {code.let(f'icmp eq i64 {units.b_k}, 4')}")
         self._random = job.array(job.planned("random"))
         self._folded = shifted(code, units.work, job.planned("folded"))
         seen = add(code, job.planned("seen"), mul(code, mul(code, down, VECTORS + 1), self._row))
@@ -384,23 +389,21 @@ class _UnitFold:
     def block(self, block: _SumBlock) -> None:
         """All of a block of the right operand, if its columns are contiguous."""
         code = self._code
-        with code.when(code.let(f"icmp ugt i1 {self._is_first}, {self._by_columns}")):
-            self._right(block.done, block.length)
+        units = self._units
+        with code.when(code.let(f"icmp ugt i1 {self._is_first}, {self._in_rows}")):
+            here = add(code, mul(code, block.done, units.b_k), mul(code, self._first, units.b_n))
+            own = shifted(code, self._folded, mul(code, block.done, 4))
+            code.invoke(
+                "@fold_right", FOLD, shifted(code, units.b, here), units.b_k, units.b_n, own, self._folded_row,
+                block.length, self._columns, self._seen, self._row,
+            )  # fmt: skip
 
-    def chunk(self, block: _SumBlock, done: str, length: str) -> None:
-        """Some rows of a block of the right operand, which were copied just now, if rows are contiguous."""
+    def panel(self, done: str, column: str) -> list[str]:
+        """The arguments `FOLDED` of a copied panel, which is projected if its rows are contiguous."""
         code = self._code
-        with code.when(code.let(f"and i1 {self._is_first}, {self._by_columns}")):
-            self._right(add(code, block.done, done), length)
-
-    def _right(self, done: str, length: str) -> None:
-        code, units = self._code, self._units
-        here = shifted(code, units.b, add(code, mul(code, done, units.b_k), mul(code, self._first, units.b_n)))
         own = shifted(code, self._folded, mul(code, done, 4))
-        code.invoke(
-            "@fold_right", FOLD, here, units.b_k, units.b_n, own, self._folded_row, length, self._columns,
-            self._seen, self._row, mul(code, units.b_k, _CHUNK),
-        )  # fmt: skip
+        is_folded = code.let(f"and i1 {self._is_first}, {self._in_rows}")
+        return [choice(code, is_folded, own, "null", "ptr"), self._folded_row, self._sums(column), self._row]
 
     def tile(self, is_folded: str, row: str, column: str) -> list[str]:
         """The arguments `FOLDED` of a tile."""
@@ -411,7 +414,7 @@ class _UnitFold:
         """A tile of the result, from where it is stored."""
         self._code.invoke(
             "@fold_result", FOLD, result, self._units.out_row, "4", self._weights(row), self._random_row, height,
-            panel.count, self._sums(panel.column), self._row, "0",
+            panel.count, self._sums(panel.column), self._row,
         )  # fmt: skip
 
     def _weights(self, row: str) -> str:

@@ -69,7 +69,7 @@ class Objects:
                 source = write()
                 return Part(source, lambda: source, (function,))
             words = stage.identity
-        places = len(product.fed), [dtype.name for dtype in product.results], product.parts
+        places = len(product.fed), [dtype.name for dtype in product.results], product.parts, product.is_projected
         return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(
@@ -202,7 +202,8 @@ class GeneratedProducts:
         """The kernel that packs a right operand."""
         target, dtype = self._objects.target, product.dtype
         if product.parts:
-            return self._part(product, ("panel",), partial(unit_panel_source, dtype, product.parts, target), "panel")
+            source = partial(unit_panel_source, product, target)
+            return self._part(product, ("panel", product.is_projected), source, "panel")
         shortest = sizes.k - made.depth * (made.blocks - 1)
         order = order_of(sizes.b_k, sizes.b_n, shortest, self.shape(product).lanes, dtype.itemsize)
         return self._part(product, ("panel", order.name), partial(panel_source, target, dtype, order), "panel")
