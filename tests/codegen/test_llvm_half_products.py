@@ -351,7 +351,7 @@ def test_the_real_text_has_the_real_instructions(unit: BFloat16Unit, parts: int,
     shape = unit_shape(parts)
     tiles = [unit_tile_source(unit, parts, r, v, target.attributes) for r in (1, 2) for v in (1, 2)]
     sources = [product_source(target, float32, shape, unit), *tiles]
-    sources += [unit_lines_source(product, target), unit_panel_source(float32, parts, target)]
+    sources += [unit_lines_source(product, target), unit_panel_source(product, target)]
     source = "\n".join(sources)
     assert "emulated" not in source
     made = "\n".join(map(Compiler(machine).assembly, sources))

@@ -20,7 +20,7 @@ from .fused_projections import FOLDED, write_sums
 from .integers import Multiples, add, mul, shifted
 from .ir import Function, Module
 from .projections import VECTORS
-from .register_tiles import LINE, PARAMETERS, TileShape, tile_name
+from .register_tiles import LINE, PARAMETERS, TileShape, ask_for, tile_name
 
 LINES: Final = 16
 """Rows of a square of the left operand, columns of one of the right."""
@@ -188,6 +188,9 @@ def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects
     places = [(row, 4 * LINES * j) for row in range(_ROWS_OF_DOTS) for j in range(vectors)]
     with code.loop(0, rows * LINES, _ROWS_OF_DOTS) as group:
         lines = shifted(code, "%a", mul(code, group.index, 2 * STEP))
+        before, out = (shifted(code, f"%{n}", mul(code, group.index, f"%{n}_row")) for n in ("before", "out"))
+        for place in places:
+            ask_for(code, _row(code, out, "out", *place))
         carried = [("ptr", lines), ("ptr", "%b"), *[(_SUMS, "zeroinitializer")] * len(places)]
         with code.loop(0, "%steps", carried=carried) as loop:
             a, b, *sums = loop.values
@@ -207,7 +210,6 @@ def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects
                     pairs.carry(*beside, *sums)
                 sums = list(pairs.values[2:])
             loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *sums)
-        before, out = (shifted(code, f"%{n}", mul(code, group.index, f"%{n}_row")) for n in ("before", "out"))
         earlier = [code.let(f"load {_SUMS}, ptr {_row(code, before, 'before', *p)}, align 4") for p in places]
         totals = []
         for place, x, y in zip(places, earlier, loop.values[2:], strict=True):

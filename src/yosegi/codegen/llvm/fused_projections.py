@@ -1,4 +1,4 @@
-"""Random projections of a product, computed by the product's own kernel while its operands and result are in the caches.
+"""Random projections of a product, computed by the product's own kernel while its arrays are in the caches.
 
 For C ≈ A·B and a few random rows L, the sums of L·C − (L·A)·B estimate the error. A left operand is projected where it
 is packed, a right operand where its panels are copied, and a result where its rows are complete: each is read from the
@@ -37,6 +37,8 @@ COMPARE: Final = (("ptr", "seen"), ("i64", "slabs"), ("i64", "columns"), ("ptr",
 _WIDE: Final = 2
 """Vectors of columns that share the numbers of w."""
 _ITEM: Final = 4
+_AT_ONCE: Final = 5
+"""Random vectors, or squares, whose sums are computed side by side."""
 
 
 def row_bytes(columns: int) -> int:
@@ -51,7 +53,7 @@ def write_row_bytes(code: Function, columns: str) -> str:
 
 
 def write_projections(module: Module, lanes: int) -> None:
-    """The functions `fold_left`, which subtracts, `fold_right`, `fold_result`, which adds the squares, and `compare`."""
+    """The functions `fold_left`, which subtracts, `fold_right`, `fold_result`, which adds squares, and `compare`."""
     _write_fold(module, "fold_left", lanes, negates=True)
     _write_fold(module, "fold_right", lanes)
     _write_fold(module, "fold_result", lanes, squares=True)
@@ -70,29 +72,31 @@ def write_zeros(code: Function, lanes: int, out: str, out_row: str, rows: int, c
 
 def write_sums(k: LlvmBuilder, w: str, apart: Multiples, columns: list[list[str]]) -> None:
     """Add some rows of a result to its projections, and to the sums of squares: vectors side by side, of which
-    `columns` has the rows."""
+    `columns` has the rows. Several random vectors are taken at a time: a sum is added to the one before, which takes
+    longer than it takes to begin with the next."""
     code = k.code
-    for v in range(VECTORS + 1):
-        totals: list[Value | None] = [None] * len(columns)
+    for first in range(0, VECTORS + 1, _AT_ONCE):
+        vectors = range(first, min(first + _AT_ONCE, VECTORS + 1))
+        totals: dict[tuple[int, int], Value] = {}
         for row in range(len(columns[0])):
             own = [Value(float32, rows[row]) for rows in columns]
-            place = shifted(code, shifted(code, w, apart[v]), str(_ITEM * row)) if v < VECTORS else ""
-            weights = [repeated(k, float32, place)] * len(own) if v < VECTORS else own
-            totals = [
-                k.arithmetic("*", weight, x) if total is None else k.fma(weight, x, total)
-                for weight, x, total in zip(weights, own, totals, strict=True)
-            ]
-        write_added(k, v, totals, [None] * len(totals))
+            for v in vectors:
+                place = shifted(code, shifted(code, w, apart[v]), str(_ITEM * row)) if v < VECTORS else ""
+                weights = [repeated(k, float32, place)] * len(own) if v < VECTORS else own
+                for n, (weight, x) in enumerate(zip(weights, own, strict=True)):
+                    total = totals.get((v, n))
+                    totals[v, n] = k.arithmetic("*", weight, x) if total is None else k.fma(weight, x, total)
+        for v in vectors:
+            write_added(k, v, [totals[v, n] for n in range(len(columns))], [None] * len(columns))
 
 
 def write_added(
-    k: LlvmBuilder, vector: int, totals: Sequence[Value | None], masks: Sequence[str | None], offset: str = "0"
+    k: LlvmBuilder, vector: int, totals: Sequence[Value], masks: Sequence[str | None], offset: str = "0"
 ) -> None:
     """Add neighbouring vectors to a row of `%folded`, some bytes from its beginning."""
     row = shifted(k.code, shifted(k.code, "%folded", mul(k.code, "%folded_row", vector)), offset)
     for n, (total, mask) in enumerate(zip(totals, masks, strict=True)):
         place = shifted(k.code, row, str(_ITEM * k.width * n))
-        assert total is not None
         store(k, k.arithmetic("+", load(k, float32, place, mask), total), place, mask)
 
 
@@ -132,7 +136,7 @@ def _write_columns(k: LlvmBuilder, apart: Multiples, *, negates: bool, squares: 
 def _write_strip(
     k: LlvmBuilder, apart: Multiples, column: str, wide: int, mask: str | None, *, negates: bool, squares: bool
 ) -> None:
-    """Some vectors of columns, all rows. Sums begin with zero, which keeps digits that a long row of sums would lose."""
+    """Some vectors of columns, all rows. Sums begin with zero: a long row of sums would lose digits."""
     code, kind = k.code, k.type(float32)
     first = shifted(code, "%x", mul(code, column, _ITEM))
     count = (VECTORS + squares) * wide

@@ -27,6 +27,7 @@ from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL_PARAMETERS
 from .product import FusedStage, Product
 from .projections import VECTORS
+from .register_tiles import ask_for
 
 _Read = Callable[[str, str, "str | None"], Value]
 """The numbers of half a step, from a line's beginning and how far along they are, under a mask."""
@@ -97,16 +98,16 @@ def _write_squares(
             here = shifted(code, part.values[0], mul(code, loop.index, strides[0]))
             there = shifted(code, part.values[1], mul(code, loop.index, 2 * STEP))
             there_are = least(code, sub(code, lines, loop.index), LINES)
-            arguments, parameters = [here, line, along, there_are, count, there, pitch], PARAMETERS
+            more = []
             if folded is not None:
-                across, along_too = (
-                    shifted(code, name, mul(code, index, 4)) for name, index in zip(folded, (loop.index, part.index), strict=True)
-                )
-                w, to = (across, along_too) if folded[0] == "%w" else (along_too, across)
-                # An address that is null stays null: nothing is projected.
-                w = choice(code, code.pure("icmp eq ptr %w, null"), "null", w, "ptr")
-                arguments, parameters = [*arguments, w, "%w_row", to, "%folded_row"], (*PARAMETERS, *FOLDED)
-            code.invoke(f"@{pack}", parameters, *arguments)
+                beside = [
+                    shifted(code, x, mul(code, n, 4)) for x, n in zip(folded, (loop.index, part.index), strict=True)
+                ]
+                w, to = beside if folded[0] == "%w" else reversed(beside)
+                w = choice(code, code.pure("icmp eq ptr %w, null"), "null", w, "ptr")  # nothing is projected
+                more = [w, "%w_row", to, "%folded_row"]
+            parameters = (*PARAMETERS, *(FOLDED if more else ()))
+            code.invoke(f"@{pack}", parameters, here, line, along, there_are, count, there, pitch, *more)
         part.carry(
             shifted(code, part.values[0], mul(code, strides[1], chunk)), shifted(code, part.values[1], chunk_bytes)
         )
@@ -237,7 +238,8 @@ class _Packer:
         carried = step.values[2:]
         types = [kind for kind, _ in sums]
         with code.when(self.is_rest, list(zip(types, carried, strict=True))) as branch:
-            branch.give(*self._pairs(*step.values[:2], mask, weights, list(carried), masked=True)[1:])
+            here, to = step.values[:2]
+            branch.give(*self._pairs(here, to, mask, weights, list(carried), masked=True)[1:])
         if weights is not None:
             for v, total in enumerate(branch.values[1:]):
                 write_added(self.k, v, [Value(float32, total)], [mask])
@@ -248,6 +250,7 @@ class _Packer:
         """A step of pairs; if `masked`, as many as are left. Where the next step begins, and the sums."""
         code, truth = self.code, self.k.type(bool_)
         apart = mul(code, "%along", self.dtype.itemsize)
+        ahead = mul(code, "%length", apart)
         types = [] if weights is None else ["ptr", *[self.k.type(float32)] * VECTORS]
         carried = [("ptr", here), ("ptr", to), *zip(types, sums, strict=True)]
         with code.loop(0, STEP, 2, carried=carried) as pair:
@@ -259,6 +262,8 @@ class _Packer:
                     is_there = code.let(f"icmp sgt i64 {self.rest}, {add(code, pair.index, str(n))}")
                     own = code.let(f"select i1 {is_there}, {truth} {mask}, {truth} zeroinitializer")
                 read = load(self.k, self.dtype, here, own)
+                if self.order is SquareOrder.PAIRS:  # a row of the next chunk: it is too far away to be guessed
+                    ask_for(code, shifted(code, here, ahead), to_read=True)
                 if weights is not None:
                     # Behind the last number, weights may be anything.
                     w = code.let(f"select i1 {is_there}, ptr {sums[0]}, ptr %w") if masked else sums[0]

@@ -122,8 +122,8 @@ def write_pack_and_fold(module: Module, shape: TileShape) -> None:
             to = shifted(code, there, mul(code, panel.index, a_panel))
             own = choice(code, by_columns, "null", shifted(code, random, mul(code, first, 4)), "ptr")
             code.invoke(
-                lines, (*LINES, *FOLDED), "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0", own, w_row,
-                out, folded_row,
+                lines, (*LINES, *FOLDED), "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0", own,
+                w_row, out, folded_row,
             )  # fmt: skip
     code.ret()
 
@@ -301,11 +301,9 @@ class _Units:
             steps = mul(code, div(code, done, shape.step) if done != "0" else done, shape.step_bytes)
             to = shifted(code, panel.packed, mul(code, steps, panel.width))
             with code.when(code.let(f"icmp ugt i1 {panel.is_copied}, {self.kept_b}")):
-                arguments, parameters = [here, self.b_k, self.b_n, length, panel.count, to, panel.width], PANEL
-                if fold is not None:
-                    more = fold.panel(add(code, block.done, done), panel.column)
-                    arguments, parameters = [*arguments, *more], (*PANEL, *FOLDED)
-                code.invoke(self.panel, parameters, *arguments)
+                arguments = [here, self.b_k, self.b_n, length, panel.count, to, panel.width]
+                more = fold.panel(add(code, block.done, done), panel.column) if fold is not None else []
+                code.invoke(self.panel, (*PANEL, *(FOLDED if more else ())), *arguments, *more)
 
     def _multiply(
         self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock, fold: _UnitFold | None
@@ -347,13 +345,12 @@ class _Units:
         number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, groups, "1"))
         function = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {self.tiles}, i64 {number}')}")
         operands = [start, self.a_row, self.a_step, source, step, block.steps]
-        arguments, parameters = [*operands, before, before_row, to, to_row], TILE
-        is_left = is_last
+        is_left, more = is_last, []
         if fold is not None and self.folds:
             is_left = code.let(f"and i1 {is_last}, {is_part}")
-            is_folded = code.let(f"icmp ugt i1 {is_last}, {is_part}")
-            arguments, parameters = [*arguments, *fold.tile(is_folded, row, panel.column)], (*TILE, *FOLDED)
-        code.invoke(function, parameters, *arguments)
+            more = fold.tile(code.let(f"icmp ugt i1 {is_last}, {is_part}"), row, panel.column)
+        parameters = (*TILE, *(FOLDED if more else ()))
+        code.invoke(function, parameters, *operands, before, before_row, to, to_row, *more)
         with code.when(code.let(f"and i1 {is_indirect}, {is_last}")):
             code.invoke(self.finish, FINISH, *place)
         with code.when(code.let(f"icmp ugt i1 {is_indirect}, {is_last}")):
@@ -379,7 +376,9 @@ class _UnitFold:
         )
         self._first = first
         self._is_first = code.let(f"icmp eq i64 {down}, 0")
-        self._in_rows = code.let(f"icmp ugt i1 {code.let(f'icmp eq i64 {units.b_n}, 4')}, {code.let(f'icmp eq i64 {units.b_k}, 4')}")
+        self._in_rows = code.let(
+            f"icmp ugt i1 {code.let(f'icmp eq i64 {units.b_n}, 4')}, {code.let(f'icmp eq i64 {units.b_k}, 4')}"
+        )
         self._random = job.array(job.planned("random"))
         self._folded = shifted(code, units.work, job.planned("folded"))
         seen = add(code, job.planned("seen"), mul(code, mul(code, down, VECTORS + 1), self._row))
