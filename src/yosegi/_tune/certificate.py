@@ -27,7 +27,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from math import inf, isqrt, sqrt
 from typing import Any, Final, Protocol
 
@@ -35,7 +35,6 @@ import numpy as np
 
 from .._graph.float64 import float64_outputs, widened
 from .._graph.reference import bind
-from .._run.device import Projects
 from .._schedule.fuse import Region, is_constant, multiplies
 from .._tensor.dtype import complex64, float32
 from .._tensor.op import OpKind
@@ -48,7 +47,7 @@ _MORE: Final = 16
 """Vectors of the second estimate."""
 _SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
 """By the number of vectors, how much the spread of the differences counts."""
-_SINGLE: Final = 3e-5
+SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
 ROUNDED: Final = 1e-7
 """The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
@@ -261,15 +260,8 @@ def projection_for(region: Region, tolerance: float, *, closely: bool = False) -
     """The projection that certifies a product, in float32 or, for small tolerances and `closely`, in float64."""
     (call,) = region.calls
     check = projection_of(call, _MORE if closely else VECTORS)
-    is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
+    is_precise = tolerance >= SINGLE or region.precision is Precision.F64
     return check if is_precise and not closely else replace(widened(check), kind=check.kind)
-
-
-def fused_for(region: Region, device: Any, tolerance: float, *, is_fixed: bool) -> Callable[..., Any] | None:
-    """A kernel that certifies its product itself, in float32, if a device has one."""
-    if tolerance < _SINGLE or not isinstance(device, Projects):
-        return None
-    return device.projected(region, partial(random_matrix, vectors=VECTORS, is_fixed=is_fixed))
 
 
 def vectors_for(region: Region, *, is_fixed: bool, closely: bool = False) -> Any:
