@@ -27,6 +27,7 @@ from .compiler import Compiler, HostMachine
 from .operand_layout import Arrays, laid
 from .product_calls import GeneratedProducts, Objects, ProductCall
 from .results import Results
+from .workspace import Spare
 
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
 """How many bfloat16 numbers stand for one of an operand."""
@@ -61,6 +62,7 @@ class HalfProducts:
         self._compiler = compiler or Compiler(machine_for(unit, runtime.compiler.machine))
         self.generated = GeneratedProducts(Objects(runtime, self._compiler), unit, policy)
         self._results = results
+        self._spare = Spare()
         self._known: dict[Any, Matmul | None] = {}
 
     @property
@@ -111,7 +113,9 @@ class HalfProducts:
                 drawn[rows] = random_rows(draw(rows))
             out = self._results.any((*a.shape[:-1], b.shape[-1]), float32.numpy)
             sums = np.empty(VECTORS * VECTORS + 1)
-            bound.call(a, b, out, drawn[rows], sums, self._results.any((bound.workspace,), np.dtype(np.uint8)))
+            workspace = self._spare.take(bound.workspace)
+            bound.call(a, b, out, drawn[rows], sums, workspace)
+            self._spare.give_back(workspace)
             return out, sums
 
         return multiply
