@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product as combinations
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,8 @@ from matrix_emulation import EmulatingCompiler, emulated
 from native_code import needs_llvm
 from values import Array
 from yosegi._tensor.dtype import bfloat16, float16, float32
+from yosegi._tensor.precision import Precision
+from yosegi._tune.certificate import error_bound, random_matrix
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit, unit_shape, unit_tile_source
 from yosegi.codegen.llvm.blocking import BFLOAT16, BlockingPolicy
@@ -30,11 +32,12 @@ from yosegi.codegen.llvm.entry import PARAMETERS
 from yosegi.codegen.llvm.half_packing import unit_lines_source, unit_panel_source
 from yosegi.codegen.llvm.product import FusedStage, Product, Side
 from yosegi.codegen.llvm.product_kernels import product_source
+from yosegi.codegen.llvm.projections import VECTORS
 from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.bfloat16_support import LARGEST_ERRORS
 from yosegi.devices.cpu.callables import Runtime
 from yosegi.devices.cpu.compiler import Compiler, HostMachine
-from yosegi.devices.cpu.half_calls import HalfProducts, machine_for
+from yosegi.devices.cpu.half_calls import HalfProducts, machine_for, random_rows
 from yosegi.devices.cpu.operand_layout import Arrays
 from yosegi.devices.cpu.product_calls import GeneratedProducts
 from yosegi.devices.cpu.results import Results
@@ -113,6 +116,55 @@ def test_sizes_and_transposes(unit: BFloat16Unit, parts: int, turned: tuple[bool
         a = numbers((k, m)).T if turned[0] else numbers((m, k))
         b = numbers((n, k), 1).T if turned[1] else numbers((k, n), 1)
         check(run(unit, a, b, product=plain(parts)), a, b, parts)
+
+
+@UNITS
+@PARTS
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+def test_projections(unit: BFloat16Unit, parts: int, turned: tuple[bool, bool]) -> None:
+    """The kernel gives the Gram matrix of L·C − (L·A)·B and the sum of C's squares, and the same result as without."""
+    made, product = products(unit), Product(float32, parts=parts, is_projected=True)
+    for m, n, k in SIZES:
+        if not k:
+            continue
+        a = numbers((k, m)).T if turned[0] else numbers((m, k))
+        b = numbers((n, k), 1).T if turned[1] else numbers((k, n), 1)
+        drawn = np.random.default_rng(2).standard_normal((m, VECTORS)).astype(np.float32)
+        out, sums = np.full((m, n), np.nan, np.float32), np.full(VECTORS**2 + 1, np.nan)
+        bound = made.bound(product, Arrays(a, b, (), (), (out,)))
+        workspace = np.full(bound.workspace, 0xFF, np.uint8)
+        bound.call(a, b, out, random_rows(drawn), sums, workspace)
+        np.testing.assert_array_equal(out, run(unit, a, b, product=plain(parts)))
+        left = drawn.T.astype(np.float64)
+        difference = left @ out - (left @ a) @ b.astype(np.float64)
+        roundings = 3e-6 * (np.linalg.norm(left @ out) + np.linalg.norm(left @ np.abs(a) @ np.abs(b)))
+        gram = difference @ difference.T
+        margin = roundings * (2 * np.linalg.norm(difference) + roundings)
+        assert np.all(np.abs(sums[:-1].reshape(VECTORS, VECTORS) - gram) <= margin)
+        assert sums[-1] == pytest.approx(np.square(out, dtype=np.float64).sum(), rel=1e-5)
+
+
+@UNITS
+@pytest.mark.parametrize("where", [(slice(5, 6), slice(None)), (slice(None), slice(70, 71)), (5, 70)], ids=str)
+def test_projections_see_one_row_one_column_and_one_number(unit: BFloat16Unit, where: Any) -> None:
+    """The left operand's last column reaches one part of the result only, where bfloat16 loses all of its digits."""
+    m, n, k = 64, 96, 128
+    a, b = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
+    a[:, 0] = b[0] = 1
+    wrong = np.zeros((m, n), np.float32)
+    wrong[where] = 1
+    a[:, 1:3] = np.array([1 + 2**-10, -1]) * wrong.any(1, keepdims=True)
+    b[1:3] = 512 * wrong.any(0)
+    drawn = random_matrix(m, VECTORS, is_fixed=True)
+    both = HalfProducts(
+        Runtime(Compiler(HOST), 2), unit, Results(), compiler=cast(Any, EmulatingCompiler(Compiler(HOST)))
+    ).projected(Precision.BF16, lambda rows: drawn)(a, b)
+    assert both is not None
+    out, sums = both
+    exact = a.astype(np.float64) @ b
+    true = np.linalg.norm(out - exact) / np.linalg.norm(exact)
+    assert true > 1e-3
+    assert error_bound(sums, 1e-2) >= true
 
 
 @UNITS
@@ -351,7 +403,7 @@ def test_the_real_text_has_the_real_instructions(unit: BFloat16Unit, parts: int,
     shape = unit_shape(parts)
     tiles = [unit_tile_source(unit, parts, r, v, target.attributes) for r in (1, 2) for v in (1, 2)]
     sources = [product_source(target, float32, shape, unit), *tiles]
-    sources += [unit_lines_source(product, target), unit_panel_source(float32, parts, target)]
+    sources += [unit_lines_source(product, target), unit_panel_source(product, target)]
     source = "\n".join(sources)
     assert "emulated" not in source
     made = "\n".join(map(Compiler(machine).assembly, sources))

@@ -14,15 +14,15 @@ import numpy as np
 from .._graph.float64 import widened
 from .._graph.graph import Graph
 from .._run.background import Job
-from .._run.device import Device, Fuses, Kernel, Launched, device_named, host_device
+from .._run.device import Device, Fuses, Kernel, Launched, Projects, device_named, host_device
 from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
 from .._schedule.partition import Unit
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
-from .._tune.certificate import Certified, is_product, projector_for
-from .._tune.projection import projects
+from .._tune.certificate import SINGLE, Certified, is_product, projector_for, random_matrix
+from .._tune.projection import VECTORS, projects
 from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
@@ -175,8 +175,13 @@ class Step:
         if projects(region.calls[-1]):
             with suppress(DeviceFailure):
                 projector = make()
-        closer = partial(make, closely=True)
-        return Certified(kernel, region, device, self.tolerance, projector=projector, closer=closer, is_fixed=is_fixed)
+        fused = None
+        if self.tolerance >= SINGLE and isinstance(device, Projects):
+            fused = device.projected(region, partial(random_matrix, vectors=VECTORS, is_fixed=is_fixed))
+        return Certified(
+            kernel, region, device, self.tolerance, fused=fused, projector=projector,
+            closer=partial(make, closely=True), is_fixed=is_fixed,
+        )  # fmt: skip
 
     def _compiled(self, candidate: Candidate, wait: bool, is_trial: bool) -> Kernel:
         device = candidate.device

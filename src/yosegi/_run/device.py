@@ -59,6 +59,15 @@ class Fuses(Protocol):
         """The kernels that a region is cut into, in order; none if each op is a call of its own."""
 
 
+@runtime_checkable
+class Projects(Protocol):
+    """A device whose kernels of products can compute their own random projections."""
+
+    def projected(self, region: Region, draw: Callable[[int], Any]) -> Callable[..., tuple[Any, Any] | None] | None:
+        """A kernel of one product that gives the result and the output of a region of `projection_of`, or `None` if it
+        must be left to other kernels. `draw` gives random vectors of a length. `None` if no kernel does it."""
+
+
 Link = Callable[[Any], Any]
 """Takes the data of another device, and gives the same in a device's own space.
 

@@ -47,7 +47,7 @@ _MORE: Final = 16
 """Vectors of the second estimate."""
 _SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
 """By the number of vectors, how much the spread of the differences counts."""
-_SINGLE: Final = 3e-5
+SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
 ROUNDED: Final = 1e-7
 """The error of a result that was computed in float64 and rounded to float32, in the range of normal numbers."""
@@ -132,11 +132,13 @@ class Certified:
         memory: Memory,
         tolerance: float,
         *,
+        fused: Callable[..., tuple[Any, Any] | None] | None = None,
         projector: Projector | None = None,
         closer: Callable[[], Projector] | None = None,
         is_fixed: bool = False,
     ) -> None:
-        """`projector` estimates where the data are, `closer` makes one that does so by more vectors and in float64.
+        """`fused` gives a result with its projections, or `None` where it must be left to the kernel and `projector`.
+        `projector` estimates where the data are, `closer` makes one that does so by more vectors and in float64.
         `is_fixed`: the vectors are the same in every process, and no run depends on an earlier one."""
         self._kernel = kernel
         self._region = region
@@ -146,6 +148,7 @@ class Certified:
         (self._call,) = region.calls
         self._operands = operands_of(region)
         self._projects = projects(self._call)
+        self._fused = fused if self._projects else None
         self._projector = projector if self._projects else None
         self._make_closer = closer
         self._closer: Projector | None = None
@@ -157,11 +160,13 @@ class Certified:
         """As it was found the last time: an upper bound."""
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
-        made = self._kernel(*data)
+        both = None if self._fused is None else self._fused(*data)
+        made, sums = (self._kernel(*data), None) if both is None else ((both[0],), both[1])
         if self._projector is not None:
             operands = [data[o] if isinstance(o, int) else self._there[id(o)] for o in self._operands]
             try:
-                sums = self._projector(*operands, made[0])
+                if sums is None:
+                    sums = self._projector(*operands, made[0])
                 self.error = error_bound(sums, self._tolerance, exact=self._is_exact)
                 if self.error <= self._tolerance:
                     self._doubts = 0
@@ -255,7 +260,7 @@ def projection_for(region: Region, tolerance: float, *, closely: bool = False) -
     """The projection that certifies a product, in float32 or, for small tolerances and `closely`, in float64."""
     (call,) = region.calls
     check = projection_of(call, _MORE if closely else VECTORS)
-    is_precise = tolerance >= _SINGLE or region.precision is Precision.F64
+    is_precise = tolerance >= SINGLE or region.precision is Precision.F64
     return check if is_precise and not closely else replace(widened(check), kind=check.kind)
 
 

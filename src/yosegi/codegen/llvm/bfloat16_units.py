@@ -15,9 +15,12 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
-from .integers import add, mul, shifted
+from .builder import LlvmBuilder
+from .fused_projections import FOLDED, write_sums
+from .integers import Multiples, add, mul, shifted
 from .ir import Function, Module
-from .register_tiles import LINE, PARAMETERS, TileShape, tile_name
+from .projections import VECTORS
+from .register_tiles import LINE, PARAMETERS, TileShape, ask_for, tile_name
 
 LINES: Final = 16
 """Rows of a square of the left operand, columns of one of the right."""
@@ -53,14 +56,22 @@ def unit_shape(parts: int) -> TileShape:
     return TileShape(2, 2, LINES, 2 * STEP * parts, LINES, STEP)
 
 
-def unit_tile_source(unit: BFloat16Unit, parts: int, rows: int, vectors: int, attributes: str) -> str:
+def unit_tile_source(
+    unit: BFloat16Unit, parts: int, rows: int, vectors: int, attributes: str, *, projects: bool = False
+) -> str:
     """The module of one size of tile, with the arguments of `register_tiles.tile_source`.
 
-    A step of the left operand has place for all squares of a tile's height, whether they are there or not.
+    A step of the left operand has place for all squares of a tile's height, whether they are there or not. If the unit
+    `folds`, a tile that `projects` takes the arguments `FOLDED`, too.
     """
     module = Module()
-    _write_tile(module, unit, parts, rows, vectors)
+    _write_tile(module, unit, parts, rows, vectors, projects=projects and folds(unit))
     return module.text(attributes)
+
+
+def folds(unit: BFloat16Unit | None) -> bool:
+    """True if tiles of a unit can be projected in the registers where their sums are."""
+    return unit is BFloat16Unit.DOTS
 
 
 def trial_source(unit: BFloat16Unit, attributes: str) -> str:
@@ -92,10 +103,14 @@ def prepared(code: Function, unit: BFloat16Unit | None) -> Iterator[None]:
         code.call("void", "llvm.x86.tilerelease", [], [])
 
 
-def _write_tile(module: Module, unit: BFloat16Unit, parts: int, rows: int, vectors: int) -> None:
-    code = module.function(tile_name(rows, vectors), PARAMETERS)
-    write = _write_squares if unit is BFloat16Unit.TILES else _write_dots
-    write(code, parts, rows, vectors)
+def _write_tile(
+    module: Module, unit: BFloat16Unit, parts: int, rows: int, vectors: int, *, projects: bool = False
+) -> None:
+    code = module.function(tile_name(rows, vectors), (*PARAMETERS, *(FOLDED if projects else ())))
+    if unit is BFloat16Unit.TILES:
+        _write_squares(code, parts, rows, vectors)
+    else:
+        _write_dots(code, parts, rows, vectors, projects=projects)
     code.ret()
 
 
@@ -162,14 +177,20 @@ def _place(code: Function, base: str, apart: str, i: int, j: int) -> str:
 # Dots
 
 
-def _write_dots(code: Function, parts: int, rows: int, vectors: int) -> None:
+def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects: bool) -> None:
     """Some rows of sums at a time, which are vectors; all rows take the same columns, and an element each.
 
     Sums begin with zero: they are added one by one, and a long row of sums would lose digits.
     """
+    k = LlvmBuilder(code, LINES)
+    is_projected = code.let("icmp ne ptr %w, null") if projects else ""
+    weights = Multiples(code, "%w_row", VECTORS) if projects else None
     places = [(row, 4 * LINES * j) for row in range(_ROWS_OF_DOTS) for j in range(vectors)]
     with code.loop(0, rows * LINES, _ROWS_OF_DOTS) as group:
         lines = shifted(code, "%a", mul(code, group.index, 2 * STEP))
+        before, out = (shifted(code, f"%{n}", mul(code, group.index, f"%{n}_row")) for n in ("before", "out"))
+        for place in places:
+            ask_for(code, _row(code, out, "out", *place))
         carried = [("ptr", lines), ("ptr", "%b"), *[(_SUMS, "zeroinitializer")] * len(places)]
         with code.loop(0, "%steps", carried=carried) as loop:
             a, b, *sums = loop.values
@@ -189,11 +210,15 @@ def _write_dots(code: Function, parts: int, rows: int, vectors: int) -> None:
                     pairs.carry(*beside, *sums)
                 sums = list(pairs.values[2:])
             loop.carry(shifted(code, a, "%a_step"), shifted(code, b, "%b_step"), *sums)
-        before, out = (shifted(code, f"%{n}", mul(code, group.index, f"%{n}_row")) for n in ("before", "out"))
         earlier = [code.let(f"load {_SUMS}, ptr {_row(code, before, 'before', *p)}, align 4") for p in places]
+        totals = []
         for place, x, y in zip(places, earlier, loop.values[2:], strict=True):
-            total = code.let(f"fadd {_SUMS} {x}, {y}")
-            code.do(f"store {_SUMS} {total}, ptr {_row(code, out, 'out', *place)}, align 4")
+            totals.append(code.let(f"fadd {_SUMS} {x}, {y}"))
+            code.do(f"store {_SUMS} {totals[-1]}, ptr {_row(code, out, 'out', *place)}, align 4")
+        if weights is not None:
+            with code.when(is_projected):
+                own = shifted(code, "%w", mul(code, group.index, 4))
+                write_sums(k, own, weights, [totals[n::vectors] for n in range(vectors)])
 
 
 def _dots(code: Function, a: str, b: str, pair: int, sums: list[str]) -> list[str]:

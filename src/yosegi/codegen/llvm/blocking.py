@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from .bfloat16_units import PAIRS
+from .fused_projections import row_bytes
 from .product import Product
 from .product_kernels import PADDING
+from .projections import VECTORS
 from .register_tiles import LINE, TileShape
 
 
@@ -33,7 +35,9 @@ class BlockingPolicy:
     most_units: int = 12
     """Units for each thread."""
     chunks: int = 4
-    """Chunks of a stack for each thread."""
+    """Chunks of a stack, or of a left operand that is projected, for each thread."""
+    fold_steps: int = 8
+    """Steps of the sum in such a chunk of a left operand, at most."""
 
 
 FLOATS: Final = BlockingPolicy()
@@ -93,6 +97,12 @@ class WorkSplit:
     """Bytes for all copies of a matrix of the stack."""
     chunks: int
     """Matrices of the stack that may be worked on at a time."""
+    folded: int = 0
+    """Where the projections of the left operand are in the workspace, if there are any."""
+    seen: int = 0
+    """Where the projections of the result are in the workspace, if there are any."""
+    fold_chunk: int = 0
+    """Numbers of each sum that one unit of work packs and projects of the left operand, if it is projected."""
 
     @property
     def workspace(self) -> int:
@@ -133,9 +143,14 @@ def cut(
     slot = slots * (LINE + room)
     if copies_a:
         slot += whole_lines(panels * shape.height * (steps * shape.step_bytes + PADDING))
+    folded = seen = fold_chunk = 0
+    if product.is_projected:
+        folded, seen = slot, slot + VECTORS * row_bytes(sizes.k)
+        slot = seen + (VECTORS + 1) * row_bytes(sizes.n) * down
+        fold_chunk = shape.step * min(policy.fold_steps, _parts(steps, threads * policy.chunks))
     return WorkSplit(
         threads, by_batch, depth * shape.step, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot,
-        threads * policy.chunks if by_batch else 1,
+        threads * policy.chunks if by_batch else 1, folded, seen, fold_chunk,
     )  # fmt: skip
 
 

@@ -17,14 +17,17 @@ from ..._tensor.dtype import DType, bool_, float32, int64, uint32
 from ..scalar.value import Value
 from .bfloat16_units import LINES, SQUARE, STEP, unit_shape
 from .builder import LlvmBuilder
+from .fused_projections import FOLDED, folded, write_added
 from .fused_stages import LINES as LINES_PARAMETERS
-from .integers import add, least, most, mul, shifted, sub
+from .integers import Multiples, add, choice, least, most, mul, shifted, sub
 from .ir import Function, Module
 from .lanes import transposed
 from .load_store import gather, lanes_below, load
 from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL_PARAMETERS
 from .product import FusedStage, Product
+from .projections import VECTORS
+from .register_tiles import ask_for
 
 _Read = Callable[[str, str, "str | None"], Value]
 """The numbers of half a step, from a line's beginning and how far along they are, under a mask."""
@@ -53,31 +56,37 @@ def unit_lines_source(product: Product, target: VectorTarget) -> str:
     become squares side by side; lines that are not there may come out as anything."""
     module = Module(converts_halves=target.converts_halves)
     dtype = product.dtype if product.before is None else product.before.dtype
-    _Packer(module, "pack_a", SquareOrder.LINES, dtype, product.parts, product.before).write()
-    code = module.function("lines", LINES_PARAMETERS)
+    _Packer(module, "pack_a", SquareOrder.LINES, dtype, product.parts, product.before, product.is_projected).write()
+    code = module.function("lines", (*LINES_PARAMETERS, *(FOLDED if product.is_projected else ())))
     pitch = unit_shape(1).rows * SQUARE
-    _write_squares(code, "pack_a", dtype, product.parts, ("%across", "%along"), ("%rows", "%steps"), str(pitch))
+    strides, sizes = ("%across", "%along"), ("%rows", "%steps")
+    folded = ("%w", "%folded") if product.is_projected else None
+    _write_squares(code, "pack_a", dtype, product.parts, strides, sizes, str(pitch), folded)
     code.ret()
     return module.text(target.attributes)
 
 
-def unit_panel_source(dtype: DType, parts: int, target: VectorTarget) -> str:
+def unit_panel_source(product: Product, target: VectorTarget) -> str:
     """The module of `panel`, for a right operand: see `packing.panel_source`."""
     module = Module(converts_halves=target.converts_halves)
-    _Packer(module, "pack_b", SquareOrder.PAIRS, dtype, parts, None).write()
-    code = module.function("panel", PANEL_PARAMETERS)
+    _Packer(module, "pack_b", SquareOrder.PAIRS, product.dtype, product.parts, None, product.is_projected).write()
+    code = module.function("panel", (*PANEL_PARAMETERS, *(FOLDED if product.is_projected else ())))
     pitch = mul(code, "%width", 2 * STEP)
-    _write_squares(code, "pack_b", dtype, parts, ("%along", "%across"), ("%columns", "%rows"), pitch)
+    strides, sizes = ("%along", "%across"), ("%columns", "%rows")
+    folded = ("%folded", "%w") if product.is_projected else None
+    _write_squares(code, "pack_b", product.dtype, product.parts, strides, sizes, pitch, folded)
     code.ret()
     return module.text(target.attributes)
 
 
 def _write_squares(
-    code: Function, pack: str, dtype: DType, parts: int, strides: tuple[str, str], sizes: tuple[str, str], pitch: str
-) -> None:
+    code: Function, pack: str, dtype: DType, parts: int, strides: tuple[str, str], sizes: tuple[str, str], pitch: str,
+    folded: tuple[str, str] | None,
+) -> None:  # fmt: skip
     """Pack so many lines of a length, 16 at a time, and some numbers of all of them before the next ones.
 
-    `strides` are the bytes from one line to the next, and along a line.
+    `strides` are the bytes from one line to the next, and along a line. If the operand is projected, `folded` are the
+    arguments of which each has an element for each line, and for each number of a line.
     """
     (lines, length), chunk = sizes, _CHUNK_STEPS * STEP
     line, along = (code.let(f"sdiv exact i64 {s}, {dtype.itemsize}") for s in strides)
@@ -89,7 +98,16 @@ def _write_squares(
             here = shifted(code, part.values[0], mul(code, loop.index, strides[0]))
             there = shifted(code, part.values[1], mul(code, loop.index, 2 * STEP))
             there_are = least(code, sub(code, lines, loop.index), LINES)
-            code.invoke(f"@{pack}", PARAMETERS, here, line, along, there_are, count, there, pitch)
+            more = []
+            if folded is not None:
+                beside = [
+                    shifted(code, x, mul(code, n, 4)) for x, n in zip(folded, (loop.index, part.index), strict=True)
+                ]
+                w, to = beside if folded[0] == "%w" else reversed(beside)
+                w = choice(code, code.pure("icmp eq ptr %w, null"), "null", w, "ptr")  # nothing is projected
+                more = [w, "%w_row", to, "%folded_row"]
+            parameters = (*PARAMETERS, *(FOLDED if more else ()))
+            code.invoke(f"@{pack}", parameters, here, line, along, there_are, count, there, pitch, *more)
         part.carry(
             shifted(code, part.values[0], mul(code, strides[1], chunk)), shifted(code, part.values[1], chunk_bytes)
         )
@@ -100,9 +118,13 @@ class _Packer:
     square. The parts of a step are `pitch` bytes apart."""
 
     def __init__(
-        self, module: Module, name: str, order: SquareOrder, dtype: DType, parts: int, before: FusedStage | None
-    ) -> None:
-        self.code = module.function(name, PARAMETERS)
+        self, module: Module, name: str, order: SquareOrder, dtype: DType, parts: int, before: FusedStage | None,
+        is_projected: bool,
+    ) -> None:  # fmt: skip
+        """`is_projected`: lines, or for the right operand columns, whose numbers are contiguous are projected."""
+        self.code = module.function(name, (*PARAMETERS, *(FOLDED if is_projected else ())))
+        self.is_projected = is_projected
+        self.weights = Multiples(self.code, "%w_row", VECTORS) if is_projected else None
         self.k = LlvmBuilder(self.code, LINES)
         self.order = order
         self.dtype = dtype
@@ -119,10 +141,21 @@ class _Packer:
         beside = code.let("icmp eq i64 %along, 1")
         across = code.let(f"icmp ugt i1 {code.let('icmp eq i64 %line, 1')}, {beside}")
         apart = code.let(f"xor i1 {code.let(f'or i1 {beside}, {across}')}, true")
+        if self.weights is not None:
+            is_folded = code.let("icmp ne ptr %w, null")
+            contiguous = beside if self.order is SquareOrder.LINES else across
+            with code.when(code.let(f"and i1 {contiguous}, {is_folded}")):
+                self._fold_lines(self.weights) if self.order is SquareOrder.LINES else self._across(self.weights)
+            none = code.let(f"xor i1 {is_folded}, true")
+            if self.order is SquareOrder.LINES:
+                beside = code.let(f"and i1 {beside}, {none}")
         for condition, read in ((beside, self._beside), (apart, self._apart)):
             with code.when(condition):
                 self._lines(read)
-        with code.when(across):
+        plain = across
+        if self.weights is not None and self.order is SquareOrder.PAIRS:
+            plain = code.let(f"and i1 {across}, {none}")
+        with code.when(plain):
             self._across()
         is_other = across if self.order is SquareOrder.LINES else code.let(f"xor i1 {across}, true")
         with code.when(is_other):
@@ -151,6 +184,36 @@ class _Packer:
                 self._store(step.values[0], self._parts(both))
             line.carry(shifted(code, here, apart), shifted(code, there, str(2 * STEP)))
 
+    def _fold_lines(self, weights: Multiples) -> None:
+        """All lines of a step before the next step: their numbers are projected while they are in registers."""
+        code, k = self.code, self.k
+        apart = mul(code, "%line", self.dtype.itemsize)
+        halves = (self.rest, most(code, sub(code, self.rest, str(LINES)), 0))
+        masks: list[str | None] = [lanes_below(k, n) for n in halves]
+
+        def step(index: str, to: str, masks: list[str | None]) -> None:
+            at = shifted(code, "%from", mul(code, index, self.dtype.itemsize))
+            zeros = [(k.type(float32), "zeroinitializer")] * (2 * VECTORS)
+            with code.loop(0, "%lines", carried=[("ptr", at), ("ptr", to), ("ptr", "%w"), *zeros]) as line:
+                here, there, w, *sums = line.values
+                both = [
+                    load(k, self.dtype, shifted(code, here, str(LINES * n * self.dtype.itemsize)), mask)
+                    for n, mask in enumerate(masks)
+                ]
+                self._store(there, self._parts([x.text for x in both]))
+                made = folded(k, weights, w, [k.negated(x) for x in both], sums)
+                ends = (shifted(code, here, apart), shifted(code, there, str(2 * STEP)), shifted(code, w, "4"))
+                line.carry(*ends, *made)
+            for v in range(VECTORS):
+                totals = [Value(float32, s) for s in line.values[3 + 2 * v : 5 + 2 * v]]
+                write_added(k, v, totals, masks, mul(code, index, 4))
+
+        with code.loop(0, self.whole, STEP, carried=[("ptr", "%to")]) as loop:
+            step(loop.index, loop.values[0], [None, None])
+            loop.carry(shifted(code, loop.values[0], self.step))
+        with code.when(self.is_rest):
+            step(self.whole, loop.values[0], masks)
+
     def _beside(self, line: str, index: str, mask: str | None) -> Value:
         return load(self.k, self.dtype, shifted(self.code, line, mul(self.code, index, self.dtype.itemsize)), mask)
 
@@ -163,35 +226,54 @@ class _Packer:
 
     # Across the lines
 
-    def _across(self) -> None:
-        """Pair by pair, a vector over all lines for each number."""
-        code = self.code
+    def _across(self, weights: Multiples | None = None) -> None:
+        """Pair by pair, a vector over all lines for each number. With weights, the numbers are projected, too."""
+        code, kind = self.code, self.k.type(float32)
         mask = lanes_below(self.k, "%lines")
-        with code.loop(0, self.whole, STEP, carried=[("ptr", "%from"), ("ptr", "%to")]) as step:
-            here, to = step.values
-            following = self._pairs(here, to, mask, masked=False)
-            step.carry(following, shifted(code, to, self.step))
-        with code.when(self.is_rest):
-            self._pairs(step.values[0], step.values[1], mask, masked=True)
+        sums = [] if weights is None else [("ptr", "%w"), *[(kind, "zeroinitializer")] * VECTORS]
+        with code.loop(0, self.whole, STEP, carried=[("ptr", "%from"), ("ptr", "%to"), *sums]) as step:
+            here, to, *folded = step.values
+            following = self._pairs(here, to, mask, weights, folded, masked=False)
+            step.carry(following[0], shifted(code, to, self.step), *following[1:])
+        carried = step.values[2:]
+        types = [kind for kind, _ in sums]
+        with code.when(self.is_rest, list(zip(types, carried, strict=True))) as branch:
+            here, to = step.values[:2]
+            branch.give(*self._pairs(here, to, mask, weights, list(carried), masked=True)[1:])
+        if weights is not None:
+            for v, total in enumerate(branch.values[1:]):
+                write_added(self.k, v, [Value(float32, total)], [mask])
 
-    def _pairs(self, here: str, to: str, mask: str, *, masked: bool) -> str:
-        """A step of pairs; if `masked`, as many as are left. Where the next step begins."""
+    def _pairs(
+        self, here: str, to: str, mask: str, weights: Multiples | None, sums: list[str], *, masked: bool
+    ) -> tuple[str, ...]:
+        """A step of pairs; if `masked`, as many as are left. Where the next step begins, and the sums."""
         code, truth = self.code, self.k.type(bool_)
         apart = mul(code, "%along", self.dtype.itemsize)
-        with code.loop(0, STEP, 2, carried=[("ptr", here), ("ptr", to)]) as pair:
-            here, there = pair.values
+        ahead = mul(code, "%length", apart)
+        types = [] if weights is None else ["ptr", *[self.k.type(float32)] * VECTORS]
+        carried = [("ptr", here), ("ptr", to), *zip(types, sums, strict=True)]
+        with code.loop(0, STEP, 2, carried=carried) as pair:
+            here, there, *sums = pair.values
             both = []
             for n in range(2):
                 own = mask
                 if masked:
                     is_there = code.let(f"icmp sgt i64 {self.rest}, {add(code, pair.index, str(n))}")
                     own = code.let(f"select i1 {is_there}, {truth} {mask}, {truth} zeroinitializer")
-                value = self._before(load(self.k, self.dtype, here, own))
+                read = load(self.k, self.dtype, here, own)
+                if self.order is SquareOrder.PAIRS:  # a row of the next chunk: it is too far away to be guessed
+                    ask_for(code, shifted(code, here, ahead), to_read=True)
+                if weights is not None:
+                    # Behind the last number, weights may be anything.
+                    w = code.let(f"select i1 {is_there}, ptr {sums[0]}, ptr %w") if masked else sums[0]
+                    sums = [shifted(code, sums[0], "4"), *folded(self.k, weights, w, [read], sums[1:])]
+                value = self._before(read)
                 both.append(self._kept(own, value) if masked else value)
                 here = shifted(code, here, apart)
             self._store(there, [self._interleaved(part) for part in self._parts(both)])
-            pair.carry(here, shifted(code, there, str(2 * STEP)))
-        return pair.values[0]
+            pair.carry(here, shifted(code, there, str(2 * STEP)), *sums)
+        return (pair.values[0], *pair.values[2:])
 
     def _interleaved(self, both: str) -> str:
         """The numbers of two vectors, in pairs."""

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..._tensor.dtype import DType
-from .bfloat16_units import BFloat16Unit, prepared
+from .bfloat16_units import BFloat16Unit, folds, prepared
 from .builder import LlvmBuilder
 from .entry import PARAMETERS
+from .fused_projections import FOLD, FOLDED, write_row_bytes, write_zeros
 from .fused_stages import FINISH, LINES
 from .integers import add, ceil_div, choice, div, least, mul, shifted, sub
 from .ir import Function, Module
 from .load_store import lanes_below, load, store
 from .packing import PARAMETERS as PANEL
 from .product import ProductJob
+from .projections import VECTORS
 from .register_tiles import LINE, TileShape
 from .register_tiles import PARAMETERS as TILE
 
@@ -94,6 +96,38 @@ def write_pack_lines(module: Module, shape: TileShape) -> None:
     code.ret()
 
 
+def write_pack_and_fold(module: Module, shape: TileShape) -> None:
+    """`pack_and_fold`: a unit is a chunk of the sums, of all the left operand's rows. It is packed, and projected while
+    it is in the caches: some rows at a time, or all at once if columns are contiguous."""
+    job = ProductJob(module.function("pack_and_fold", PARAMETERS))
+    code = job.code
+    m, k, size = job.planned("m"), job.planned("k"), job.planned("fold_chunk")
+    a_m, a_k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("lines", "ptr")
+    source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
+    random, folded = job.array(job.planned("random")), shifted(code, job.pointer("work"), job.planned("folded"))
+    rows, w_row, folded_row = Panels(code, m, shape.lines, shape.rows), *(write_row_bytes(code, c) for c in (m, k))
+    by_columns = code.let(f"icmp ne i64 {a_k}, 4")
+    with code.loop("%low", "%high") as loop:
+        done = mul(code, loop.index, size)
+        length = least(code, sub(code, k, done), size)
+        here = shifted(code, source, mul(code, done, a_k))
+        there = shifted(code, packed, mul(code, div(code, done, shape.step), apart))
+        out = shifted(code, folded, mul(code, done, 4))
+        write_zeros(code, shape.lanes, out, folded_row, VECTORS, length)
+        with code.when(by_columns):
+            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row)
+        with code.loop(0, rows.count) as panel:
+            first, _, height = rows.of(panel.index)
+            start = shifted(code, here, mul(code, first, a_m))
+            to = shifted(code, there, mul(code, panel.index, a_panel))
+            own = choice(code, by_columns, "null", shifted(code, random, mul(code, first, 4)), "ptr")
+            code.invoke(
+                lines, (*LINES, *FOLDED), "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0", own,
+                w_row, out, folded_row,
+            )  # fmt: skip
+    code.ret()
+
+
 def write_keeping(module: Module, dtype: DType, lanes: int) -> None:
     """`keep` and `resume`: unfinished sums of a block whose last vector is not full, to the output that holds them and
     from there."""
@@ -134,9 +168,11 @@ def write_claim(module: Module) -> None:
     code.ret("i64 %number")
 
 
-def write_units(module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None) -> None:
+def write_units(
+    module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None, *, projects: bool = False
+) -> None:
     """`units`: a unit is a group of row panels, and a group of the right operand's panels."""
-    units = _Units(module, dtype, shape)
+    units = _Units(module, dtype, shape, projects=projects, folds=folds(unit))
     code = units.code
     with prepared(code, unit), code.loop("%low", "%high") as loop:
         units.write(loop.index)
@@ -178,8 +214,8 @@ class _Panel:
 class _Units:
     """The multiplication, under way."""
 
-    def __init__(self, module: Module, dtype: DType, shape: TileShape) -> None:
-        self.shape, self.item = shape, dtype.itemsize
+    def __init__(self, module: Module, dtype: DType, shape: TileShape, *, projects: bool, folds: bool) -> None:
+        self.shape, self.item, self.projects, self.folds = shape, dtype.itemsize, projects, projects and folds
         self.line = shape.columns * self.item
         self.job = job = ProductJob(module.function("units", PARAMETERS))
         self.code = code = job.code
@@ -213,6 +249,7 @@ class _Units:
         number = code.let(f"call i64 @claim(ptr {self.work}, i64 {self.slots})")
         slot = shifted(code, self.work, add(code, mul(code, self.slots, LINE), mul(code, number, self.room)))
         first, _, _ = self.columns.of(panels[0])
+        fold = _UnitFold(self, down, first, panels[1]) if self.projects else None
         with code.loop(0, self.blocks) as block:
             done = mul(code, block.index, self.depth)
             length = least(code, sub(code, self.k, done), self.depth)
@@ -221,8 +258,10 @@ class _Units:
             in_all = mul(code, add(code, in_all, mul(code, first, steps)), self.shape.step_bytes)
             packed = choice(code, self.kept_b, shifted(code, self.b, in_all), slot, "ptr")
             there = _SumBlock(block.index, done, length, steps, first, packed)
-            self._copy(panels, there)
-            self._multiply(self.rows_of(down), panels, there)
+            if fold is not None:
+                fold.block(there)
+            self._copy(panels, there, fold)
+            self._multiply(self.rows_of(down), panels, there, fold)
         flag = shifted(code, self.work, mul(code, number, LINE))
         code.do(f"store atomic i64 0, ptr {flag} release, align 8")
 
@@ -240,7 +279,7 @@ class _Units:
             shifted(code, self.b, here), shifted(code, block.packed, offset),
         )  # fmt: skip
 
-    def _copy(self, panels: tuple[str, str], block: _SumBlock) -> None:
+    def _copy(self, panels: tuple[str, str], block: _SumBlock, fold: _UnitFold | None) -> None:
         """Copy the panels of a block. Where steps are long, some of all panels before the next ones: a unit reads long
         stretches of the operand's rows, and writes few lines of a cache at a time."""
         code, shape = self.code, self.shape
@@ -249,9 +288,11 @@ class _Units:
             return
         with code.when(code.let(f"xor i1 {self.kept_b}, true")), code.loop(0, block.length, _CHUNK) as chunk:
             length = least(code, sub(code, block.length, chunk.index), _CHUNK)
-            self._copy_chunk(panels, block, chunk.index, length)
+            self._copy_chunk(panels, block, chunk.index, length, fold)
 
-    def _copy_chunk(self, panels: tuple[str, str], block: _SumBlock, done: str, length: str) -> None:
+    def _copy_chunk(
+        self, panels: tuple[str, str], block: _SumBlock, done: str, length: str, fold: _UnitFold | None = None
+    ) -> None:
         """Copy some numbers of each sum of the panels, after those that are done."""
         code, shape = self.code, self.shape
         with code.loop(*panels) as loop:
@@ -260,9 +301,13 @@ class _Units:
             steps = mul(code, div(code, done, shape.step) if done != "0" else done, shape.step_bytes)
             to = shifted(code, panel.packed, mul(code, steps, panel.width))
             with code.when(code.let(f"icmp ugt i1 {panel.is_copied}, {self.kept_b}")):
-                code.invoke(self.panel, PANEL, here, self.b_k, self.b_n, length, panel.count, to, panel.width)
+                arguments = [here, self.b_k, self.b_n, length, panel.count, to, panel.width]
+                more = fold.panel(add(code, block.done, done), panel.column) if fold is not None else []
+                code.invoke(self.panel, (*PANEL, *(FOLDED if more else ())), *arguments, *more)
 
-    def _multiply(self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock) -> None:
+    def _multiply(
+        self, rows: tuple[str, str], panels: tuple[str, str], block: _SumBlock, fold: _UnitFold | None
+    ) -> None:
         code = self.code
         with code.loop(*rows) as row:
             place = self.rows.of(row.index)
@@ -270,9 +315,11 @@ class _Units:
             done = div(code, block.done, self.shape.step)
             start = shifted(code, self.a, add(code, start, mul(code, done, self.a_step)))
             with code.loop(*panels) as loop:
-                self._tile(start, place, self._panel(loop.index, block), block)
+                self._tile(start, place, self._panel(loop.index, block), block, fold)
 
-    def _tile(self, start: str, rows: tuple[str, str, str], panel: _Panel, block: _SumBlock) -> None:
+    def _tile(
+        self, start: str, rows: tuple[str, str, str], panel: _Panel, block: _SumBlock, fold: _UnitFold | None
+    ) -> None:
         """One tile: its sums go straight to the output, if there is nothing more to do to them and all are wanted."""
         code, (row, groups, height) = self.code, rows
         is_part = panel.is_part
@@ -298,8 +345,79 @@ class _Units:
         number = add(code, mul(code, sub(code, panel.vectors, "1"), self.shape.rows), sub(code, groups, "1"))
         function = code.let(f"load ptr, ptr {code.pure(f'getelementptr ptr, ptr {self.tiles}, i64 {number}')}")
         operands = [start, self.a_row, self.a_step, source, step, block.steps]
-        code.invoke(function, TILE, *operands, before, before_row, to, to_row)
+        is_left, more = is_last, []
+        if fold is not None and self.folds:
+            is_left = code.let(f"and i1 {is_last}, {is_part}")
+            more = fold.tile(code.let(f"icmp ugt i1 {is_last}, {is_part}"), row, panel.column)
+        parameters = (*TILE, *(FOLDED if more else ()))
+        code.invoke(function, parameters, *operands, before, before_row, to, to_row, *more)
         with code.when(code.let(f"and i1 {is_indirect}, {is_last}")):
             code.invoke(self.finish, FINISH, *place)
         with code.when(code.let(f"icmp ugt i1 {is_indirect}, {is_last}")):
             code.invoke("@keep", FINISH, *place)
+        if fold is not None:
+            with code.when(is_left):
+                fold.result(result, row, height, panel)
+
+
+class _UnitFold:
+    """The projections of a unit's columns: of the result, less those of the projected left operand times the right one.
+
+    Only the first group of rows takes the right operand.
+    """
+
+    def __init__(self, units: _Units, down: str, first: str, end: str) -> None:
+        self._units, self._code = units, units.code
+        code, job = units.code, units.job
+        n = job.planned("n")
+        self._columns = sub(code, least(code, units.columns.of(end)[0], n), first)
+        self._row, self._folded_row, self._random_row = (
+            write_row_bytes(code, c) for c in (n, units.k, job.planned("m"))
+        )
+        self._first = first
+        self._is_first = code.let(f"icmp eq i64 {down}, 0")
+        self._in_rows = code.let(
+            f"icmp ugt i1 {code.let(f'icmp eq i64 {units.b_n}, 4')}, {code.let(f'icmp eq i64 {units.b_k}, 4')}"
+        )
+        self._random = job.array(job.planned("random"))
+        self._folded = shifted(code, units.work, job.planned("folded"))
+        seen = add(code, job.planned("seen"), mul(code, mul(code, down, VECTORS + 1), self._row))
+        self._seen = shifted(code, units.work, add(code, seen, mul(code, first, 4)))
+        write_zeros(code, units.shape.lanes, self._seen, self._row, VECTORS + 1, self._columns)
+
+    def block(self, block: _SumBlock) -> None:
+        """All of a block of the right operand, if its columns are contiguous."""
+        code = self._code
+        units = self._units
+        with code.when(code.let(f"icmp ugt i1 {self._is_first}, {self._in_rows}")):
+            here = add(code, mul(code, block.done, units.b_k), mul(code, self._first, units.b_n))
+            own = shifted(code, self._folded, mul(code, block.done, 4))
+            code.invoke(
+                "@fold_right", FOLD, shifted(code, units.b, here), units.b_k, units.b_n, own, self._folded_row,
+                block.length, self._columns, self._seen, self._row,
+            )  # fmt: skip
+
+    def panel(self, done: str, column: str) -> list[str]:
+        """The arguments `FOLDED` of a copied panel, which is projected if its rows are contiguous."""
+        code = self._code
+        own = shifted(code, self._folded, mul(code, done, 4))
+        is_folded = code.let(f"and i1 {self._is_first}, {self._in_rows}")
+        return [choice(code, is_folded, own, "null", "ptr"), self._folded_row, self._sums(column), self._row]
+
+    def tile(self, is_folded: str, row: str, column: str) -> list[str]:
+        """The arguments `FOLDED` of a tile."""
+        own = choice(self._code, is_folded, self._weights(row), "null", "ptr")
+        return [own, self._random_row, self._sums(column), self._row]
+
+    def result(self, result: str, row: str, height: str, panel: _Panel) -> None:
+        """A tile of the result, from where it is stored."""
+        self._code.invoke(
+            "@fold_result", FOLD, result, self._units.out_row, "4", self._weights(row), self._random_row, height,
+            panel.count, self._sums(panel.column), self._row,
+        )  # fmt: skip
+
+    def _weights(self, row: str) -> str:
+        return shifted(self._code, self._random, mul(self._code, row, 4))
+
+    def _sums(self, column: str) -> str:
+        return shifted(self._code, self._seen, mul(self._code, sub(self._code, column, self._first), 4))

@@ -17,9 +17,10 @@ from typing import Final
 from ..._tensor.dtype import DType
 from .bfloat16_units import BFloat16Unit
 from .entry import BEFORE_ARRAYS, PARAMETERS
+from .fused_projections import COMPARE, write_projections
 from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module
-from .jobs import Panels, write_claim, write_keeping, write_pack_lines, write_units
+from .jobs import Panels, write_claim, write_keeping, write_pack_and_fold, write_pack_lines, write_units
 from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL
 from .product import PLAN, JobWriter
@@ -31,23 +32,29 @@ _LINE_CHUNKS: Final = 16
 """Chunks into which the copying of a left operand is cut."""
 
 
-def product_source(target: VectorTarget, dtype: DType, shape: TileShape, unit: BFloat16Unit | None = None) -> str:
+def product_source(
+    target: VectorTarget, dtype: DType, shape: TileShape, unit: BFloat16Unit | None = None, *, projects: bool = False
+) -> str:
     """The module of all products with sums of a dtype and tiles of a shape. `unit` multiplies bfloat16 numbers.
+    `projects`: random projections are computed as well.
 
     `kernel` takes the arrays of a `Product`, then the workspace; `pack`, a right operand, and where it is kept.
     """
     module = Module()
     write_keeping(module, dtype, shape.lanes)
     write_claim(module)
-    write_units(module, dtype, shape, unit)
+    if projects:
+        write_projections(module, shape.lanes)
+        write_pack_and_fold(module, shape)
+    write_units(module, dtype, shape, unit, projects=projects)
     write_pack_lines(module, shape)
-    _write_one(module, shape)
+    _write_one(module, shape, projects=projects)
     write_stack(module, "kernel")
     _write_pack(module, shape)
     return module.text(target.attributes)
 
 
-def _write_one(module: Module, shape: TileShape) -> None:
+def _write_one(module: Module, shape: TileShape, *, projects: bool) -> None:
     """`one(arguments, batch, pool, work)`: the product of one matrix of a stack; on one thread if there is no pool."""
     code = module.function("one", [("ptr", "arguments"), ("i64", "batch"), ("ptr", "pool"), ("ptr", "work")])
     item = shape.step_bytes
@@ -67,10 +74,17 @@ def _write_one(module: Module, shape: TileShape) -> None:
     put("a_step", choice(code, copies_a, choice(code, in_panels, apart, str(item)), p["a_k"]))
     with code.loop(0, p["slots"]) as slot:
         code.do(f"store i64 0, ptr {shifted(code, '%work', mul(code, slot.index, LINE))}")
-    with code.when(copies_a):
-        several = code.pure(f"udiv i64 {row_panels}, {_LINE_CHUNKS}")
-        spread(code, "%pool", p["spread"], "pack_lines", put.job, row_panels, most(code, several, 1))
+    if projects:
+        chunks = ceil_div(code, p["k"], p["fold_chunk"])
+        spread(code, "%pool", p["spread"], "pack_and_fold", put.job, chunks, "1")
+    else:
+        with code.when(copies_a):
+            several = code.pure(f"udiv i64 {row_panels}, {_LINE_CHUNKS}")
+            spread(code, "%pool", p["spread"], "pack_lines", put.job, row_panels, most(code, several, 1))
     spread(code, "%pool", p["spread"], "units", put.job, mul(code, p["down"], p["across"]), "1")
+    if projects:
+        sums = put.given(add(code, p["random"], "1"))
+        code.invoke("@compare", COMPARE, shifted(code, "%work", p["seen"]), p["down"], p["n"], sums)
     code.ret()
 
 

@@ -96,7 +96,7 @@ def tile_source(target: VectorTarget, dtype: DType, rows: int, vectors: int) -> 
     offsets = Multiples(code, "%a_row", rows)
     places = [(row, str(v * size)) for row in range(rows) for v in range(vectors)]
     for row, place in places:
-        _ask_for(code, shifted(code, _line(code, "out", row), place))
+        ask_for(code, shifted(code, _line(code, "out", row), place))
     carried = [("ptr", "%a"), ("ptr", "%b"), *zero_sums(k, dtype, rows, vectors)]
     with code.loop(0, "%steps", carried=carried) as loop:
         a, b, *sums = loop.values
@@ -129,10 +129,12 @@ def step_of_sums(
     return made
 
 
-def _ask_for(code: Function, pointer: str) -> None:
-    """Have a cache line fetched that will be written. Any address will do."""
+def ask_for(code: Function, pointer: str, *, to_read: bool = False) -> None:
+    """Have a cache line fetched that will be written, or, to the second cache, one that will be read. Any address will
+    do."""
     code.module.declarations.add("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
-    code.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
+    kind = "i32 0, i32 2" if to_read else "i32 1, i32 3"
+    code.do(f"call void @llvm.prefetch.p0(ptr {pointer}, {kind}, i32 1)")
 
 
 def _line(code: Function, name: str, row: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from importlib import import_module
 from math import ceil
@@ -86,6 +86,11 @@ class Cpu:
         runs = 0 if region.repeats or region.precision is not Precision.FULL else _runs_before_loading(region)
         kernel = _Waiting(self, region, runs).kernel if runs > 1 else self.stages.compiled(region)
         return kernel if self.account is None else self.account.limited(kernel, region)
+
+    def projected(self, region: Region, draw: Callable[[int], Any]) -> Callable[..., tuple[Any, Any] | None] | None:
+        """The product of two inputs in a reduced precision, with its projections. Under a memory limit there is none:
+        results are counted where kernels are called."""
+        return None if self.account is not None else self.reduced.projected(region, draw)
 
     def kernels(self, region: Region) -> Sequence[Region]:
         """The native kernels of a region, once it is compiled, and the ops that NumPy computes."""

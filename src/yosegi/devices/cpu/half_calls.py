@@ -18,13 +18,16 @@ from ..._tensor.node import Shape
 from ..._tensor.precision import Precision
 from ...codegen.llvm.bfloat16_units import BFloat16Unit
 from ...codegen.llvm.blocking import BlockingPolicy
+from ...codegen.llvm.fused_projections import row_bytes
 from ...codegen.llvm.product import Product
+from ...codegen.llvm.projections import VECTORS
 from ...errors import CompileFailure
 from .callables import Runtime
 from .compiler import Compiler, HostMachine
-from .operand_layout import Arrays
-from .product_calls import GeneratedProducts, Objects
+from .operand_layout import Arrays, laid
+from .product_calls import GeneratedProducts, Objects, ProductCall
 from .results import Results
+from .workspace import Spare
 
 PARTS: Final = {Precision.BF16: 1, Precision.BF16X2: 2, Precision.BF16X3: 3}
 """How many bfloat16 numbers stand for one of an operand."""
@@ -37,6 +40,7 @@ _LEAST_LINES: Final = 8
 _MOST_KNOWN: Final = 1024
 
 Matmul = Callable[[Any, Any], Any]
+Projected = Callable[[Any, Any], "tuple[Any, Any] | None"]
 
 
 def machine_for(unit: BFloat16Unit, machine: HostMachine) -> HostMachine:
@@ -58,6 +62,7 @@ class HalfProducts:
         self._compiler = compiler or Compiler(machine_for(unit, runtime.compiler.machine))
         self.generated = GeneratedProducts(Objects(runtime, self._compiler), unit, policy)
         self._results = results
+        self._spare = Spare()
         self._known: dict[Any, Matmul | None] = {}
 
     @property
@@ -85,6 +90,48 @@ class HalfProducts:
             return known(a, kept[0])
 
         return multiply
+
+    def projected(self, precision: Precision, draw: Callable[[int], Any]) -> Projected:
+        """A function that multiplies two arrays at a precision, and projects the product on random vectors.
+
+        `draw` gives the vectors of a length. The function gives `None` for arrays that are not one product of matrices
+        with contiguous rows or columns.
+        """
+        product = Product(float32, parts=PARTS[precision], is_projected=True)
+        drawn: dict[int, Any] = {}
+        known: dict[Any, ProductCall | None] = {}
+
+        def multiply(a: Any, b: Any) -> tuple[Any, Any] | None:
+            key = (a.shape, a.strides, b.shape, b.strides)
+            if key not in known:
+                known[key] = self._projected_call(product, a, b)
+            bound = known[key]
+            if bound is None or not (a.flags.aligned and b.flags.aligned):
+                return None
+            rows = prod(a.shape[:-1])
+            if rows not in drawn:
+                drawn[rows] = random_rows(draw(rows))
+            out = self._results.any((*a.shape[:-1], b.shape[-1]), float32.numpy)
+            sums = np.empty(VECTORS * VECTORS + 1)
+            workspace = self._spare.take(bound.workspace)
+            bound.call(a, b, out, drawn[rows], sums, workspace)
+            self._spare.give_back(workspace)
+            return out, sums
+
+        return multiply
+
+    def _projected_call(self, product: Product, a: Any, b: Any) -> ProductCall | None:
+        """A projected product of arrays such as these."""
+        if a.ndim < 2 or b.ndim != 2 or any(x.dtype != np.float32 or 4 not in x.strides[-2:] for x in (a, b)):
+            return None
+        arrays = Arrays(a, b, (), (), (np.empty((*a.shape[:-1], b.shape[-1]), np.float32),))
+        if laid(arrays).sizes.batches != 1:
+            return None
+        try:
+            return self.generated.bound(product, arrays)
+        except CompileFailure as failure:
+            trace.failed("matmul", "cpu", failure)
+            return None
 
     def _known_for(self, parts: int, a: Any, b: Any, *, kept: bool) -> Matmul | None:
         """The product of arrays such as these; `None` if it is not worth it, or LLVM fails on it."""
@@ -117,6 +164,13 @@ class HalfProducts:
             return out
 
         return multiply
+
+
+def random_rows(vectors: Any) -> Any:
+    """Random vectors as rows that are `row_bytes` apart."""
+    made = np.zeros((vectors.shape[1], row_bytes(len(vectors)) // 4), np.float32)
+    made[:, : len(vectors)] = vectors.T
+    return made
 
 
 def is_worth(a: Shape, b: Shape, *, kept: bool) -> bool:

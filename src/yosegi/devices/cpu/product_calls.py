@@ -69,7 +69,7 @@ class Objects:
                 source = write()
                 return Part(source, lambda: source, (function,))
             words = stage.identity
-        places = len(product.fed), [dtype.name for dtype in product.results], product.parts
+        places = len(product.fed), [dtype.name for dtype in product.results], product.parts, product.is_projected
         return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(
@@ -84,8 +84,10 @@ class Objects:
             "arrays": product.arrays, "right": product.right, "out": product.first_out + holder,
             "out_row": where.rows[len(product.sides) + holder], "out_item": product.results[holder].itemsize,
             "finishes": int(product.after is not None), "tiles": words.end, "offsets": words.end + len(more),
+            "random": product.random,
         } | plan  # fmt: skip
         numbers = [*[plan.get(name, 0) for name in PLAN], *where.fed, *where.rows, *more, *where.offsets]
+        numbers += [0] * (2 * product.is_projected)  # the random vectors and the sums: there is one matrix
         return self.runtime.call(
             Code({"kernel": kernel}, codes), product.arrays + 1, numbers, count=1, chunk=1,
             lets_go=sizes.batches * sizes.work >= RELEASING_PRODUCTS, needs=needs, fallback=fallback,
@@ -165,7 +167,8 @@ class GeneratedProducts:
             "pool": self._runtime.pool if made.threads > 1 else 0, "by_batch": made.by_batch, "slot": made.slot,
             "depth": made.depth, "blocks": made.blocks, "down": made.down, "across": made.across,
             "in_panels": int(made.in_panels), "copies_a": int(made.copies_a), "copies_b": int(made.copies_b),
-            "kept_b": int(kept), "slots": made.slots, "room": made.room,
+            "kept_b": int(kept), "slots": made.slots, "room": made.room, "folded": made.folded, "seen": made.seen,
+            "fold_chunk": made.fold_chunk,
         }  # fmt: skip
 
     def _cut(self, product: Product, sizes: ProductSizes, threads: int, *, kept: bool) -> WorkSplit:
@@ -179,8 +182,9 @@ class GeneratedProducts:
     def _order(self, product: Product) -> Part:
         """The order of the work."""
         target, unit = self._objects.target, self.unit if product.parts else None
-        source = partial(product_source, target, product.dtype, self.shape(product), unit)
-        return self._part(product, ("order",), source, "kernel", "pack")
+        projects = product.is_projected
+        source = partial(product_source, target, product.dtype, self.shape(product), unit, projects=projects)
+        return self._part(product, ("order", projects), source, "kernel", "pack")
 
     def _tile(self, product: Product, rows: int, vectors: int) -> Part:
         """One size of tile."""
@@ -188,14 +192,18 @@ class GeneratedProducts:
         source = partial(tile_source, target, product.dtype, rows, vectors)
         if product.parts:
             assert self.unit is not None
-            source = partial(unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes)
-        return self._part(product, (name,), source, name)
+            source = partial(
+                unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes,
+                projects=product.is_projected,
+            )  # fmt: skip
+        return self._part(product, (name, product.is_projected), source, name)
 
     def _panel(self, product: Product, sizes: ProductSizes, made: WorkSplit) -> Part:
         """The kernel that packs a right operand."""
         target, dtype = self._objects.target, product.dtype
         if product.parts:
-            return self._part(product, ("panel",), partial(unit_panel_source, dtype, product.parts, target), "panel")
+            source = partial(unit_panel_source, product, target)
+            return self._part(product, ("panel", product.is_projected), source, "panel")
         shortest = sizes.k - made.depth * (made.blocks - 1)
         order = order_of(sizes.b_k, sizes.b_n, shortest, self.shape(product).lanes, dtype.itemsize)
         return self._part(product, ("panel", order.name), partial(panel_source, target, dtype, order), "panel")
