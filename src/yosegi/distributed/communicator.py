@@ -67,8 +67,9 @@ class RankLost(YosegiError):
 class Communicator(ABC):
     """A group of ranks that call the same collectives in the same order.
 
-    Results are new contiguous arrays. A rank that dies, or stays away longer than the deadline, raises `RankLost` on
-    the others. After that, `shrink` is the only call that the group still answers.
+    Results are new contiguous arrays. Those of one call may be parts of one allocation. A rank that dies, or stays away
+    longer than the deadline, raises `RankLost` on the others. After that, `shrink` is the only call that the group
+    still answers.
 
     Examples
     --------

@@ -45,6 +45,8 @@ _ROLL: Final = 0.75
 """The share of that time in which a rank has to answer."""
 _SMALL: Final = 1 << 15
 """Bytes up to which a reduction in order sends whole arrays to all ranks: one message instead of two."""
+_SHARE: Final = 1 << 16
+"""Bytes for each rank from which a reduction in order is faster than MPI's own: MPI's takes up to 3 times as long."""
 _SHAPE: Final = 64
 """The most dimensions of an array."""
 _CALL: Final = 64
@@ -161,7 +163,7 @@ class MPICommunicator(Communicator):
         dtype = array.dtype
         op = _ANY_ORDER.get((dtype, combine))
         source = np.asarray(array, order="C")
-        if op is None or (fixed_order and dtype.kind in "fc"):
+        if op is None or source.nbytes >= _SHARE * self.size or (fixed_order and dtype.kind in "fc"):
             check_combine("all_reduce", dtype, combine)
             return self._in_order(source, combine)
         result = np.empty(array.shape, dtype)
@@ -394,7 +396,7 @@ def _empty(header: Array) -> Array:
 
 def _cut(flat: Array, like: Sequence[Array]) -> list[Array]:
     ends = np.cumsum([each.size for each in like])[:-1]
-    return [part.reshape(each.shape).copy() for part, each in zip(np.split(flat, ends), like, strict=True)]
+    return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), like, strict=True)]
 
 
 _groups: Final[list[MPICommunicator]] = []
