@@ -34,7 +34,7 @@ def collectives():
 def overlap():
     """Gradients are sent while the backward pass runs, and have the bits of gradients that are sent after it. A second
     argument names the signal by which rank 1 ends, between the starts of two communications."""
-    buckets._BUCKET = LAYER
+    buckets.bucket_size = lambda mesh, axis: LAYER
     with first_communication_held():
         _, params, profile = trained(4)
     print(f"{hidden(profile):.0%} of {len(communications(profile))} communications hidden", flush=True)
@@ -51,6 +51,17 @@ def overlap():
     _, expected, profile = trained(4, "other")  # a new mesh: plans of the first are not used
     assert not communications(profile)
     assert all(np.array_equal(a, b) for a, b in zip(params, expected, strict=True))
+
+
+def costs():
+    """All ranks measure the same costs of collectives, and one rank alone may explain a program."""
+    mesh = ys.distributed.Mesh((runtime.size(),), ("data",))
+    own = np.asarray([(each.latency, each.bandwidth) for each in mesh.costs[0].values()])
+    assert (own > 0).any()
+    assert all(np.array_equal(each, own) for each in runtime.current().all_gather(own))
+    x = ys.distributed.shard(np.ones((4, 6), np.float32), mesh, data=0)
+    if runtime.rank() == 1:
+        assert "predicted" in str(ys.explain(ys.distributed.gather(x)))
 
 
 def orders():
@@ -84,5 +95,5 @@ def faults():
 
 
 if __name__ == "__main__":
-    {"collectives": collectives, "overlap": overlap, "orders": orders, "faults": faults}[sys.argv[1]]()
+    {each.__name__: each for each in (collectives, overlap, costs, orders, faults)}[sys.argv[1]]()
     print(f"{sys.argv[1]} on rank {runtime.rank()} of {runtime.size()}: done", flush=True)

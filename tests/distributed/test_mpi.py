@@ -44,6 +44,12 @@ def test_a_rank_that_is_lost_in_the_background_is_named(signal, text):
     assert (done.returncode, f"RankLost: [all_reduce] rank 1 {text}" in done.stderr) == (1, True), done.stderr
 
 
+def test_costs_are_measured_and_agreed_on(monkeypatch):
+    monkeypatch.setenv("YOSEGI_CALIBRATE", "1")
+    done = launch(3, "costs")
+    assert done.returncode == 0, done.stderr
+
+
 def test_orders_of_sums():
     done = launch(3, "orders")
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ SLOW = Network(alpha=0.002, beta=0.0)
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch):
-    monkeypatch.setattr(buckets, "_BUCKET", LAYER)
+    monkeypatch.setattr(buckets, "bucket_size", lambda mesh, axis: LAYER)
 
 
 def names(plan):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .communicator import CURRENT, Array, Combine, Communicator, RankLost, check_combine, combined, lost
-from .costs import Network
+from .costs import PRIOR, Network
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class _World:
 
     def __init__(self, faults: Sequence[Kill | Straggle], network: Network | None = None) -> None:
         self.lock = RLock()
-        self._network = network
+        self.network = network
         self.gone: set[int] = set()
         self.waiting: list[int] = []
         """Ranks that wait to join a group."""
@@ -87,8 +87,8 @@ class _World:
     def travel(self, name: str, ranks: int, value: Any) -> None:
         """Sleep as long as the network takes for a collective in which each rank gives such a value."""
         arrays = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, np.ndarray)]
-        if self._network is not None and arrays:
-            time.sleep(self._network.seconds(name, ranks, sum(array.nbytes for array in arrays)))
+        if self.network is not None and arrays:
+            time.sleep(self.network.seconds(name, ranks, sum(array.nbytes for array in arrays)))
 
 
 class _Group:
@@ -194,6 +194,10 @@ class FakeCommunicator(Communicator):
             world.places.update(dict.fromkeys(new, group.parts[self._met, members]))
             world.joined.notify_all()
         return made
+
+    def seconds(self, name: str, nbytes: int) -> float:
+        """The time of a collective in the network of the ranks: nothing is measured."""
+        return (self._group.world.network or PRIOR).seconds(name, self.size, nbytes)
 
     def _part(self, moment: int, members: tuple[int, ...]) -> Communicator:
         """A smaller group. All its members ask for it at the same moment, and get the same one."""

@@ -174,6 +174,8 @@ class MPICommunicator(Communicator):
 
     def _in_order(self, source: Array, combine: Combine) -> Array:
         """Combine the arrays in the order of ranks: each rank a share of them, then all get all shares."""
+        if self.size == 1:
+            return combined([source], combine)
         flat = source.reshape(-1)
         if source.nbytes * self.size <= _SMALL:
             rows = np.empty((self.size, flat.size), source.dtype)
