@@ -82,7 +82,7 @@ def test_each_rank_has_a_log(tmp_path):
 
 def test_survivors_of_signals_end_with_the_same_loss():
     run = subprocess.run(
-        [sys.executable, str(HERE / "killed_ranks.py"), "--kills", "2"],
+        [sys.executable, str(HERE / "killed_ranks.py"), "--kills", "2", "--within", "60"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert re.match(r"2 signals, [12] ranks lost", run.stdout), run.stderr
