@@ -31,11 +31,13 @@ class Kill:
 
 @dataclass(frozen=True)
 class Straggle:
-    """The rank sleeps before its n-th call of a communicator, counted from 0."""
+    """The rank misses the deadline of its n-th call of a communicator, counted from 0, however long that is.
+
+    It comes back once the others have ended, or have gone on without it.
+    """
 
     rank: int
     call: int
-    seconds: float
 
 
 class _Killed(BaseException):
@@ -49,6 +51,9 @@ class _World:
         self.lock = RLock()
         self.network = network
         self.gone: set[int] = set()
+        self.late: set[int] = set()
+        """Ranks that straggle."""
+        self._ended = Condition(self.lock)
         self.waiting: list[int] = []
         """Ranks that wait to join a group."""
         self.joined = Condition(self.lock)
@@ -62,8 +67,13 @@ class _World:
         """Take a rank out: it died, or its program ended."""
         with self.lock:
             self.gone.add(rank)
-            for group in self.groups:
-                group.changed.notify_all()
+            self.notify()
+
+    def notify(self) -> None:
+        """Wake all ranks that wait. The lock is held."""
+        self._ended.notify_all()
+        for group in self.groups:
+            group.changed.notify_all()
 
     def join(self, rank: int, deadline: float) -> FakeCommunicator:
         """Wait until a group takes this rank in. The group calls `grow`."""
@@ -82,7 +92,11 @@ class _World:
         if isinstance(fault, Kill):
             raise _Killed
         if isinstance(fault, Straggle):
-            time.sleep(fault.seconds)
+            with self.lock:
+                self.late.add(rank)
+                self.notify()
+                self._ended.wait_for(lambda: any(group.is_over_for(rank) for group in self.groups))
+                self.late.remove(rank)
 
     def travel(self, name: str, ranks: int, value: Any) -> None:
         """Sleep as long as the network takes for a collective in which each rank gives such a value."""
@@ -105,6 +119,10 @@ class _Group:
         self.survivors: tuple[int, ...] = ()
         self.grown: dict[int, tuple[int, ...]] = {}
         world.groups.append(self)
+
+    def is_over_for(self, rank: int) -> bool:
+        """True if the others have lost a rank, and have ended or formed a group without it."""
+        return rank in self.lost and (bool(self.survivors) or set(self.members) - {rank} <= self.world.gone)
 
 
 @final
@@ -176,6 +194,7 @@ class FakeCommunicator(Communicator):
             everyone = lambda: group.survivors or awaited <= group.arrived | group.world.gone  # noqa: E731
             group.changed.wait_for(everyone, self.deadline)
             group.survivors = group.survivors or tuple(m for m in self.members if m in group.arrived)
+            group.world.notify()
         if self._own not in group.survivors:
             raise lost("shrink", [self._own], "came after the other ranks had gone on without it")
         return self._part(-1, group.survivors)
@@ -238,7 +257,7 @@ class FakeCommunicator(Communicator):
             self._check_whole(name)
             missing, left = absent(), end - time.monotonic()
             dead = [rank for rank in missing if rank in group.world.gone]
-            if dead or left <= 0:
+            if dead or left <= 0 or (missing and group.world.late.issuperset(missing)):
                 group.lost.update(dead or missing)
                 group.changed.notify_all()
                 late = f"did not come within {self.deadline:g} s"
