@@ -54,6 +54,11 @@ def test_orders_of_sums():
     assert done.returncode == 0, done.stderr
 
 
+def test_slow_tests_of_a_request_do_not_extend_the_deadline():
+    done = launch(1, "slow")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "text"),
     [

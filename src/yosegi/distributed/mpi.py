@@ -34,8 +34,9 @@ from .communicator import BACKGROUND, Array, Combine, Communicator, RankLost, ch
 mpi4py.rc.finalize = False  # `_finish` finalizes, unless a lost rank would hang it
 from mpi4py import MPI  # noqa: E402
 
-_SPINS: Final = 500
-"""Tests of a request before the processor is offered to other ranks."""
+_SPIN: Final = 2e-4
+"""Seconds in which a request is tested before the processor is offered to other ranks. On a loaded machine, one test
+may take as long: MPI offers the processor too."""
 _PATIENCE: Final = 0.05
 """Seconds of waiting after which a rank sleeps between tests, and listens for calls of other ranks."""
 _NAP: Final = 5e-5
@@ -297,14 +298,17 @@ class MPICommunicator(Communicator):
 
     def _do(self, name: str, start: Callable[..., Any], *arguments: Any) -> None:
         """Start an operation of MPI, and wait for it."""
+        began = time.monotonic()
         try:
             request = start(*arguments)
-            for _ in range(_SPINS):
-                if request.Test():
-                    return
+            while not request.Test():
+                if time.monotonic() - began > _SPIN:
+                    break
+            else:
+                return
         except MPI.Exception as error:
             self._fail(name, 0.0, error)
-        self._wait(name, request)
+        self._wait(name, request, began)
 
     def _made(self, name: str, function: Callable[[], Any]) -> Any:
         """The result of a call of MPI that only blocks: a thread waits for it."""
@@ -312,8 +316,9 @@ class MPICommunicator(Communicator):
         self._wait(name, call)
         return call.result
 
-    def _wait(self, name: str, request: Any) -> None:
-        began, waited = time.monotonic(), 0.0
+    def _wait(self, name: str, request: Any, began: float | None = None) -> None:
+        """Wait for a request that began at this moment, or now."""
+        began, waited = time.monotonic() if began is None else began, 0.0
         try:
             while not request.Test():
                 waited = time.monotonic() - began
