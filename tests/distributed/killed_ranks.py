@@ -132,7 +132,7 @@ def run(number: signal.Signals | None, spares: int, draw: random.Random) -> Run:
         end = time.monotonic() + HANG
         while seen[-1]:
             seen.append(lines.get(timeout=end - time.monotonic()))
-            if NAMED.match(seen[-1].partition(": ")[2] if seen[-1].startswith("rank") else seen[-1]) and named is None:
+            if NAMED.search(seen[-1]) and named is None:
                 named = time.monotonic() - sent
             if "go on from step" in seen[-1] and recovered is None:
                 recovered = time.monotonic() - sent

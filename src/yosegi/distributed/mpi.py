@@ -124,6 +124,19 @@ class _World:
                         self.heard[rank] = (name, float(waited))
             return bool(self.heard)
 
+    def settle(self, ended: set[int], seconds: float) -> None:
+        """Wait until all ranks have called, or are known to be dead, as those that were ended will be.
+
+        MPI crashes if it learns of a death while it makes a communicator.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.listen()
+            dead = self.dead()
+            if ended <= dead and len(dead | set(self.heard)) == self.comm.size:
+                break
+            time.sleep(_NAP)
+
     def next_roll(self) -> None:
         """Forget the calls so far."""
         with self._lock:
@@ -277,6 +290,7 @@ class MPICommunicator(Communicator):
         world = self._world
         world.call("shrink", 0.0)
         self._end_missing()
+        world.settle(set(self._missing), self._grace)
         world.next_roll()
         call = _Call(world.comm.Shrink)
         try:
