@@ -28,7 +28,12 @@ os.environ["YOSEGI_CALIBRATE"] = "0"  # plans follow the priors, and stay as the
 os.environ["YOSEGI_BACKGROUND"] = "0"  # what a device is asked for, it computes, however long it compiles
 
 collect_ignore = ["peers", "fakes/apple"]  # modules that change other libraries, or have their names
-NEEDS = {"transforms_vs_jax.py": "jax", "bench_training.py": "torch", "bench_inference.py": "torch", "notebooks.py": "nbformat"}
+NEEDS = {
+    "transforms_vs_jax.py": "jax",
+    "bench_training.py": "torch",
+    "bench_inference.py": "torch",
+    "notebooks.py": "nbformat",
+}
 """Scripts that are imported for their doctests, and the packages that they import."""
 collect_ignore += [script for script, package in NEEDS.items() if not find_spec(package)]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 LAYERS = (
     "errors", "_tensor.spellings", "_graph.decode", "_run.forks", "_tensor.dtype", "_tensor.precision", "_tensor.role",
-    "_tensor.environment", "_tensor.html", "_tensor.tracebacks", "_tensor.options", "distributed.communicator",
-    "distributed.costs", "distributed.fake", "distributed.mpi", "distributed.runtime", "distributed.worker",
+    "_tensor.environment", "_tensor.html", "_tensor.tracebacks", "_tensor.options", "distributed.costs",
+    "distributed.communicator", "distributed.fake", "distributed.mpi", "distributed.runtime", "distributed.worker",
     "distributed.actors",
     "_run.progress", "_run.memory.buffer", "_run.memory.pool", "_run.memory", "_tensor.node",
     "_tensor.origins", "_tensor.interchange", "_tensor.tensor", "_tensor.op", "_tensor.batch", "_tensor.composite",

@@ -52,7 +52,7 @@ def test_everything_is_measured_on_the_host():
     host = host_device()
     found = ys.calibrate([host], seconds=4)["cpu"]  # half of which is for compiling, on a machine that does more
     measured = {task for task, _ in found.rates}
-    assert measured == set(Task)
+    assert measured == set(Task) - {Task.MESSAGES}  # their times are those of the network
     assert found.is_measured
     assert 0 < found.launch < 1e-3
     assert found.bandwidth > 1e8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from distributed_cases import DTYPES, check_collectives
 from overlap_cases import LAYER, communications, first_communication_held, hidden, trained
 from tensor_collectives import check_gradients, check_gradients_of_parts, check_parts, check_reductions, check_replicate
 from yosegi.distributed import buckets, runtime, sequence
-from yosegi.distributed.communicator import Combine
+from yosegi.distributed.communicator import Combine, RankLost
 from yosegi.distributed.mpi import MPICommunicator
 
 
@@ -34,7 +35,7 @@ def collectives():
 def overlap():
     """Gradients are sent while the backward pass runs, and have the bits of gradients that are sent after it. A second
     argument names the signal by which rank 1 ends, between the starts of two communications."""
-    buckets._BUCKET = LAYER
+    buckets.bucket_size = lambda mesh, axis: LAYER
     with first_communication_held():
         _, params, profile = trained(4)
     print(f"{hidden(profile):.0%} of {len(communications(profile))} communications hidden", flush=True)
@@ -47,10 +48,23 @@ def overlap():
             return begun(self, array, combine, **attrs)
 
         MPICommunicator.all_reduce = all_reduce
+    if len(sys.argv) > 2:
+        ys.distributed.Mesh((runtime.size(),), ("other",)).groups[0].deadline = 4.0
     sequence._WORK = sys.maxsize if len(sys.argv) < 3 else sequence._WORK
     _, expected, profile = trained(4, "other")  # a new mesh: plans of the first are not used
     assert not communications(profile)
     assert all(np.array_equal(a, b) for a, b in zip(params, expected, strict=True))
+
+
+def costs():
+    """All ranks measure the same costs of collectives, and one rank alone may explain a program."""
+    mesh = ys.distributed.Mesh((runtime.size(),), ("data",))
+    own = np.asarray([(each.latency, each.bandwidth) for each in mesh.costs[0].values()])
+    assert (own > 0).any()
+    assert all(np.array_equal(each, own) for each in runtime.current().all_gather(own))
+    x = ys.distributed.shard(np.ones((4, 6), np.float32), mesh, data=0)
+    if runtime.rank() == 1:
+        assert "predicted" in str(ys.explain(ys.distributed.gather(x)))
 
 
 def orders():
@@ -66,11 +80,29 @@ def orders():
         assert all((each == free[0]).all() for each in free)
 
 
+def slow():
+    """The deadline holds if each test of a request takes long, as on a loaded machine."""
+    tests = []
+
+    class Request:
+        def Test(self):
+            time.sleep(0.02)
+            tests.append(1)
+
+    ranks = runtime.init(deadline=2.0)
+    try:
+        ranks._do("barrier", Request)
+    except RankLost:
+        ranks._world.whole = True
+    assert 1 < len(tests) < 100
+
+
 def faults():
     """Rank 1 fails after some collectives, in the way that the second argument names."""
     ranks = runtime.current()
     for _ in range(10):
         ranks.barrier()
+    ranks.deadline = 4.0
     if ranks.rank == 1:
         if sys.argv[2] == "raise":
             raise ValueError("the mistake of rank 1")
@@ -84,5 +116,5 @@ def faults():
 
 
 if __name__ == "__main__":
-    {"collectives": collectives, "overlap": overlap, "orders": orders, "faults": faults}[sys.argv[1]]()
+    {each.__name__: each for each in (collectives, overlap, costs, orders, slow, faults)}[sys.argv[1]]()
     print(f"{sys.argv[1]} on rank {runtime.rank()} of {runtime.size()}: done", flush=True)

@@ -17,7 +17,7 @@ import numpy as np
 from simulator import SimulatedCommunicator, hollow, simulate
 
 from yosegi.distributed.communicator import Combine
-from yosegi.distributed.costs import Network, measured
+from yosegi.distributed.costs import Network
 from yosegi.distributed.pipeline import Pass, one_forward_one_backward
 from yosegi.distributed.runtime import init
 
@@ -28,6 +28,8 @@ ACTIVATIONS, GRADIENTS = (1 << 16,), (1 << 18,)
 SIZES = (1, 2, 4, 8, 64, 512, 4096)
 ETHERNET = Network(alpha=3e-5, beta=1 / 1.25e9)
 """A network of 10 Gbit/s, for ranks on other hosts."""
+SENT = (64, 1 << 20)
+"""Bytes of the messages by which the network is measured."""
 FOUND = "network and seconds: "
 
 
@@ -43,11 +45,11 @@ class Schedule:
         count = stages(ranks.size)
         self.row = ranks.split(ranks.rank // count, ranks.rank)
         self.column = ranks.split(ranks.rank % count, ranks.rank)
-        self.array, self.work = array, work
+        self.activations, self.gradients, self.work = array(ACTIVATIONS), array(GRADIENTS), work
 
     def step(self) -> None:
         """Run the schedule of this rank."""
-        row, activations = self.row, self.array(ACTIVATIONS)
+        row = self.row
         for direction, _ in one_forward_one_backward(row.rank, row.size, MICROBATCHES):
             forward = direction is Pass.FORWARD
             before, after = (row.rank - 1, row.rank + 1) if forward else (row.rank + 1, row.rank - 1)
@@ -55,15 +57,16 @@ class Schedule:
                 row.receive(before, tag=forward)
             self.work(row, FORWARD if forward else BACKWARD)
             if 0 <= after < row.size:
-                row.send(activations, after, tag=forward)
+                row.send(self.activations, after, tag=forward)
         for _ in range(BUCKETS):
-            self.column.all_reduce(self.array(GRADIENTS), Combine.SUM)
+            self.column.all_reduce(self.gradients, Combine.SUM)
 
 
 def on_processes() -> None:
     """Measure steps, whose work sleeps: the ranks of a test share few processors."""
     ranks = init()
-    network = measured(ranks)
+    small, large = (float(ranks.all_reduce(np.asarray(ranks.seconds("send", n)), Combine.MAX)) for n in SENT)
+    network = Network(small, max(0.0, large - small) / SENT[1])
     slept: list[float] = []
 
     def work(_, seconds: float) -> None:

@@ -3,6 +3,7 @@
 import re
 import time
 from itertools import pairwise
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ SLOW = Network(alpha=0.002, beta=0.0)
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch):
-    monkeypatch.setattr(buckets, "_BUCKET", LAYER)
+    monkeypatch.setattr(buckets, "bucket_size", lambda mesh, axis: LAYER)
 
 
 def names(plan):
@@ -66,7 +67,7 @@ def test_overlap_does_not_change_bits(monkeypatch):
 
 @pytest.mark.parametrize(
     ("fault", "text"),
-    [(Kill(1, 9), r"\[all_reduce\] rank 1 died"), (Straggle(1, 9, 7.0), r"\[all_reduce\] rank 1 did not come within")],
+    [(Kill(1, 9), r"\[all_reduce\] rank 1 died"), (Straggle(1, 9), r"\[all_reduce\] rank 1 did not come within")],
 )
 def test_a_rank_that_is_lost_in_the_background_is_named(fault, text):
     raised = []
@@ -77,9 +78,7 @@ def test_a_rank_that_is_lost_in_the_background_is_named(fault, text):
         except RankLost as error:
             raised.append((ranks.rank, str(error)))
 
-    began = time.monotonic()
-    run_ranks(2, run, deadline=3, faults=[fault])
-    assert time.monotonic() - began < 30
+    run_ranks(2, run, deadline=120, faults=[fault])
     assert any(re.match(text, message) for rank, message in raised if rank == 0), raised
 
 
@@ -111,7 +110,9 @@ def test_the_thread_ends_and_begins_again(monkeypatch):
     own = Channel("test")
     for n in range(3):
         ticket = own.start("number", lambda n=n: n)
-        time.sleep(0.1)
+        for thread in enumerate_threads():
+            if thread.name == "communication of test":
+                thread.join(60)
         assert not own._has_thread
         assert own.wait(ticket) == n
 

@@ -50,7 +50,7 @@ def test_spares_take_the_places_of_lost_ranks(faults, spares, size, groups):
 
 
 def test_a_rank_that_stops_at_its_end_is_ended():
-    done = launch(2, "at_exit", deadline="3")
+    done = launch(2, "at_exit", deadline="8")
     assert (done.returncode, done.stdout.count("done")) == (0, 2), done.stderr
 
 

@@ -139,6 +139,8 @@ def _title(ops: list[str]) -> str:
 
 def _times(step: dict[str, Any]) -> list[str]:
     """The predicted time of the step on its device, unless it comes from a prior."""
+    if step["messages"]:
+        return list(step["messages"])
     chosen = step["candidates"][0]
     is_known = not chosen["is_prior"] or chosen["measured_ms"] is not None or chosen["error"] is not None
     return [_sentence(chosen)] if is_known else []

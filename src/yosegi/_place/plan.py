@@ -21,6 +21,7 @@ from .._schedule.fuse import Region, RegionKind, fuse
 from .._schedule.partition import Unit
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
+from .._tensor.role import Exchange
 from .._tune.certificate import SINGLE, Certified, is_product, projector_for, random_matrix
 from .._tune.projection import VECTORS, projects
 from .._tune.records import adopting, confirm, decisions, noting
@@ -462,6 +463,7 @@ def _step_report(step: Step, made: dict[int, int], error: float | None) -> dict[
         "precision": step.candidate.precision.value,
         "ops": [call.op.name for call in step.region.calls],
         "composites": step.region.origins,
+        "messages": [call.op.role.cost(call)[1] for call in step.region.calls if isinstance(call.op.role, Exchange)],
         "kernels": [[call.op.name for call in kernel.calls] for kernel in fused],
         "works": [{"task": w.task.value, "predicted_ms": costs.region(w, step.candidate) * 1e3} for w in works],
         "inputs": [repr(calls[n].spec) for n in step.region.inputs],

@@ -71,7 +71,8 @@ class Speed:
         rate = self._known.get((work.task, numbers))
         if rate is None:
             rate = self._known[work.task, numbers] = self._rate(work.task, numbers, work.dtype)
-        return work.nbytes / self.bandwidth + work.operations / rate + (self.part if coalesces else self.launch)
+        own = self.part if coalesces else self.launch
+        return work.seconds + work.nbytes / self.bandwidth + work.operations / rate + own
 
     def converting(self, work: Work, precision: Precision) -> float:
         """The seconds that converting a product's operands to a precision takes."""

@@ -17,7 +17,7 @@ from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, mult
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import OpKind, leaf
-from .._tensor.role import Control, Flow, Operands, is_contraction
+from .._tensor.role import Control, Exchange, Flow, Operands, is_contraction
 
 _ITERATIONS: Final = 10_000  # of a loop whose number of iterations is not known
 _LEAST: Final = 100  # elements that take as long as calling an op
@@ -36,6 +36,8 @@ class Task(Enum):
     CONVOLUTIONS = "convolutions"
     OTHER = "other"
     """Sorts, decompositions, transforms, random numbers: their operations are elements, more or less."""
+    MESSAGES = "messages"
+    """Communication of ranks: no device is faster than the network."""
 
     __hash__ = object.__hash__  # by identity: a member is looked up for every region of every plan
 
@@ -59,6 +61,8 @@ class Work:
     """The numbers it computes in, where nothing else is asked for."""
     operands: int = 0
     """The bytes of a product's operands: what has to be converted for another precision."""
+    seconds: float = 0.0
+    """The predicted time of a message, which is the same on all devices."""
 
 
 def works_of(graph: Graph, regions: Sequence[Region]) -> list[Work]:
@@ -88,6 +92,8 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
     if is_composite(region):
         task, operations = _parts(call)
         return Work(task, operations, region.nbytes, dtype)
+    if isinstance(call.op.role, Exchange):
+        return Work(Task.MESSAGES, 0, 0, dtype, seconds=call.op.role.cost(call)[0])
     if isinstance(call.op.role, Control):
         return Work(Task.OTHER, operations_of_control(call), region.nbytes, dtype)
     if region.kind is RegionKind.OPAQUE:

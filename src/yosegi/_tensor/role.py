@@ -35,6 +35,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """A message between ranks. `cost` gives its predicted seconds and their source in words, for a call."""
+
+    cost: Callable[[Any], tuple[float, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Nonnegative:
     """An elementwise op whose results are never negative."""
 
@@ -213,7 +220,7 @@ class Control:
 
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | Cut | Overwrite | Passed | Control | Leaf | Wait
+    | Progression | Transform | RandomWords | Attention | Cut | Overwrite | Passed | Control | Leaf | Wait | Exchange
 )  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from .._tensor.node import Call
 from ..ops.index import slice_view
 from ..ops.shape import concatenate, reshape
 from .communication import all_reduce
+from .layout import Mesh
 from .sequence import Ready
 
-_BUCKET: Final = 4 << 20
-"""Bytes of a bucket: a message of so many takes as long as its bytes take, and few have to wait for the last value."""
+_FULL: Final = 16
+"""A bucket is full if its bytes take so many times as long as a message without any."""
 
 
 def in_buckets(
@@ -55,6 +56,12 @@ def in_buckets(
     return Graph(tuple(calls), tuple(args), tuple([at[o] for o in graph.outputs])), moments
 
 
+def bucket_size(mesh: Mesh, axis: int) -> float:
+    """The bytes of a full bucket. A message costs its latency, and a thread that takes over."""
+    costs = mesh.costs[axis]
+    return _FULL * (costs["all_reduce"].latency + costs["handover"].latency) * costs["all_reduce"].bandwidth
+
+
 def _buckets(graph: Graph, nbytes: Mapping[int, int], ready: Mapping[int, Ready]) -> list[list[int]]:
     """The all-reduces of each bucket. Those that follow as many others cannot need each other."""
     levels: list[int] = []
@@ -64,9 +71,9 @@ def _buckets(graph: Graph, nbytes: Mapping[int, int], ready: Mapping[int, Ready]
     filling: dict[Any, tuple[list[int], int]] = {}
     for entry in sorted(nbytes, key=ready.__getitem__):
         call = graph.calls[entry]
-        key = (levels[entry], call.spec.dtype, *call.attrs.values())
+        key = (levels[entry], call.spec.dtype, *[value for name, value in call.attrs.items() if name != "why"])
         bucket, size = filling.get(key, ([], 0))
-        if not bucket or size + nbytes[entry] > _BUCKET:
+        if not bucket or size + nbytes[entry] > bucket_size(call.attrs["mesh"], call.attrs["axis"]):
             bucket, size = [], 0
             found.append(bucket)
         bucket.append(entry)
@@ -105,7 +112,8 @@ def _join(graph: Graph, bucket: list[int], put: Any, calls: list[Call], at: dict
         source = at[graph.args[entry][0]]
         flat.append(put(reshape.call((calls[source].spec,), {"shape": (-1,)}), source))
     joined = put(concatenate.call(tuple([calls[f].spec for f in flat]), {"axis": 0}), *flat)
-    reduced = put(all_reduce.call((calls[joined].spec,), first.attrs), joined)
+    why = f"{len(bucket)} values in a message"
+    reduced = put(all_reduce.call((calls[joined].spec,), first.attrs | {"why": why}), joined)
     begin = 0
     for entry in bucket:
         s = graph.calls[entry].spec

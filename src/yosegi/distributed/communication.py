@@ -3,6 +3,8 @@
 `lower` writes them. Each reads, beside its value, the result of the one before it: so they run in the same order on all
 ranks, wherever the work between them is placed. They run on the host, and are not tried again when they fail.
 
+Their attribute `why` is the reason for a communication, for `explain`.
+
 A communication beside which other work can run is written as two ops. The first, such as `all_reduce_start`, gives a
 ticket; `wait` gives the value for it.
 """
@@ -16,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor.dtype import int64
-from .._tensor.node import Shape, Spec, spec
+from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, op
-from .._tensor.role import Wait
+from .._tensor.role import Exchange, Wait
 from ..errors import YosegiError
 from .channel import channel
 from .communicator import Combine
@@ -57,11 +59,25 @@ def _communication(infer: Callable[..., Spec]) -> Callable[[Callable[..., Any]],
 
         start.__name__ = f"{name}_start"
         start.__doc__ = f"The ticket of an `{name}` that runs in the background."
-        made: Op[Any] = _op(infer=infer)(now)
-        STARTS[made] = _op(infer=lambda *inputs, **attrs: spec((), int64))(start)
+        role = Exchange(partial(_cost, name))
+        made: Op[Any] = _op(infer=infer, role=role)(now)
+        STARTS[made] = _op(infer=lambda *inputs, **attrs: spec((), int64), role=role)(start)
         return made
 
     return ops
+
+
+def _cost(name: str, call: Call) -> tuple[float, str]:
+    """The predicted seconds of a communication, and the cost models and the reason in words.
+
+    One that has no axis goes along all axes of its mesh.
+    """
+    mesh, why = call.attrs["mesh"], call.attrs["why"]
+    axes = [call.attrs["axis"]] if "axis" in call.attrs else range(len(mesh.shape))
+    models = [(mesh.costs[axis][name], f"{mesh.shape[axis]} ranks along {mesh.names[axis]}") for axis in axes]
+    seconds = sum([model.seconds(call.inputs[0].nbytes) for model, _ in models])
+    shown = ", ".join([f"{along}: {model}" for model, along in models])
+    return seconds, f"predicted {seconds * 1e3:.3f} ms ({shown}){why and f'; {why}'}"
 
 
 @_op(infer=lambda ticket, *, made: made, role=Wait())
@@ -74,14 +90,14 @@ def _with_length(shape: Shape, dim: int, length: int) -> Shape:
     return (*shape[:dim], length, *shape[dim + 1 :])
 
 
-@_communication(lambda x, *after, mesh, axis, combine, fixed_order: x)
-def all_reduce(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, combine: Combine, fixed_order: bool) -> Arr:
+@_communication(lambda x, *after, mesh, axis, combine, fixed_order, why: x)
+def all_reduce(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, combine: Combine, fixed_order: bool, why: str) -> Arr:
     """The values of the ranks along an axis, combined."""
     return mesh.groups[axis].all_reduce(np.asarray(x, order="C"), combine, fixed_order=fixed_order)
 
 
-@_communication(lambda x, *after, mesh, axis, dim, length: spec(_with_length(x.shape, dim, length), x.dtype))
-def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int) -> Arr:
+@_communication(lambda x, *after, mesh, axis, dim, length, why: spec(_with_length(x.shape, dim, length), x.dtype))
+def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int, why: str) -> Arr:
     """The parts of the ranks along an axis, one after another along a dimension."""
     return np.concatenate(mesh.groups[axis].all_gather(np.asarray(x, order="C")), dim)
 
@@ -93,30 +109,32 @@ def _parts(x: Arr, mesh: Mesh, axis: int, dim: int) -> list[Arr]:
     return [np.asarray(part, order="C") for part in np.split(x, ends, dim)]
 
 
-def _scattered(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool) -> Spec:
+def _scattered(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, **attrs: Any) -> Spec:
     own = bounds(x.shape[dim], mesh.shape[axis], mesh.coordinates[axis])[1]
     return spec(_with_length(x.shape, dim, own), x.dtype)
 
 
 @_communication(_scattered)
-def reduce_scatter(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool) -> Arr:
+def reduce_scatter(
+    x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool, why: str
+) -> Arr:
     """This rank's part, along a dimension, of the combined values of the ranks along an axis."""
     return mesh.groups[axis].reduce_scatter(_parts(x, mesh, axis, dim), combine, fixed_order=fixed_order)
 
 
-def _exchanged(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, to: int, length: int) -> Spec:
+def _exchanged(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, to: int, length: int, why: str) -> Spec:
     own = bounds(x.shape[to], mesh.shape[axis], mesh.coordinates[axis])[1]
     return spec(_with_length(_with_length(x.shape, to, own), dim, length), x.dtype)
 
 
 @_communication(_exchanged)
-def all_to_all(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int) -> Arr:
+def all_to_all(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int, why: str) -> Arr:
     """A value that was split along `dim`, split along `to`."""
     return np.concatenate(mesh.groups[axis].all_to_all(_parts(x, mesh, axis, to)), dim)
 
 
-@_communication(lambda x, *after, mesh, root: x)
-def broadcast(x: Arr, /, *after: Arr, mesh: Mesh, root: int) -> Arr:
+@_communication(lambda x, *after, mesh, root, why: x)
+def broadcast(x: Arr, /, *after: Arr, mesh: Mesh, root: int, why: str) -> Arr:
     """The value of one rank, on all ranks of the mesh."""
     own = np.asarray(x, order="C") if mesh.communicator.rank == root else None
     return mesh.communicator.broadcast(own, root)

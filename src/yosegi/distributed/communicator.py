@@ -7,6 +7,7 @@ know no engine.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -16,9 +17,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from ml_dtypes import bfloat16
 
+from .._tensor.environment import setting
 from ..errors import DTypeError, YosegiError
+from .costs import PRIOR
 
 Array: TypeAlias = np.ndarray[Any, Any]
+_RUNS: Final = 6
+"""Runs of a collective that is timed."""
 
 
 class Combine(Enum):
@@ -67,8 +72,9 @@ class RankLost(YosegiError):
 class Communicator(ABC):
     """A group of ranks that call the same collectives in the same order.
 
-    Results are new contiguous arrays. A rank that dies, or stays away longer than the deadline, raises `RankLost` on
-    the others. After that, `shrink` is the only call that the group still answers.
+    Results are new contiguous arrays. Those of one call may be parts of one allocation. A rank that dies, or stays away
+    longer than the deadline, raises `RankLost` on the others. After that, `shrink` is the only call that the group
+    still answers.
 
     Examples
     --------
@@ -130,6 +136,42 @@ class Communicator(ABC):
     def grow(self) -> Communicator:
         """The group with the ranks that wait to join it behind its own; this group, if there are none. All call it."""
         return self
+
+    def seconds(self, name: str, nbytes: int) -> float:
+        """The time of a collective in which each rank gives so many bytes: the least of several runs. All call it.
+
+        In a "send" each rank passes an array on to the next. A "handover" is that of a thread that takes over and ends.
+        """
+        if not setting("YOSEGI_CALIBRATE", True):
+            return PRIOR.seconds(name, self.size, nbytes)
+        array = np.ones(nbytes // 4, np.float32)  # zeros would be pages without memory
+        parts = np.array_split(array, self.size)
+        run: Callable[[], Any] = {
+            "all_reduce": lambda: self.all_reduce(array, Combine.SUM),
+            "all_gather": lambda: self.all_gather(array),
+            "reduce_scatter": lambda: self.reduce_scatter(parts, Combine.SUM),
+            "all_to_all": lambda: self.all_to_all(parts),
+            "broadcast": lambda: self.broadcast(array, 0),
+            "send": lambda: self._pass_on(array),
+            "handover": _handover,
+        }[name]
+        best = float("inf")
+        for _ in range(_RUNS):
+            self.barrier()
+            began = time.perf_counter()
+            run()
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    def _pass_on(self, array: Array) -> None:
+        self.send(array, (self.rank + 1) % self.size)
+        self.receive((self.rank - 1) % self.size)
+
+
+def _handover() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
 
 
 class _Background(threading.local):

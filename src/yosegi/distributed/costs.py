@@ -1,16 +1,11 @@
-"""The time of collectives: a cost model of the network, with two numbers that are measured at start."""
+"""The time of collectives by the algorithms and two numbers of a network, for ranks that are not measured."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Final
-
-import numpy as np
-
-from .communicator import Combine, Communicator
 
 _Cost = Callable[[int, float], tuple[float, float]]
 
@@ -31,11 +26,9 @@ _ALGORITHMS: Final[dict[str, tuple[_Cost, ...]]] = {
     "broadcast": (_tree, lambda n, b: (ceil(log2(n)) + n - 1, 2 * (n - 1) / n * b)),
     "barrier": (_tree,),
     "send": (lambda n, b: (1, b),),
+    "handover": (lambda n, b: (1, 0),),
 }
 """Messages, and bytes one after another, of each algorithm for n ranks. `b` is the bytes that one rank gives."""
-
-_SIZES: Final = (8, 1 << 20)
-_ROUNDS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -60,27 +53,5 @@ class Network:
         return min(messages * self.alpha + sent * self.beta for messages, sent in counts)
 
 
-def measured(ranks: Communicator) -> Network:
-    """Measure the network of a group, whose ranks pass an array on. All of them get the same numbers.
-
-    >>> from .fake import run_ranks
-    >>> all(network.alpha > 0 for network in run_ranks(2, measured))
-    True
-    """
-    if ranks.size == 1:
-        return Network(0.0, 0.0)
-    small, large = (_passing(ranks, np.zeros(nbytes, np.uint8)) for nbytes in _SIZES)
-    beta = max(0.0, large - small) / (_SIZES[1] - _SIZES[0])
-    return Network(small, beta)
-
-
-def _passing(ranks: Communicator, array: np.ndarray) -> float:
-    """Seconds in which all ranks pass an array on: the least of several rounds, on the slowest rank."""
-    best = float("inf")
-    for _ in range(_ROUNDS):
-        ranks.barrier()
-        began = time.perf_counter()
-        ranks.send(array, (ranks.rank + 1) % ranks.size)
-        ranks.receive((ranks.rank - 1) % ranks.size)
-        best = min(best, time.perf_counter() - began)
-    return float(ranks.all_reduce(np.asarray(best), Combine.MAX))
+PRIOR: Final = Network(alpha=1e-5, beta=2e-10)
+"""The network of ranks in one process, and of all ranks as long as nothing is measured."""

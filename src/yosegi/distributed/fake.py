@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .communicator import CURRENT, Array, Combine, Communicator, RankLost, check_combine, combined, lost
-from .costs import Network
+from .costs import PRIOR, Network
 
 T = TypeVar("T")
 
@@ -31,11 +31,13 @@ class Kill:
 
 @dataclass(frozen=True)
 class Straggle:
-    """The rank sleeps before its n-th call of a communicator, counted from 0."""
+    """The rank misses the deadline of its n-th call of a communicator, counted from 0, however long that is.
+
+    It comes back once the others have ended, or have gone on without it.
+    """
 
     rank: int
     call: int
-    seconds: float
 
 
 class _Killed(BaseException):
@@ -47,8 +49,11 @@ class _World:
 
     def __init__(self, faults: Sequence[Kill | Straggle], network: Network | None = None) -> None:
         self.lock = RLock()
-        self._network = network
+        self.network = network
         self.gone: set[int] = set()
+        self.late: set[int] = set()
+        """Ranks that straggle."""
+        self._ended = Condition(self.lock)
         self.waiting: list[int] = []
         """Ranks that wait to join a group."""
         self.joined = Condition(self.lock)
@@ -62,8 +67,13 @@ class _World:
         """Take a rank out: it died, or its program ended."""
         with self.lock:
             self.gone.add(rank)
-            for group in self.groups:
-                group.changed.notify_all()
+            self.notify()
+
+    def notify(self) -> None:
+        """Wake all ranks that wait. The lock is held."""
+        self._ended.notify_all()
+        for group in self.groups:
+            group.changed.notify_all()
 
     def join(self, rank: int, deadline: float) -> FakeCommunicator:
         """Wait until a group takes this rank in. The group calls `grow`."""
@@ -82,13 +92,17 @@ class _World:
         if isinstance(fault, Kill):
             raise _Killed
         if isinstance(fault, Straggle):
-            time.sleep(fault.seconds)
+            with self.lock:
+                self.late.add(rank)
+                self.notify()
+                self._ended.wait_for(lambda: any(group.is_over_for(rank) for group in self.groups))
+                self.late.remove(rank)
 
     def travel(self, name: str, ranks: int, value: Any) -> None:
         """Sleep as long as the network takes for a collective in which each rank gives such a value."""
         arrays = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, np.ndarray)]
-        if self._network is not None and arrays:
-            time.sleep(self._network.seconds(name, ranks, sum(array.nbytes for array in arrays)))
+        if self.network is not None and arrays:
+            time.sleep(self.network.seconds(name, ranks, sum(array.nbytes for array in arrays)))
 
 
 class _Group:
@@ -105,6 +119,10 @@ class _Group:
         self.survivors: tuple[int, ...] = ()
         self.grown: dict[int, tuple[int, ...]] = {}
         world.groups.append(self)
+
+    def is_over_for(self, rank: int) -> bool:
+        """True if the others have lost a rank, and have ended or formed a group without it."""
+        return rank in self.lost and (bool(self.survivors) or set(self.members) - {rank} <= self.world.gone)
 
 
 @final
@@ -176,6 +194,7 @@ class FakeCommunicator(Communicator):
             everyone = lambda: group.survivors or awaited <= group.arrived | group.world.gone  # noqa: E731
             group.changed.wait_for(everyone, self.deadline)
             group.survivors = group.survivors or tuple(m for m in self.members if m in group.arrived)
+            group.world.notify()
         if self._own not in group.survivors:
             raise lost("shrink", [self._own], "came after the other ranks had gone on without it")
         return self._part(-1, group.survivors)
@@ -194,6 +213,10 @@ class FakeCommunicator(Communicator):
             world.places.update(dict.fromkeys(new, group.parts[self._met, members]))
             world.joined.notify_all()
         return made
+
+    def seconds(self, name: str, nbytes: int) -> float:
+        """The time of a collective in the network of the ranks: nothing is measured."""
+        return (self._group.world.network or PRIOR).seconds(name, self.size, nbytes)
 
     def _part(self, moment: int, members: tuple[int, ...]) -> Communicator:
         """A smaller group. All its members ask for it at the same moment, and get the same one."""
@@ -234,7 +257,7 @@ class FakeCommunicator(Communicator):
             self._check_whole(name)
             missing, left = absent(), end - time.monotonic()
             dead = [rank for rank in missing if rank in group.world.gone]
-            if dead or left <= 0:
+            if dead or left <= 0 or (missing and group.world.late.issuperset(missing)):
                 group.lost.update(dead or missing)
                 group.changed.notify_all()
                 late = f"did not come within {self.deadline:g} s"

@@ -7,14 +7,19 @@ the combination of what they have (`Partial`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias, final
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from .._place.speed import TransferCost
+from .._tensor.options import current as options
 from ..errors import ArgumentError, ShapeError
 from .communicator import Combine, Communicator
+from .costs import PRIOR
 from .runtime import current
 
 Shape: TypeAlias = tuple[int, ...]
@@ -82,15 +87,21 @@ class Partial:
 Placement: TypeAlias = Shard | Replicate | Partial
 REPLICATE: Final = Replicate()
 
-_groups: Final[WeakKeyDictionary[Communicator, dict[Shape, tuple[Communicator, ...]]]] = WeakKeyDictionary()
-"""The groups along the axes of the meshes that a communicator was arranged in."""
+_Axes: TypeAlias = tuple[tuple[Communicator, ...], tuple[Mapping[str, TransferCost], ...]]
+_axes: Final[WeakKeyDictionary[Communicator, dict[Shape, _Axes]]] = WeakKeyDictionary()
+"""The groups along the axes of the meshes that a communicator was arranged in, with their cost models."""
+_TIMED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "handover")
+_SIZES: Final = (64, 1 << 18)
+"""Bytes for which collectives are timed."""
 
 
 @final
 class Mesh:
     """The ranks of a program, arranged along named axes.
 
-    All ranks make the same meshes in the same order.
+    All ranks make the same meshes in the same order. The first mesh of a shape times the collectives along its axes,
+    which takes some milliseconds; under `ys.deterministic()` fixed costs are used instead. Layouts and the sizes of
+    messages follow from these costs.
 
     Parameters
     ----------
@@ -109,7 +120,7 @@ class Mesh:
     1
     """
 
-    __slots__ = ("_key", "communicator", "coordinates", "groups", "names", "shape", "size")
+    __slots__ = ("_key", "communicator", "coordinates", "costs", "groups", "names", "shape", "size")
 
     def __init__(self, shape: Sequence[int], names: Sequence[str], communicator: Communicator | None = None) -> None:
         self.shape, self.names = tuple(shape), tuple(names)
@@ -126,11 +137,13 @@ class Mesh:
         self._key = (self.shape, self.names, id(self.communicator))
         self.coordinates = _coordinates(self.communicator.rank, self.shape)
         """The position of this rank along each axis."""
-        known = _groups.setdefault(self.communicator, {})
+        known = _axes.setdefault(self.communicator, {})
         if self.shape not in known:
-            known[self.shape] = _split(self.communicator, self.shape, self.coordinates)
-        self.groups = known[self.shape]
-        """For each axis, the ranks that differ from this one only along it."""
+            groups = _split(self.communicator, self.shape, self.coordinates)
+            known[self.shape] = groups, _costs(self.communicator, groups)
+        self.groups, self.costs = known[self.shape]
+        """For each axis, the ranks that differ from this one only along it, and the cost models of their collectives
+        for the bytes that each rank gives."""
 
     def axis(self, name: str) -> int:
         """The number of the axis with this name."""
@@ -165,6 +178,25 @@ def _split(communicator: Communicator, shape: Shape, coordinates: Shape) -> tupl
             color = color * length + (0 if other == axis else coordinates[other])
         groups.append(communicator.split(color, place))
     return tuple(groups)
+
+
+def _costs(communicator: Communicator, groups: Sequence[Communicator]) -> tuple[Mapping[str, TransferCost], ...]:
+    """The cost models of collectives along each axis, by the slowest rank of all: so all ranks choose alike."""
+    if communicator.size == 1:
+        return ({},) * len(groups)
+
+    def seconds(group: Communicator, name: str, nbytes: int) -> float:
+        return PRIOR.seconds(name, group.size, nbytes) if options().deterministic else group.seconds(name, nbytes)
+
+    np.empty(16 * _SIZES[1], np.uint8)  # once such an array is freed, as in all programs, malloc keeps smaller ones
+    own = [[[seconds(group, name, n) for n in _SIZES] for name in _TIMED] for group in groups]
+    slowest = communicator.all_reduce(np.asarray(own), Combine.MAX).tolist()
+    return tuple([{name: _line(*times) for name, times in zip(_TIMED, axis, strict=True)} for axis in slowest])
+
+
+def _line(small: float, large: float) -> TransferCost:
+    rate = (large - small) / (_SIZES[1] - _SIZES[0])
+    return TransferCost(max(0.0, small - rate * _SIZES[0]), 1 / rate) if rate > 0 else TransferCost(small)
 
 
 def bounds(length: int, count: int, index: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from .collectives import global_value, local_part, redistribute, replicated
 from .communicator import Combine
 from .dims import local_attrs
 from .layout import REPLICATE, Layout, Mesh, Partial, Placement, Shard, bounds
-from .propagate import propagate
+from .propagate import propagate, reason
 from .sequence import Ready, depths, in_sequence
 
 
@@ -133,9 +133,9 @@ class _Lowering:
             return self._convert(args[0], call.spec.layout)
         if op is global_value or op is local_part:
             return self._at[args[0]]
-        inputs = [self._convert(a, s.layout) for a, s in zip(args, call.inputs, strict=True)]
+        inputs = [self._convert(a, s.layout, (call, args)) for a, s in zip(args, call.inputs, strict=True)]
         if op is replicated:
-            sent = self._apply(communication.broadcast, inputs[0], **attrs)
+            sent = self._apply(communication.broadcast, inputs[0], **attrs, why="")
             self._communicated(sent, args[0])
             return sent
         if not _is_distributed(call):
@@ -185,19 +185,22 @@ class _Lowering:
 
     # Conversions
 
-    def _convert(self, entry: int, layout: Layout | None) -> int:
-        """The local entry of a value in another layout."""
+    def _convert(self, entry: int, layout: Layout | None, reader: tuple[Call, Sequence[int]] | None = None) -> int:
+        """The local entry of a value in another layout, which a call on entries of the graph may need."""
         given, at = self._graph.calls[entry].spec, self._at[entry]
         if given.layout == layout:
             return at
         if (entry, layout) not in self._converted:
             mesh = (given.layout or layout).mesh  # type: ignore[union-attr]  # one of them is there
-            begin = len(self._calls)
-            self._converted[entry, layout] = self._steps(at, mesh, given, layout)
+            why, begin = "", len(self._calls)
+            if reader is not None:
+                call, args = reader
+                why = reason(call.op, tuple([self._graph.calls[a].spec for a in args]), call.attrs, call.outputs, mesh)
+            self._converted[entry, layout] = self._steps(at, mesh, given, layout, why)
             self._communicated(begin, entry)
         return self._converted[entry, layout]
 
-    def _steps(self, at: int, mesh: Mesh, given: Spec, layout: Layout | None) -> int:
+    def _steps(self, at: int, mesh: Mesh, given: Spec, layout: Layout | None, why: str) -> int:
         whole = (REPLICATE,) * len(mesh.shape)
         have = list(whole if given.layout is None else given.layout.placements)
         want = whole if layout is None else layout.placements
@@ -205,12 +208,14 @@ class _Lowering:
         if exchanged is not None:
             axis, dim, to = exchanged
             length = given.shape[dim]
-            return self._apply(communication.all_to_all, at, mesh=mesh, axis=axis, dim=dim, to=to, length=length)
+            return self._apply(
+                communication.all_to_all, at, mesh=mesh, axis=axis, dim=dim, to=to, length=length, why=why
+            )
         # Values are combined first, while they are small; then gathered, the innermost parts first; then split again.
         for axis, (old, new) in enumerate(zip(have, want, strict=True)):
             if isinstance(old, Partial) and not isinstance(new, Shard) and old != new:
                 attrs = {"combine": old.combine, "fixed_order": current().deterministic}
-                at = self._apply(communication.all_reduce, at, mesh=mesh, axis=axis, **attrs)
+                at = self._apply(communication.all_reduce, at, mesh=mesh, axis=axis, **attrs, why=why)
                 self.reduced[at] = given.nbytes
                 have[axis] = REPLICATE
         for axis in reversed(_regrouped(have, want)):
@@ -218,18 +223,20 @@ class _Lowering:
             assert isinstance(old, Shard)
             have[axis] = REPLICATE
             length = Layout(mesh, tuple(have)).local_shape(given.shape)[old.dim]
-            at = self._apply(communication.all_gather, at, mesh=mesh, axis=axis, dim=old.dim, length=length)
+            at = self._apply(communication.all_gather, at, mesh=mesh, axis=axis, dim=old.dim, length=length, why=why)
         for axis, (old, new) in enumerate(zip(have, want, strict=True)):
             if old != new:
-                at = self._placed(at, mesh, axis, old, new)
+                at = self._placed(at, mesh, axis, old, new, why)
         return at
 
-    def _placed(self, at: int, mesh: Mesh, axis: int, old: Placement, new: Placement) -> int:
+    def _placed(self, at: int, mesh: Mesh, axis: int, old: Placement, new: Placement, why: str) -> int:
         """A value that is whole or partial along an axis, as a part of it, or as one of several parts of a sum."""
         if isinstance(new, Shard):
             if isinstance(old, Partial):
                 attrs = {"combine": old.combine, "fixed_order": current().deterministic}
-                return self._apply(communication.reduce_scatter, at, mesh=mesh, axis=axis, dim=new.dim, **attrs)
+                return self._apply(
+                    communication.reduce_scatter, at, mesh=mesh, axis=axis, dim=new.dim, **attrs, why=why
+                )
             shape = self._calls[at].spec.shape
             first, length = bounds(shape[new.dim], mesh.shape[axis], mesh.coordinates[axis])
             key = [(first if length else 0, length, 1) if d == new.dim else (0, n, 1) for d, n in enumerate(shape)]

@@ -34,8 +34,9 @@ from .communicator import BACKGROUND, Array, Combine, Communicator, RankLost, ch
 mpi4py.rc.finalize = False  # `_finish` finalizes, unless a lost rank would hang it
 from mpi4py import MPI  # noqa: E402
 
-_SPINS: Final = 500
-"""Tests of a request before the processor is offered to other ranks."""
+_SPIN: Final = 2e-4
+"""Seconds in which a request is tested before the processor is offered to other ranks. On a loaded machine, one test
+may take as long: MPI offers the processor too."""
 _PATIENCE: Final = 0.05
 """Seconds of waiting after which a rank sleeps between tests, and listens for calls of other ranks."""
 _NAP: Final = 5e-5
@@ -45,6 +46,8 @@ _ROLL: Final = 0.75
 """The share of that time in which a rank has to answer."""
 _SMALL: Final = 1 << 15
 """Bytes up to which a reduction in order sends whole arrays to all ranks: one message instead of two."""
+_SHARE: Final = 1 << 16
+"""Bytes for each rank from which a reduction in order is faster than MPI's own: MPI's takes up to 3 times as long."""
 _SHAPE: Final = 64
 """The most dimensions of an array."""
 _CALL: Final = 64
@@ -121,6 +124,19 @@ class _World:
                         self.heard[rank] = (name, float(waited))
             return bool(self.heard)
 
+    def settle(self, ended: set[int], seconds: float) -> None:
+        """Wait until all ranks have called, or are known to be dead, as those that were ended will be.
+
+        MPI crashes if it learns of a death while it makes a communicator.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.listen()
+            dead = self.dead()
+            if ended <= dead and len(dead | set(self.heard)) == self.comm.size:
+                break
+            time.sleep(_NAP)
+
     def next_roll(self) -> None:
         """Forget the calls so far."""
         with self._lock:
@@ -161,7 +177,7 @@ class MPICommunicator(Communicator):
         dtype = array.dtype
         op = _ANY_ORDER.get((dtype, combine))
         source = np.asarray(array, order="C")
-        if op is None or (fixed_order and dtype.kind in "fc"):
+        if op is None or source.nbytes >= _SHARE * self.size or (fixed_order and dtype.kind in "fc"):
             check_combine("all_reduce", dtype, combine)
             return self._in_order(source, combine)
         result = np.empty(array.shape, dtype)
@@ -172,6 +188,8 @@ class MPICommunicator(Communicator):
 
     def _in_order(self, source: Array, combine: Combine) -> Array:
         """Combine the arrays in the order of ranks: each rank a share of them, then all get all shares."""
+        if self.size == 1:
+            return combined([source], combine)
         flat = source.reshape(-1)
         if source.nbytes * self.size <= _SMALL:
             rows = np.empty((self.size, flat.size), source.dtype)
@@ -272,6 +290,7 @@ class MPICommunicator(Communicator):
         world = self._world
         world.call("shrink", 0.0)
         self._end_missing()
+        world.settle(set(self._missing), self._grace)
         world.next_roll()
         call = _Call(world.comm.Shrink)
         try:
@@ -293,14 +312,17 @@ class MPICommunicator(Communicator):
 
     def _do(self, name: str, start: Callable[..., Any], *arguments: Any) -> None:
         """Start an operation of MPI, and wait for it."""
+        began = time.monotonic()
         try:
             request = start(*arguments)
-            for _ in range(_SPINS):
-                if request.Test():
-                    return
+            while not request.Test():
+                if time.monotonic() - began > _SPIN:
+                    break
+            else:
+                return
         except MPI.Exception as error:
             self._fail(name, 0.0, error)
-        self._wait(name, request)
+        self._wait(name, request, began)
 
     def _made(self, name: str, function: Callable[[], Any]) -> Any:
         """The result of a call of MPI that only blocks: a thread waits for it."""
@@ -308,8 +330,9 @@ class MPICommunicator(Communicator):
         self._wait(name, call)
         return call.result
 
-    def _wait(self, name: str, request: Any) -> None:
-        began, waited = time.monotonic(), 0.0
+    def _wait(self, name: str, request: Any, began: float | None = None) -> None:
+        """Wait for a request that began at this moment, or now."""
+        began, waited = time.monotonic() if began is None else began, 0.0
         try:
             while not request.Test():
                 waited = time.monotonic() - began
@@ -394,7 +417,7 @@ def _empty(header: Array) -> Array:
 
 def _cut(flat: Array, like: Sequence[Array]) -> list[Array]:
     ends = np.cumsum([each.size for each in like])[:-1]
-    return [part.reshape(each.shape).copy() for part, each in zip(np.split(flat, ends), like, strict=True)]
+    return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), like, strict=True)]
 
 
 _groups: Final[list[MPICommunicator]] = []

@@ -1,13 +1,14 @@
 """Layouts of an op's outputs from those of its inputs, when a node is built.
 
-Each axis of the mesh is decided for itself: the candidate whose inputs cost least to convert is chosen. The call that
-is built states the layouts that it needs of its inputs; `lower` converts an input whose layout is another.
+Each axis of the mesh is decided for itself: the candidate whose inputs take the least time to convert is chosen. The
+call that is built states the layouts that it needs of its inputs; `lower` converts an input whose layout is another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, TypeAlias
 
 from .._tensor.node import Spec, spec
@@ -16,9 +17,14 @@ from .._tensor.role import Cut, Passed, Reduction, View
 from ..errors import ArgumentError, PartialSumError
 from .communicator import Combine
 from .dims import Attrs, Dims, Label, dims_of, linear_groups
-from .layout import REPLICATE, Mesh, Partial, Placement, Shard, layout_of
+from .layout import REPLICATE, Mesh, Partial, Placement, Replicate, Shard, layout_of
 
 Specs: TypeAlias = tuple[Spec, ...]
+_COLLECTIVES: Final = {
+    (Shard, Shard): "all_to_all", (Shard, Replicate): "all_gather", (Shard, Partial): "all_gather",
+    (Partial, Shard): "reduce_scatter", (Partial, Replicate): "all_reduce", (Partial, Partial): "all_reduce",
+}  # fmt: skip
+"""The collective of each change of a placement."""
 _SUMS: Final = frozenset({Combine.SUM, Combine.MEAN})
 
 
@@ -35,15 +41,25 @@ def propagate(op: Op[Any], inputs: Specs, attrs: Attrs, outputs: Specs, is_insid
         raise ArgumentError(f"expected tensors on one mesh, got {shown}; gather one with ys.distributed.gather")
     mesh = meshes.pop()
     call = _Call(op, inputs, outputs, attrs, dims_of(op, inputs, attrs, outputs))
-    chosen: list[_Candidate] = []
-    for axis in range(len(mesh.shape)):
-        if not is_inside:
+    if not is_inside:
+        for axis in range(len(mesh.shape)):
             _check_sum(call, mesh, axis)
-        chosen.append(_cheapest(call, mesh, axis, chosen))
+    chosen = [candidates[0][1] for candidates in _compared(call, mesh)]
     return (
         tuple([_placed(s, mesh, [c.inputs[n] for c in chosen]) for n, s in enumerate(inputs)]),
         tuple([_placed(s, mesh, [c.outputs[n] for c in chosen]) for n, s in enumerate(outputs)]),
     )
+
+
+def reason(op: Op[Any], inputs: Specs, attrs: Attrs, outputs: Specs, mesh: Mesh) -> str:
+    """The layouts in which a call needs its inputs, with the predicted times of the layouts that were rejected."""
+    call = _Call(op, inputs, outputs, attrs, dims_of(op, inputs, attrs, outputs))
+    words = []
+    for name, (chosen, *others) in zip(mesh.names, _compared(call, mesh), strict=True):
+        if chosen[0]:
+            words.append(f"for {op.name}({chosen[1]}) along {name}: {chosen[0] * 1e3:.3f} ms")
+            words += [f"not ({candidate}): {seconds * 1e3:.3f} ms" for seconds, candidate in others]
+    return ", ".join(words)
 
 
 def _with(s: Spec, layout: Any) -> Spec:
@@ -71,34 +87,36 @@ class _Candidate:
     outputs: tuple[Placement, ...]
     label: Label | None = None
 
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.inputs))
+
 
 def placement(s: Spec, axis: int) -> Placement:
     """The placement of a value along an axis of its mesh."""
     return REPLICATE if s.layout is None else s.layout.placements[axis]
 
 
-def _cheapest(call: _Call, mesh: Mesh, axis: int, before: Sequence[_Candidate]) -> _Candidate:
-    have = [placement(s, axis) for s in call.inputs]
-    whole = _Candidate((REPLICATE,) * len(call.inputs), (REPLICATE,) * len(call.outputs))
-    if all(p == REPLICATE for p in have):
-        return whole
-    candidates = [*_partial(call, have), *_sharded(call, have, mesh, axis, before), whole]
-    count = mesh.shape[axis]
+def _compared(call: _Call, mesh: Mesh) -> list[list[tuple[float, _Candidate]]]:
+    """The candidates along each axis, with the predicted seconds to convert their inputs: the fastest first."""
+    found: list[list[tuple[float, _Candidate]]] = []
+    for axis in range(len(mesh.shape)):
+        have = [placement(s, axis) for s in call.inputs]
+        candidates = [_Candidate((REPLICATE,) * len(call.inputs), (REPLICATE,) * len(call.outputs))]
+        if any(p != REPLICATE for p in have):
+            before = [each[0][1] for each in found]
+            candidates = [*_partial(call, have), *_sharded(call, have, mesh, axis, before), *candidates]
+        wanted = [zip(call.inputs, have, candidate.inputs, strict=True) for candidate in candidates]
+        seconds = [sum([_conversion(s, mesh, axis, a, b) for s, a, b in each]) for each in wanted]
+        found.append(sorted(zip(seconds, candidates, strict=True), key=lambda each: each[0]))
+    return found
 
-    def cost(candidate: _Candidate) -> float:
-        wanted = zip(call.inputs, have, candidate.inputs, strict=True)
-        return sum([s.nbytes * _traffic(a, b, count) for s, a, b in wanted])
 
-    return min(candidates, key=cost)
-
-
-def _traffic(have: Placement, want: Placement, count: int) -> float:
-    """The share of a value that each rank receives when its placement is changed."""
+def _conversion(s: Spec, mesh: Mesh, axis: int, have: Placement, want: Placement) -> float:
+    """The predicted seconds in which the placement of a value along an axis is changed."""
     if have in (want, REPLICATE):
         return 0.0
-    if isinstance(have, Shard):
-        return 1 / count if isinstance(want, Shard) else 1.0
-    return 1.0 if isinstance(want, Shard) else 2.0
+    parts = [n for n, p in zip(mesh.shape, s.layout.placements, strict=True) if isinstance(p, Shard)]  # type: ignore[union-attr]  # it is distributed
+    return mesh.costs[axis][_COLLECTIVES[type(have), type(want)]].seconds(s.nbytes // prod(parts))
 
 
 def _check_sum(call: _Call, mesh: Mesh, axis: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
@@ -79,7 +80,7 @@ def survive(
     ranks, first = init(), state
     _calls.set(_calls.get() + 1)
     done, state = _restored(checkpoints, first)
-    is_late, reason = ranks.is_new, ""
+    is_late, reason, lost_at = ranks.is_new, "", time.monotonic()
     while True:
         moving = [(leaf, leaf.state) for leaf in flatten(state)[0] if isinstance(leaf, (Generator, Loader))]
         try:
@@ -87,6 +88,7 @@ def survive(
                 done, state = _latest(ranks, done, state) if replicated else _restored(checkpoints, first)
                 is_late = ranks.is_new = False
                 if ranks.rank == 0:
+                    reason = reason or f"{time.monotonic() - lost_at:.1f} s later"
                     show(f"{reason}; ranks {', '.join(map(str, ranks.members))} go on from step {done}")
             if done == steps:
                 ranks.barrier()
@@ -102,11 +104,14 @@ def survive(
                 ranks = grown
                 use(ranks)
         except RankLost as error:
-            if not error.ranks or ranks.members[ranks.rank] in error.ranks:
+            own, lost_at = ranks.members[ranks.rank], time.monotonic()
+            if not error.ranks or own in error.ranks:
                 raise
+            if own == min(set(ranks.members) - set(error.ranks)):
+                show(str(error))
             for leaf, before in moving:
                 leaf.state = before
-            ranks, is_late, reason = ranks.shrink(), True, str(error)
+            ranks, is_late, reason = ranks.shrink(), True, ""
             use(ranks)
 
 

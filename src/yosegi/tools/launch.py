@@ -222,6 +222,5 @@ class _Output:
             print(text, file=self._files[number], flush=True)
         if (number and self._files and not is_error) or _NOISE.match(text):
             return
-        print(
-            text if number == 0 else f"rank {number}: {text}", file=sys.stderr if is_error else sys.stdout, flush=True
-        )
+        line = text if number == 0 else f"rank {number}: {text}"
+        print(f"{line}\n", end="", file=sys.stderr if is_error else sys.stdout, flush=True)  # one write for each line
