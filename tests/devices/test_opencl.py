@@ -18,7 +18,7 @@ from yosegi._run.device import Absent
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.dtype import ALL, as_dtype, float16, float32, float_info
 from yosegi._tensor.op import REGISTRY
-from yosegi.codegen.c import kernel_source as codegen_kernels
+from yosegi.codegen.c import builder as codegen_builder
 from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.kernel_source import Inputs
 from yosegi.codegen.c.loop_kernels import loop
@@ -164,7 +164,7 @@ def test_arrays_that_the_program_holds_itself() -> None:
 
 
 def test_long_indices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codegen_kernels, "INT_LIMIT", 1)
+    monkeypatch.setattr(codegen_builder, "INT_LIMIT", 1)
     a, b = numbers(float32, 300, 50), numbers(float32, 50)
     x, y = ys.asarray(a), ys.asarray(b)
     same(run(x * y + y)[0], a * b + b)
