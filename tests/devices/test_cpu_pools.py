@@ -8,12 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import yosegi as ys
+from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.reference import bind
 from yosegi._run.device import device_named
 from yosegi._tensor.dtype import bfloat16, float16, float32, float64, int8, uint16
 from yosegi._tensor.node import spec
 from yosegi.devices.cpu import pools
 from yosegi.devices.cpu.pools import PoolCall, Pools
+from yosegi.errors import NotReady
 from yosegi.ops.pool import max_pool, max_pool_gradient
 
 FLOATS = (float32, float64, float16, bfloat16)
@@ -89,6 +91,20 @@ def test_inputs_that_are_not_contiguous(owner, view):
     attrs = {"kernel_size": (3, 3), "stride": (2, 2), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
     call = max_pool.call((spec(x.shape, float32),), attrs)
     np.testing.assert_array_equal(PoolCall(owner, call, 1 << 20)(x), expected_of(call, x))
+
+
+def test_a_pool_that_may_not_be_compiled_yet_is_compiled_later(owner, monkeypatch):
+    x = ys.asarray(np.ones((8, 4, 32, 32), np.float32))
+    graph = graph_of(capture([ys.nn.max_pool2d(x, 2)._node])[0])
+
+    def not_now(*arguments):
+        raise NotReady("nothing may be compiled now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner.runtime.compiler, "load", not_now)
+        with pytest.raises(NotReady):
+            owner.body(graph, graph.outputs[0])
+    assert isinstance(owner.body(graph, graph.outputs[0]), PoolCall)
 
 
 def test_programs_use_generated_pools(monkeypatch):

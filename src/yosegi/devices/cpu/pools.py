@@ -24,6 +24,7 @@ from ...codegen.llvm.pools import (
     largest_source,
 )
 from ...codegen.llvm.register_tiles import LINE
+from ...errors import NotReady
 from ...ops.pool import max_pool, max_pool_gradient, windows_of
 from .callables import ALIGNED, Call, Runtime
 from .compiler import Code
@@ -60,7 +61,7 @@ class Pools:
         self.spare = Spare()
 
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
-        """The function that replaces the reference body of a pool, or `None`. LLVM's failures are recorded."""
+        """The function that replaces the reference body of a pool, or `None`. Raises `NotReady`."""
         call = graph.calls[entry]
         if call.op is not max_pool and call.op is not max_pool_gradient:
             return None
@@ -71,6 +72,8 @@ class Pools:
             return None
         try:
             return PoolCall(self, call, elements)
+        except NotReady:
+            raise
         except Exception as failure:  # NumPy can do the same work
             trace.failed(str(call), "cpu", failure)
             return None
