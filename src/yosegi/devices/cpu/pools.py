@@ -52,6 +52,11 @@ class PoolPolicy:
 _POLICY: Final = PoolPolicy()
 
 
+def is_pool(call: OpCall) -> bool:
+    """True for the ops that have a kernel here."""
+    return call.op is max_pool or call.op is max_pool_gradient
+
+
 class Pools:
     """Compiles and runs pools for one machine."""
 
@@ -63,7 +68,7 @@ class Pools:
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """The function that replaces the reference body of a pool, or `None`. Raises `NotReady`."""
         call = graph.calls[entry]
-        if call.op is not max_pool and call.op is not max_pool_gradient:
+        if not is_pool(call):
             return None
         windows = windows_of(call)
         elements = prod(windows.counts(call.inputs[0].shape[2:])) * prod(call.spec.shape[:2]) * prod(windows.kernel)

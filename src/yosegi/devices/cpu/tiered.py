@@ -43,6 +43,7 @@ from ...codegen.llvm.fused_product import Cluster, is_product, joins, work
 from ...errors import NotReady, Unsupported
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .native_groups import Natives, worthwhile
+from .pools import is_pool
 from .projections import Projections
 from .reduced import Reduced
 from .results import LARGE, Results
@@ -136,7 +137,7 @@ def _saved(calls: Sequence[Call]) -> float:
         sum(
             5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
             for c in calls
-            if c.op.scalar is not None or reduces(c) or runs(c) or (multiplies(c) and not is_product(c))
+            if c.op.scalar is not None or reduces(c) or runs(c) or is_pool(c) or (multiplies(c) and not is_product(c))
         )
         + sum(2e-12 * work(c) for c in calls if is_product(c))
         + _looping(calls)
