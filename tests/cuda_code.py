@@ -16,6 +16,7 @@ from warp_code import WARPS
 from yosegi.codegen.c.dialect import Target
 from yosegi.codegen.c.kernel_source import NAME, Kernel
 from yosegi.devices.cuda.dialect import CUDA
+from yosegi.devices.cuda.tensor_cores import PARTS_OF_FLOATS
 
 TARGET = Target(group=8, cooperating=8, units=2)
 """Small groups, so that few elements make many of them."""
@@ -56,8 +57,13 @@ static unsigned short bfloat_bits(float x) {{
 static float bfloat_rounded(float x) {{ return bits_as<float>((unsigned)bfloat_bits(x) << 16); }}
 """
 
-assert CUDA.matrix_unit is not None
-HOSTED = replace(CUDA, header=_HEADER, matrix_unit=replace(CUDA.matrix_unit, functions=WARPS))
+HOSTED = replace(
+    CUDA,
+    header=_HEADER,
+    matrix_units=tuple(
+        replace(unit, functions=WARPS + (PARTS_OF_FLOATS if unit.splits else "")) for unit in CUDA.matrix_units
+    ),
+)
 """The dialect, as a C++ compiler takes it."""
 
 
@@ -84,11 +90,14 @@ def translates(sources: Sequence[str]) -> None:
     """Fail unless the GPU's own compiler takes the sources, all together as one program, as far as machine code."""
     nvrtc = compiler()
     assert nvrtc is not None
-    assert CUDA.matrix_unit is not None
-    texts, declared = [CUDA.header, CUDA.matrix_unit.functions], set()
+    functions = [unit.functions for unit in CUDA.matrix_units][::-1]  # the longest, which has the others, first
+    texts, declared = [CUDA.header, functions[0]], set()
     for n, source in enumerate(sources):
         lines = []
-        for line in source.removeprefix(CUDA.header).replace(CUDA.matrix_unit.functions, "").splitlines():
+        own = source.removeprefix(CUDA.header)
+        for text in functions:
+            own = own.replace(text, "")
+        for line in own.splitlines():
             if line.startswith("struct"):
                 if line in declared:
                     continue

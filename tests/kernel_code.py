@@ -49,8 +49,8 @@ def product_by(variant: str) -> Render:
         inputs = inputs_of(graph, product.expressions)
         if variant == "naive":
             kernel = naive_product(graph, product, dialect, TARGET)
-        elif variant in unit_tiles(dialect):
-            kernel = unit_product(graph, product, dialect, unit_tiles(dialect)[variant])
+        elif variant in unit_tiles(product, dialect):
+            kernel = unit_product(graph, product, dialect, unit_tiles(product, dialect)[variant])
         else:
             kernel = tiled_product(graph, product, dialect, ON_GPUS[variant])
         return kernel, inputs.entries, inputs.constants, graph.outputs[:1]

@@ -1,7 +1,7 @@
 """A matrix unit on the host: the functions of `codegen.matrix_unit` for the fibers of `emulation`.
 
-Which element lies where is written here a second time, as the PTX ISA tells it ("Matrix Fragments for mma.m16n8k16
-with floating point type", "ldmatrix"). Copies to shared memory happen when they are waited for, not before, so that a
+Which element lies where is written here a second time, as the PTX ISA has it ("Matrix Fragments for mma.m16n8k16
+with floating point type" and "for mma.m16n8k8", "ldmatrix"). Copies to shared memory happen when they are waited for, not before, so that a
 wait that is missing shows. Packets that are not aligned, and matrices whose rows are in the same banks of shared
 memory, are faults.
 """
@@ -62,6 +62,32 @@ template <class Low> static void multiply_add(
         sums[i] = (float)sum;
     }
 }
+// TF32 has the first 19 bits of a float; sums are cut off, not rounded.
+static float tf32(float x) { return bits_as<float>(bits_as<unsigned>(x) & 0xffffe000u); }
+static float cut_off(double x) {
+    const float near = (float)x;
+    return __builtin_fabs((double)near) <= __builtin_fabs(x) || x - x != 0 ? near : __builtin_nextafterf(near, 0.0f);
+}
+static void multiply_add_tf32(float (&sums)[4], const float* left, const float* right) {
+    for (unsigned i = 0; i < 4; i++) own().left[i] = tf32(left[i]);
+    for (unsigned i = 0; i < 2; i++) own().right[i] = tf32(right[i]);
+    const Slot* all = of_all();
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = lane() / 4 + (i >= 2 ? 8 : 0), column = lane() % 4 * 2 + (i & 1);
+        double sum = sums[i];
+        for (unsigned k = 0; k < 8; k++)
+            sum += (double)all[row % 8 * 4 + k % 4].left[row / 8 + k / 4 * 2] * all[column * 4 + k % 4].right[k / 4];
+        sums[i] = cut_off(sum);
+    }
+}
+static float word_at(Place place) {
+    own().place = place;
+    const Slot* all = of_all();
+    unsigned banks = 0;
+    for (unsigned n = 0; n < 32; n++) banks |= 1u << all[n].place / 4 % 32;
+    if (banks != 0xffffffffu) fibers::fault = "words in the same banks";
+    return *(const float*)place;
+}
 struct Copy { Place to; const void* from; bool inside; unsigned batch; };
 static Copy begun[fibers::MOST][1024];
 static unsigned first[fibers::MOST], last[fibers::MOST], batches[fibers::MOST];
@@ -73,6 +99,16 @@ static void multiply_add_f16(float (&sums)[4], const unsigned (&left)[4], unsign
 }
 static void multiply_add_bf16(float (&sums)[4], const unsigned (&left)[4], unsigned low, unsigned high) {
     warp::multiply_add(sums, left, low, high, warp::low_bf16);
+}
+static void load_words(float* words, Place place) {
+    unsigned bits[4];
+    warp::load(bits, place, false);
+    for (unsigned i = 0; i < 4; i++) words[i] = bits_as<float>(bits[i]);
+}
+template <int AWAY> static float word_at(Place place) { return warp::word_at(place + AWAY); }
+static void multiply_add_tf32(float (&sums)[4], const float* left, const float* right, bool begins) {
+    for (int i = 0; begins && i < 4; i++) sums[i] = 0.0f;
+    warp::multiply_add_tf32(sums, left, right);
 }
 static unsigned words_of_f16(float low, float high) { return warp::bits_f16(low) | warp::bits_f16(high) << 16; }
 static unsigned words_of_bf16(float low, float high) { return warp::bits_bf16(low) | warp::bits_bf16(high) << 16; }

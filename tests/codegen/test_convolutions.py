@@ -237,7 +237,7 @@ def test_the_compiler_of_gpus_takes_them() -> None:
     for dtype, variant in (
         (ys.float32, "naive"),
         (ys.float32, "64"),
-        *[(ys.float16, name) for name in unit_tiles(CUDA)],
+        *[(dtype, name) for unit in CUDA.matrix_units for dtype in {**unit.names} for name in unit.tiles],
     ):
         for image, kernel, attrs in CASES.values():
             x, w = (ys.asarray(np.ones(s, dtype.numpy)) for s in (image, kernel))

@@ -56,6 +56,7 @@ def test_products_of_any_shape(language: str, dtype: Any, variant: str, folder: 
 
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     *[("cuda", d, f"unit {n}") for d in (ys.float16, ys.bfloat16) for n in (32, 64, 128)],
+    *[("cuda", ys.float32, f"tf32x3 {n}") for n in ("32", "64", "64x32", "128x64")],
     *[("msl", d, f"unit {n}") for d in (ys.float32, ys.float16, ys.bfloat16) for n in (32, 64)],
 ])  # fmt: skip
 def test_products_on_a_matrix_unit(language: str, dtype: Any, variant: str, folder: Path) -> None:
@@ -63,6 +64,31 @@ def test_products_on_a_matrix_unit(language: str, dtype: Any, variant: str, fold
         a, b = normal(dtype, m, k), normal(dtype, k, n)
         got = computed(ys.asarray(a) @ ys.asarray(b), language, product_by(variant), folder)
         close(got, np.matmul(*wide(a, b)), 2 if dtype.is_half else 32)
+
+
+@pytest.mark.parametrize(("down", "across"), [(1.0, 1.0), (1e-37, 1e30), (1e37, 1e-30), (1e-25, 1e-15)])
+def test_parts_of_floats_are_as_exact_as_floats(down: float, across: float, folder: Path) -> None:
+    a, b = normal(ys.float32, 70, 512) * np.float32(down), normal(ys.float32, 512, 68) * np.float32(across)
+    exact, plain = np.matmul(*wide(a, b)), a @ b
+    got = computed(ys.asarray(a) @ ys.asarray(b), "cuda", product_by("tf32x3 64"), folder)
+    scale = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    least = np.finfo(np.float32).smallest_subnormal * 600
+    assert np.all(np.abs(got - exact) <= 1e-7 * scale + least)
+    assert np.linalg.norm(got - exact) <= 1.2 * np.linalg.norm(plain - exact) + least * got.size
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_of_floats_keep_what_is_not_finite(turned: bool, folder: Path) -> None:
+    a, b = normal(ys.float32, 70, 40), normal(ys.float32, 40, 68)
+    a[3, 7], a[5, 9], a[8, 1], b[20, 30], b[21, 31] = np.inf, -np.inf, np.nan, np.inf, 0
+    a[40], b[:, 40] = 0, 0
+    a[40, 21] = np.finfo(np.float32).max  # whose leading bits are rounded to infinity
+    b[21, 40] = 0.5
+    x, y = (ys.matrix_transpose(ys.asarray(m.T.copy())) if turned else ys.asarray(m) for m in (a, b))
+    got = computed(x @ y, "cuda", product_by("tf32x3 64"), folder)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = np.matmul(*wide(a, b)).astype(np.float32)
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["64", "128"])
@@ -74,6 +100,7 @@ def test_larger_tiles(variant: str, folder: Path) -> None:
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "naive"), ("cuda", ys.float32, "16"), ("msl", ys.float32, "naive"), ("msl", ys.float32, "16"),
     ("cuda", ys.float16, "unit 32"), ("cuda", ys.float16, "unit 64"), ("cuda", ys.float16, "unit 128"),
+    *[("cuda", ys.float32, f"tf32x3 {n}") for n in ("32", "64", "64x32", "128x64")],
     ("msl", ys.float32, "unit 32"), ("msl", ys.float16, "unit 64"), ("msl", ys.bfloat16, "unit 32"),
 ])  # fmt: skip
 def test_stacks_and_transposes_are_strides(language: str, dtype: Any, variant: str, folder: Path) -> None:
@@ -102,7 +129,7 @@ def standardised(x: Array) -> Array:
 
 @pytest.mark.parametrize(("language", "dtype", "variant"), [
     ("cuda", ys.float32, "16"), ("cuda", ys.float16, "naive"), ("msl", ys.float16, "16"),
-    ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"),
+    ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"), ("cuda", ys.float32, "tf32x3 64"),
     ("msl", ys.float32, "unit 64"), ("msl", ys.bfloat16, "unit 32"),
 ])  # fmt: skip
 def test_patterns_are_one_kernel(language: str, dtype: Any, variant: str, folder: Path) -> None:

@@ -86,8 +86,12 @@ class Dialect:
     """Parameters that every kernel has behind its own, where a language passes a thread its numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """The suffix of a function's name for a type, such as `f` for `float`."""
-    matrix_unit: MatrixUnit | None = None
-    """The functions of a matrix unit, if the language has them."""
+    matrix_units: tuple[MatrixUnit, ...] = ()
+    """The functions of matrix units that the language has, each for its own dtypes."""
+
+    def matrix_unit(self, dtype: DType) -> MatrixUnit | None:
+        """The matrix unit that multiplies elements of a dtype, or `None`."""
+        return next((unit for unit in self.matrix_units if dtype in unit.names), None)
 
     def function(self, name: str, scalar: str) -> str:
         """A function's name for arguments of a type."""

@@ -32,11 +32,15 @@ class PacketTiles:
     columns: int
     """A multiple of 16."""
     stages: int
+    lanes: int = PACKET
+    """Elements of a packet."""
+    by_words: bool = False
+    """True if fragments are read in single words, four rows at a time, eight neighbours of each."""
 
     @property
     def packets(self) -> int:
         """In a row."""
-        return self.columns // PACKET
+        return self.columns // self.lanes
 
     @property
     def total(self) -> int:
@@ -55,6 +59,8 @@ class PacketTiles:
 
     def _spread(self, row: str) -> str:
         """By what the number of a packet in its row is changed. The row has to be right in its last three bits."""
+        if self.by_words:
+            return f"({row} % 4 * 2)"
         turns = _SERVED // self._among
         return f"({row} / {turns} % {self._among})" if turns > 1 else f"({row} % {self._among})"
 
@@ -67,19 +73,19 @@ class PacketTiles:
         return f"{self.name}_place + ({self.index(stage, row, packet)}) * {_BYTES}"
 
     def write_fragments(
-        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
+        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None, offset: str = "0"
     ) -> Fragments:
-        """Variables from which a thread knows where its rows of matrices are, in every fragment of 16 × 16.
+        """Variables from which a thread knows where its rows of matrices are, in every fragment: 16 rows of two packets.
 
-        `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
-        of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
-        the running kernel knows, `count` tells how many there are.
+        `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is in the
+        second packet. Where fragments do not begin with the tile's first column but with the `first` fragment, which
+        only the running kernel knows, `count` is their number. `offset`: bytes from the packet to the thread's word.
         """
         kept = max(1, self._among // 2) if count is None else count
         k.say(f"Place {self.name}_column[{kept}]")
         for n in range(kept):
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
-            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES}")
+            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES} + {offset}")
         return Fragments(self, kept)
 
 
@@ -131,7 +137,7 @@ class Fragments:
     """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
 
     def place(self, stage: str, row: str, column: str) -> str:
-        """Where a thread's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
+        """Where a thread's row of a matrix is in a fragment, which is numbered by its 16 rows and two packets."""
         start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
         further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"

@@ -24,7 +24,7 @@ from .naive import naive_product
 from .rowwise import Rows, elementwise_rows, rows_of, rowwise
 from .shared_tiles import tiled_product, tiles
 from .sliding import Slide, slide_kernel
-from .unit_tiles import unit_product, unit_refusal, unit_tiles
+from .unit_tiles import unit_product, unit_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ def product_variants(products: Sequence[FusedContraction], dialect: Dialect, tar
     what is not there."""
     if any(not p.extents[2] for p in products):
         return (NAIVE,)
-    has_unit = all(unit_refusal(product, dialect) is None for product in products)
-    return (NAIVE, *tiles(target), *(unit_tiles(dialect) if has_unit else ()))
+    on_units = [unit_tiles(product, dialect) for product in products]
+    return (NAIVE, *tiles(target), *[name for name in on_units[0] if all(name in own for own in on_units)])
 
 
 def prior(product: FusedContraction, dialect: Dialect) -> str:
     """The variant that is used until variants have been measured."""
     least = min(product.extents)
-    if unit_refusal(product, dialect) is None:
-        return "unit 64" if least >= 512 else "unit 32" if least >= 16 else NAIVE
+    if on_unit := list(unit_tiles(product, dialect)):
+        return on_unit[1] if least >= 512 else on_unit[0] if least >= 16 else NAIVE
     if product.slides:
         return "32" if least >= 32 else "16" if least >= 8 else NAIVE
     return "32" if least >= 256 else "16" if least >= 128 else NAIVE
@@ -92,8 +92,8 @@ def rendered(
         return Rendered(rowwise(graph, planned, dialect, target), inputs, written)
     if variant == NAIVE:
         kernel = naive_product(graph, planned, dialect, target)
-    elif variant in unit_tiles(dialect):
-        kernel = unit_product(graph, planned, dialect, unit_tiles(dialect)[variant])
+    elif (tile := unit_tiles(planned, dialect).get(variant)) is not None:
+        kernel = unit_product(graph, planned, dialect, tile)
     else:
         kernel = tiled_product(graph, planned, dialect, tiles(target)[variant])
     return Rendered(kernel, inputs_of(graph, planned.expressions), written)

@@ -12,6 +12,10 @@ NVIDIA documents the place of every element. Thread i has, with row = i / 4 and 
 A word is two 16-bit floats, the first of them low. So the sums of two products side by side, rounded and put into
 words, are a left operand of the next product: nothing moves between threads.
 
+Of float32 operands a word is one number, and the instructions multiply 16 × 8 by 8 × 8: thread i has row i / 4 (or this
+plus 8) and column i % 4 (or this plus 4) of a left operand, and of a right one the same with rows and columns
+exchanged. A fragment of 16 columns consists of two such parts.
+
 Apple does not: matrices of 8 × 8 are loaded from shared memory and stored there as a whole.
 """
 
@@ -99,9 +103,14 @@ class MatrixUnit:
     load: str
     """Loads a fragment: {into}, {place}."""
     load_transposed: str
-    """Loads the transpose of a fragment: {into}, {place}."""
+    """Loads the transpose of a fragment: {into}, {place}. Of a unit for float32: one of the two packets across, {half},
+    of the side {side}; {step} is the number of bytes from a row to the next."""
     multiply_add: str
-    """Adds the product of left[m] and the fragment [h] of the right one to sums: {name}."""
+    """Adds the product of left[m] and the fragment [h] of the right one to sums: {name}. Of a unit for float32: any
+    product of parts to any sums, which it first sets to zero if it `begins`: {name}, {sums}, {left}, {right}, {begins}."""
+    splits: bool = False
+    """True if float32 operands are split into parts that the instructions multiply exactly. A fragment is twice as
+    many packets, and results that are not finite are computed again without the parts."""
     store: str = ""
     """Stores the fragment [m][n] of sums to shared memory, 8 elements a row: {place}. Empty if the places of elements
     are known: then a thread has the four elements [m][n][c]."""

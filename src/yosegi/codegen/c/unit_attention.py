@@ -46,8 +46,9 @@ def unit_refusal(call: Call, dialect: Dialect) -> str | None:
     reason = attention_refusal(call)
     if reason is not None:
         return reason
-    unit, dtype = dialect.matrix_unit, call.inputs[0].dtype
-    if unit is None or dtype not in unit.names or not unit.keeps_places:
+    dtype = call.inputs[0].dtype
+    unit = dialect.matrix_unit(dtype)
+    if unit is None or not unit.keeps_places or unit.splits:
         return f"no matrix unit for {dtype.name}"
     for width in (call.inputs[0].shape[-1], call.spec.shape[-1]):
         if width % DEPTH or not 0 < width <= _WIDEST:
@@ -100,7 +101,7 @@ def unit_shapes(call: Call) -> dict[str, Shape]:
 
 def unit_attention(call: Call, dialect: Dialect, shape: Shape) -> Kernel:
     """The kernel of a call that is not refused, whose result has elements."""
-    unit = dialect.matrix_unit
+    unit = dialect.matrix_unit(call.inputs[0].dtype)
     assert unit is not None
     return _UnitAttention(Attending(call, dialect, shape.block), unit, shape).written()
 

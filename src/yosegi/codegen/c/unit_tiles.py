@@ -23,6 +23,7 @@ from .contractions import FusedContraction
 from .dialect import Dialect
 from .expressions import Expression, Read, Windowed
 from .fragments import Fragments, PacketTiles, PaddedTiles, UnitOperand
+from .frames import multiplied
 from .kernel_source import Kernel
 from .matrix_unit import COLUMNS, DEPTH, ROWS, SUBGROUP, MatrixUnit, UnitTile
 from .packets import LANE, drain, each_lane, fill, lane_of, packet_type, set_lane, widest
@@ -36,20 +37,21 @@ _MATRIX: Final = 64
 
 def unit_refusal(product: FusedContraction, dialect: Dialect) -> str | None:
     """Why a product is not computed by this kernel, or `None`."""
-    unit, left, right = dialect.matrix_unit, product.left.dtype, product.right.dtype
-    if unit is None or left is not right or left not in unit.names:
+    left, right = product.left.dtype, product.right.dtype
+    if left is not right or dialect.matrix_unit(left) is None:
         return f"no matrix unit for {left.name} and {right.name}"
     return None
 
 
-def unit_tiles(dialect: Dialect) -> Mapping[str, UnitTile]:
-    """The tilings that may be tried in a language, by name."""
-    return {} if dialect.matrix_unit is None else dialect.matrix_unit.tiles
+def unit_tiles(product: FusedContraction, dialect: Dialect) -> Mapping[str, UnitTile]:
+    """The tilings that may be tried for a product, by name, smaller ones first."""
+    unit = dialect.matrix_unit(product.left.dtype)
+    return {} if unit is None or unit_refusal(product, dialect) is not None else unit.tiles
 
 
 def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: UnitTile) -> Kernel:
     """The kernel of a product that is not refused, whose result has elements."""
-    unit = dialect.matrix_unit
+    unit = dialect.matrix_unit(product.left.dtype)
     assert unit is not None
     if product.row_values and tile.stages > 2:  # which take some of the shared memory
         tile = replace(tile, stages=tile.stages - 1)
@@ -98,7 +100,8 @@ class _UnitProduct:
         shape = (extent, depth) if deep else (depth, extent)
         tiles: PacketTiles | PaddedTiles
         if self.unit.keeps_places:
-            tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages)
+            by_words = self.unit.splits and not deep
+            tiles = PacketTiles(f"{role}_tiles", *shape, self.tile.stages, self.lanes, by_words)
         else:
             tiles = PaddedTiles(f"{role}_tiles", *shape, self.tile.stages, self.lanes, self.name)
         tiles.declare(self.k, self.packet)
@@ -127,6 +130,8 @@ class _UnitProduct:
         assert isinstance(tiles, PacketTiles)
         if self.left.deep:
             return tiles.write_fragments(self.k, f"({self.subgroup_row} + {lane} % 16)", f"{lane} / 16")
+        if tiles.by_words:
+            return self._word_places(tiles, self.subgroup_row, self.high)
         first = f"{self.subgroup_row} / {ROWS}"
         row = f"({lane} / 16 * 8 + {lane} % 8)"
         return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2", first=first, count=self.high)
@@ -139,8 +144,17 @@ class _UnitProduct:
         if self.right.deep:
             row = f"({self.subgroup_column} + {lane} / 16 * 8 + {lane} % 8)"
             return tiles.write_fragments(self.k, row, f"{lane} / 8 % 2")
+        if tiles.by_words:
+            return self._word_places(tiles, self.subgroup_column, self.wide)
         first = f"{self.subgroup_column} / {DEPTH}"
         return tiles.write_fragments(self.k, f"({lane} % 16)", f"{lane} / 16", first=first, count=self.wide)
+
+    def _word_places(self, tiles: PacketTiles, line: str, count: int) -> Fragments:
+        """The places of single words: thread i begins with row i % 4 and column i / 4."""
+        lane, parts = self.lane, 2 * count
+        return tiles.write_fragments(
+            self.k, f"({lane} % 4)", f"{lane} / 16", first=f"{line} / {COLUMNS}", count=parts, offset=f"{lane} / 4 % 4 * 4"
+        )
 
     def _write_tiles(self, stage: str, begin: str) -> None:
         """Bring both operands' tiles to a stage, or begin to."""
@@ -261,6 +275,8 @@ class _UnitProduct:
         wide = self.wide * self.halves
         k.say(f"{unit.sums.format(high=self.high, wide=wide)}")
         each = k.each("c", 4) if unit.keeps_places else nullcontext()
+        if unit.splits:
+            k.say(f"float rest[{self.high}][{wide}][4], fresh[{self.high}][{wide}][4]")
         with k.each("m", self.high), k.each("n", wide), each:
             k.say(f"{unit.zero}")
         for stage in range(tile.stages - 1):
@@ -274,7 +290,7 @@ class _UnitProduct:
             k.barrier()
             later = k.let(self.ctype, f"begin + {(tile.stages - 1) * tile.depth}")
             self._write_ahead(later)
-            self._write_products()
+            (self._write_split_products if unit.splits else self._write_products)()
             self._end_ahead(later)
             for name in ("stage", "ahead"):
                 k.say(f"{name} = {name} == {tile.stages - 1} ? 0 : {name} + 1")
@@ -339,6 +355,46 @@ class _UnitProduct:
         load = unit.load_transposed if turned else unit.load
         self.k.say(f"{load.format(into=into, place=place)}")
 
+    def _write_split_products(self) -> None:
+        """A stretch of the sum, of float32 numbers in two parts. Products that do not depend on each other follow one
+        another, because one takes long. The sums of the leading parts begin anew in each stretch: the unit cuts off
+        what it adds."""
+        k, unit = self.k, self.unit
+        with k.each("s", self.tile.depth // unit.depth):
+            k.say(unit.left.format(name="left", count=self.high))
+            k.say(unit.right.format(name="right", count=self.wide))
+            for name, operand, count in (("left", self.left, self.high), ("right", self.right, self.wide)):
+                with k.each("m", count):
+                    self._read_parts(f"{name}[m]", operand, "m")
+            with k.each("t", 2):
+                for sums, left, right in (("rest", 8, 0), ("rest", 0, 8), ("fresh", 0, 0)):
+                    with k.each("m", self.high), k.each("n", self.wide * 2):
+                        given = {
+                            "sums": f"{sums}[m][n]",
+                            "left": f"left[m] + {left} + t * 4",
+                            "right": f"right[n / 2] + {right} + t * 4 + n % 2 * 2",
+                            "begins": "s == 0 && t == 0" if sums == "fresh" else "false",
+                        }
+                        k.say(unit.multiply_add.format(name=self.name, **given))
+        with k.each("m", self.high), k.each("n", self.wide * 2), k.each("c", 4):
+            k.say("sums[m][n][c] += fresh[m][n][c]")
+
+    def _read_parts(self, into: str, operand: UnitOperand, number: str) -> None:
+        """Load a fragment of float32 numbers, a half of its packets at a time, and split the numbers."""
+        unit, tiles, is_left = self.unit, operand.tiles, operand is self.left
+        assert isinstance(tiles, PacketTiles)
+        places = self.left_places if is_left else self.right_places
+        for half in range(2):
+            if operand.deep:
+                place = places.place("stage", number, f"(s * 2 + {half})")
+                load = unit.load.format(into=f"{into} + {half * 4}", place=place)
+            else:
+                place = places.place("stage", "s", f"({number} * 2 + {half})")
+                step, side = tiles.packets * 16, "Left" if is_left else "Right"
+                load = unit.load_transposed.format(into=into, place=place, half=half, step=step, side=side)
+            self.k.say(load)
+        self.k.say(f"split_words({into})")
+
     # Results
 
     def _write_results(self) -> None:
@@ -349,6 +405,10 @@ class _UnitProduct:
         if not unit.keeps_places:
             k.shared("float", "results", self.tile.items // SUBGROUP * wide * _MATRIX)
             self.sum = f"results[({self.subgroup} * {wide} + n) * {_MATRIX} + {self.lane} * {_PAIR} + {LANE}]"
+        if unit.splits:
+            with k.each("m", self.high), k.each("n", wide), k.each("c", 4):
+                k.say("sums[m][n][c] = fmaf(rest[m][n][c], 1.0f / 4096.0f, sums[m][n][c])")
+            k.say("unsigned long long odd = 0")
         with k.each("m", self.high), self._stored(wide), k.each("r", unit.rows // 8):
             row = k.let(self.ctype, f"{own.row} + {self.subgroup_row} + m * {unit.rows} + r * 8 + {self.lane} / 4")
             with k.block(f"if ({row} < {own.m})"):
@@ -356,10 +416,37 @@ class _UnitProduct:
                 with k.each("n", wide):
                     place = f"{own.column} + {self.subgroup_column} + n * {COLUMNS} + {self.lane} % 4 * 2"
                     column = k.let(self.ctype, place)
+                    if unit.splits:
+                        with each_lane(k, _PAIR):
+                            number = f"((m * 2 + r) * {wide} + n) * {_PAIR} + {LANE}"
+                            k.say(f"if (!(fabsf({self.sum}) < INFINITY)) odd |= 1ull << ({number})")
                     if pairs:
                         self._write_pair(at, column)
                     else:
                         self._write_single(at, column)
+        if unit.splits:
+            self._write_again(wide)
+
+    def _write_again(self, wide: int) -> None:
+        """The thread's results that are not finite, summed without splitting operands: a part of a large number may be
+        infinite, and the parts of an infinite one are no numbers."""
+        own, k, frame, product = self.own, self.k, self.frame, self.product
+        with k.block("for (int n = 0; odd != 0; n++, odd >>= 1)"), k.block("if (odd & 1)"):
+            line = k.let("int", f"{self.subgroup_row} + n / {_PAIR * wide} * 8 + {self.lane} / 4")
+            row = k.let(self.ctype, f"{own.row} + {line}")
+            across = f"n / {_PAIR} % {wide} * {COLUMNS} + {self.lane} % 4 * 2 + n % {_PAIR}"
+            column = k.let(self.ctype, f"{own.column} + {self.subgroup_column} + {across}")
+            with k.block(f"if ({column} < {own.n})"):
+                known = own.row_values(line)
+                total = k.variable(k.literal(0, product.summed))
+                with k.block(f"for ({self.ctype} step = 0; step < {own.deep}; step++)"):
+                    at_left, at_right = (
+                        own.operand_indices(role, place, "step") for role, place in (("rows", row), ("columns", column))
+                    )
+                    left = frame.value(k, product.left, frame.reader(k, at_left, known=known))
+                    right = frame.value(k, product.right, frame.reader(k, at_right))
+                    k.assign(total, multiplied(k, left, right, total))
+                own.write_result(k, total.text, own.stack | frame.indices("rows", product.rows, row), column)
 
     @contextmanager
     def _stored(self, wide: int) -> Iterator[None]:

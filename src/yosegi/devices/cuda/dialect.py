@@ -105,5 +105,5 @@ CUDA: Final = Dialect(
     unrolled_whole="#pragma unroll",
     written_out=frozenset(),
     suffixes={"float": "f"},
-    matrix_unit=TENSOR_CORES,
+    matrix_units=TENSOR_CORES,
 )

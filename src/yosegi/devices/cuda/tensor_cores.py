@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..._tensor.dtype import bfloat16, float16
+from ..._tensor.dtype import bfloat16, float16, float32
 from ...codegen.c.matrix_unit import COLUMNS, DEPTH, ROWS, MatrixUnit, UnitTile
 
 _PLACES: Final = """
@@ -61,7 +61,7 @@ _TILES: Final = {
 }
 """Each is 48 KB of shared memory at most."""
 
-TENSOR_CORES: Final = MatrixUnit(
+_HALF_UNIT: Final = MatrixUnit(
     functions="".join([
         _PLACES, _LOAD.format(name="load_matrices", turned=""), _LOAD.format(name="load_turned", turned=".trans"),
         *[_OF_DTYPE.format(name=name) for name in _NAMES.values()], _OTHERS,
@@ -79,3 +79,72 @@ TENSOR_CORES: Final = MatrixUnit(
     load_transposed="load_turned({into}, {place})",
     multiply_add="multiply_add_{name}(sums[m][p * 2 + h], left[m], words[h * 2], words[h * 2 + 1])",
 )  # fmt: skip
+
+_TF32: Final = """
+__device__ __forceinline__ void load_words(float* words, Place place) {
+    unsigned bits[4];
+    load_matrices(bits, place);
+    #pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = bits_as<float>(bits[i]);
+}
+template <int AWAY> __device__ __forceinline__ float word_at(Place place) {
+    float word;
+    asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(word) : "r"(place), "n"(AWAY));
+    return word;
+}
+__device__ __forceinline__ void multiply_add_tf32(
+    float (&sums)[4], const float* left, const float* right, bool begins) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+        : "r"(bits_as<unsigned>(left[0])), "r"(bits_as<unsigned>(left[1])), "r"(bits_as<unsigned>(left[2])),
+          "r"(bits_as<unsigned>(left[3])), "r"(bits_as<unsigned>(right[0])), "r"(bits_as<unsigned>(right[1])),
+          "f"(begins ? 0.0f : sums[0]), "f"(begins ? 0.0f : sums[1]), "f"(begins ? 0.0f : sums[2]),
+          "f"(begins ? 0.0f : sums[3]));
+}"""
+
+PARTS_OF_FLOATS: Final = """
+// Eight words of a fragment become their leading 11 bits, and behind them the rest, which is as exact in TF32, times 4096:
+// the rest of a number near the least normal one stays a normal number.
+__device__ __forceinline__ void split_words(float (&words)[16]) {
+    #pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float leading = bits_as<float>((bits_as<unsigned>(words[i]) + 0x1000u) & 0xffffe000u);
+        words[8 + i] = (words[i] - leading) * 4096.0f;
+        words[i] = leading;
+    }
+}
+struct Left { static const int deep = 2, line = 1; };
+struct Right { static const int deep = 1, line = 2; };
+// The words of four steps of the sum, two rows of the tile away from each other in eights, of one half of the lines.
+template <class SIDE, int HALF, int STEP> __device__ __forceinline__ void load_turned_words(float* words, Place place) {
+    words[HALF * SIDE::line] = word_at<0>(place);
+    words[HALF * SIDE::line + SIDE::deep] = word_at<4 * STEP>(place);
+    words[4 + HALF * SIDE::line] = word_at<8 * STEP>(place);
+    words[4 + HALF * SIDE::line + SIDE::deep] = word_at<12 * STEP>(place);
+}"""
+"""The part of the functions for float32 without PTX."""
+
+_FLOAT_UNIT: Final = MatrixUnit(
+    functions=_HALF_UNIT.functions + _TF32 + PARTS_OF_FLOATS,
+    names={float32: "tf32"},
+    tiles={
+        "tf32x3 32": UnitTile(32, 32, 32, 16, 16, 4),
+        "tf32x3 64": UnitTile(64, 64, 32, 32, 32, 3),
+        "tf32x3 64x32": UnitTile(64, 32, 32, 32, 16, 4),
+        "tf32x3 128x64": UnitTile(128, 64, 16, 32, 32, 4),
+    },
+    rows=ROWS,
+    columns=2 * COLUMNS,
+    depth=DEPTH,
+    left="float {name}[{count}][16]",
+    right="float {name}[{count}][16]",
+    sums=_HALF_UNIT.sums,
+    zero="sums[m][n][c] = rest[m][n][c] = 0.0f",
+    load="load_words({into}, {place})",
+    load_transposed="load_turned_words<{side}, {half}, {step}>({into}, {place})",
+    multiply_add="multiply_add_{name}({sums}, {left}, {right}, {begins})",
+    splits=True,
+)
+
+TENSOR_CORES: Final = (_HALF_UNIT, _FLOAT_UNIT)

@@ -92,5 +92,5 @@ def msl(*, has_matrices: bool, has_bfloat: bool) -> Dialect:
         )
     if has_matrices:
         names = {**_SIMDGROUP.names, **({bfloat16: "bfloat"} if has_bfloat else {})}
-        made = replace(made, matrix_unit=replace(_SIMDGROUP, names=names))
+        made = replace(made, matrix_units=(replace(_SIMDGROUP, names=names),))
     return made
