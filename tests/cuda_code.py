@@ -60,6 +60,7 @@ static float bfloat_rounded(float x) {{ return bits_as<float>((unsigned)bfloat_b
 HOSTED = replace(
     CUDA,
     header=_HEADER,
+    bounds="",
     matrix_units=tuple(
         replace(unit, functions=WARPS + (PARTS_OF_FLOATS if unit.splits else "")) for unit in CUDA.matrix_units
     ),

@@ -1,9 +1,9 @@
 """A matrix unit on the host: the functions of `codegen.matrix_unit` for the fibers of `emulation`.
 
 Which element lies where is written here a second time, as the PTX ISA has it ("Matrix Fragments for mma.m16n8k16
-with floating point type" and "for mma.m16n8k8", "ldmatrix"). Copies to shared memory happen when they are waited for, not before, so that a
-wait that is missing shows. Packets that are not aligned, and matrices whose rows are in the same banks of shared
-memory, are faults.
+with floating point type" and "for mma.m16n8k8", "ldmatrix"). Copies to shared memory happen when they are waited for,
+not before, so that a wait that is missing shows. Packets that are not aligned, and matrices or words whose rows are in
+the same banks of shared memory, are faults.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from values import Array
 from yosegi._graph.graph import capture, graph_of
 from yosegi.codegen.c.contractions import FusedContraction, contraction
 from yosegi.codegen.c.expressions import Read, Windowed
-from yosegi.codegen.c.unit_tiles import unit_tiles
 from yosegi.devices.cuda.dialect import CUDA
 from yosegi.errors import ShapeError, Unsupported
 from yosegi.ops.conv import conv
@@ -29,6 +28,7 @@ WAYS = [
     ("cuda", ys.float32, "naive"), ("cuda", ys.float64, "16"), ("cuda", ys.float32, "32"), ("cuda", ys.float32, "64"),
     ("msl", ys.float32, "naive"), ("msl", ys.float16, "16"), ("msl", ys.bfloat16, "32"),
     ("cuda", ys.float16, "unit 32"), ("cuda", ys.bfloat16, "unit 64"), ("cuda", ys.float16, "unit 128"),
+    ("cuda", ys.float32, "tf32x3 32"), ("cuda", ys.float32, "tf32x3 64"),
     ("msl", ys.float32, "unit 32"), ("msl", ys.float16, "unit 64"),
 ]  # fmt: skip
 

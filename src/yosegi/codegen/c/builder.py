@@ -62,6 +62,8 @@ class CBuilder(Primitives):
         """The type of indices."""
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
+        self.bounds = ""
+        """The attribute of the kernel that limits its registers."""
         """Types that the program declares before its kernel, by name."""
         self.shared_arrays: list[str] = []
         self._known: dict[tuple[str, str], str] = {}

@@ -86,6 +86,8 @@ class Dialect:
     """Parameters that every kernel has behind its own, where a language passes a thread its numbers by such."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
     """The suffix of a function's name for a type, such as `f` for `float`."""
+    bounds: str = ""
+    """The attribute of a kernel that leaves registers for several blocks side by side: {items}, {blocks}."""
     matrix_units: tuple[MatrixUnit, ...] = ()
     """The functions of matrix units that the language has, each for its own dtypes."""
 

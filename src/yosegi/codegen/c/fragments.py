@@ -75,7 +75,7 @@ class PacketTiles:
     def write_fragments(
         self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None, offset: str = "0"
     ) -> Fragments:
-        """Variables from which a thread knows where its rows of matrices are, in every fragment: 16 rows of two packets.
+        """Variables for the places of a thread's rows of matrices in every fragment, which is 16 rows of two packets.
 
         `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is in the
         second packet. Where fragments do not begin with the tile's first column but with the `first` fragment, which

@@ -112,7 +112,7 @@ def assembled(k: CBuilder, inputs: Sequence[DType], outputs: Sequence[DType], it
     pointers += [_pointer(k.dialect, "", d, f"b{n}") for n, d in enumerate(outputs)]
     place, sizes = k.dialect.parameter_place, k.sizes
     own = [f"{p}{place.format(n=n)}" for n, p in enumerate([*pointers, *sizes.parameters()])]
-    head = f"{k.dialect.kernel} {NAME}({', '.join([*own, *k.dialect.built_in])})"
+    head = f"{k.dialect.kernel} {k.bounds}{NAME}({', '.join([*own, *k.dialect.built_in])})"
     body = [*sizes.lines(), *k.shared_arrays, *k.lines]
     source = "\n".join([k.dialect.header, *k.declarations.values(), head, "{", *body, "}", ""])
     return Kernel(source, tuple(sizes.values.values()), sizes.is_long, items, group)

@@ -49,6 +49,8 @@ class UnitTile:
     subgroup_rows: int
     subgroup_columns: int
     stages: int
+    blocks: int = 1
+    """Blocks for which a multiprocessor has to have registers."""
 
     @property
     def across(self) -> int:
@@ -107,7 +109,7 @@ class MatrixUnit:
     of the side {side}; {step} is the number of bytes from a row to the next."""
     multiply_add: str
     """Adds the product of left[m] and the fragment [h] of the right one to sums: {name}. Of a unit for float32: any
-    product of parts to any sums, which it first sets to zero if it `begins`: {name}, {sums}, {left}, {right}, {begins}."""
+    product of parts to any sums, which are set to zero first if it {begins}: {name}, {sums}, {left}, {right}."""
     splits: bool = False
     """True if float32 operands are split into parts that the instructions multiply exactly. A fragment is twice as
     many packets, and results that are not finite are computed again without the parts."""

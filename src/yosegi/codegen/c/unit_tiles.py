@@ -77,6 +77,8 @@ class _UnitProduct:
     def written(self) -> Kernel:
         """The whole kernel."""
         own, tile, k, product = self.own, self.tile, self.k, self.product
+        if tile.blocks > 1:
+            k.bounds = own.frame.dialect.bounds.format(items=tile.items, blocks=tile.blocks)
         own.write_places()
         self.lane = k.let("int", f"{own.item} % {SUBGROUP}")
         self.subgroup = k.let("int", f"{own.item} / {SUBGROUP}")
@@ -153,7 +155,12 @@ class _UnitProduct:
         """The places of single words: thread i begins with row i % 4 and column i / 4."""
         lane, parts = self.lane, 2 * count
         return tiles.write_fragments(
-            self.k, f"({lane} % 4)", f"{lane} / 16", first=f"{line} / {COLUMNS}", count=parts, offset=f"{lane} / 4 % 4 * 4"
+            self.k,
+            f"({lane} % 4)",
+            f"{lane} / 16",
+            first=f"{line} / {COLUMNS}",
+            count=parts,
+            offset=f"{lane} / 4 % 4 * 4",
         )
 
     def _write_tiles(self, stage: str, begin: str) -> None:

@@ -105,5 +105,6 @@ CUDA: Final = Dialect(
     unrolled_whole="#pragma unroll",
     written_out=frozenset(),
     suffixes={"float": "f"},
+    bounds="__launch_bounds__({items}, {blocks}) ",
     matrix_units=TENSOR_CORES,
 )

@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_add_tf32(
 }"""
 
 PARTS_OF_FLOATS: Final = """
-// Eight words of a fragment become their leading 11 bits, and behind them the rest, which is as exact in TF32, times 4096:
+// Eight words of a fragment become their leading 11 bits, and behind them the rest, which TF32 holds too, times 4096:
 // the rest of a number near the least normal one stays a normal number.
 __device__ __forceinline__ void split_words(float (&words)[16]) {
     #pragma unroll
@@ -129,10 +129,8 @@ _FLOAT_UNIT: Final = MatrixUnit(
     functions=_HALF_UNIT.functions + _TF32 + PARTS_OF_FLOATS,
     names={float32: "tf32"},
     tiles={
-        "tf32x3 32": UnitTile(32, 32, 32, 16, 16, 4),
+        "tf32x3 32": UnitTile(64, 32, 32, 32, 16, 4, blocks=4),
         "tf32x3 64": UnitTile(64, 64, 32, 32, 32, 3),
-        "tf32x3 64x32": UnitTile(64, 32, 32, 32, 16, 4),
-        "tf32x3 128x64": UnitTile(128, 64, 16, 32, 32, 4),
     },
     rows=ROWS,
     columns=2 * COLUMNS,
