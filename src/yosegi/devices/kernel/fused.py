@@ -8,9 +8,9 @@ against the reference. The winner is the tuning record for regions of that size 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf, prod
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -279,6 +279,12 @@ class Fused:
         takes = partial(self._machine.takes, precision=precision)
         return library_kernels(work.graph, takes, converts=precision in HALVES)
 
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Compile at once all variants that the first calls of kernels will compare. One after the other, the regions
+        of a large unit would leave most compilers idle."""
+        compared = {k.kind: k for k in kernels if isinstance(k, _Measured) and k.compares_first}
+        side_by_side([job.run for k in compared.values() for job in k.jobs.values()], self.compilers)
+
     def takes_halves(self, product: Region) -> bool:
         """True if a library computes a product of 16-bit operands as a whole."""
         try:
@@ -473,15 +479,26 @@ class _Measured:
         self._variants, self._expected = variants, expected
         specs = [work.graph.calls[e].spec for e in work.graph.inputs]
         shapes = [f"{s.dtype.name} {size_class(*s.shape)}" for s in specs]
-        self._kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
-        known = records.known(self._kind)
+        self.kind = f"{_words(region)} {region.precision.value} {'; '.join(shapes)} of {', '.join(variants)}"
+        known = records.known(self.kind)
         worth = work.size >= _POLICY.measured_work
         self._wait = 0 if known is not None or not worth else 1 if region.repeats else _POLICY.patience_runs
         self._lock = Lock()
         winner = None if known is None else known.winner
         variant, self._kernel = self._first(winner if winner is not None and winner in variants else expected)
         if known is not None:
-            records.take(self._kind, variant)
+            records.take(self.kind, variant)
+
+    @property
+    def compares_first(self) -> bool:
+        """True if the first call compares variants."""
+        return self._wait == 1 and len(self._variants) > 1
+
+    @cached_property
+    def jobs(self) -> dict[str, Job[_Shown]]:
+        """The variants to be compared, the expected one first."""
+        order = sorted(self._variants, key=lambda name: name != self._expected)
+        return {name: Job(partial(self._shown, name), inf) for name in order}
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         """Run it."""
@@ -489,7 +506,7 @@ class _Measured:
             self._machine.undecided()
             with self._lock:
                 try:
-                    if self._wait == 1 and len(self._variants) > 1:
+                    if self.compares_first:
                         self._measure(data)
                 finally:
                     self._wait = max(0, self._wait - 1)  # until then others wait
@@ -509,10 +526,9 @@ class _Measured:
         raise failed
 
     def _measure(self, data: Sequence[Any]) -> None:
-        machine = self._machine
-        order = sorted(self._variants, key=lambda name: name != self._expected)
-        jobs = {name: Job(partial(self._shown, name), inf) for name in order}
-        if self._records.known(self._kind) is None:
+        machine, jobs = self._machine, self.jobs
+        del self.jobs  # and with it the kernels that lose
+        if self._records.known(self.kind) is None:
             side_by_side([job.run for job in jobs.values()], machine.compilers)
 
         def turn(shown: _Shown, given: Sequence[Any], calls: int) -> float:
@@ -523,7 +539,7 @@ class _Measured:
             lambda: data, self._reference(), roundings, turn=turn, tie=_POLICY.tie_share,
             seconds=_POLICY.sitting_seconds,
         )  # fmt: skip
-        chosen = self._records.best(self._kind, {name: job.result for name, job in jobs.items()}, trial)
+        chosen = self._records.best(self.kind, {name: job.result for name, job in jobs.items()}, trial)
         for name, refusal in chosen.verdict.refused.items():
             trace.failed(str(self._region), machine.name, CompileFailure(f"{name}: {refusal.reason}"))
         if chosen.verdict.winner is not None:

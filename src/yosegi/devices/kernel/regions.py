@@ -215,7 +215,9 @@ def sequence(region: Region, fused: Fused, compile_part: Callable[[Region], Kern
     """A unit as its kernels, in order."""
     parts = kernels_of(region, fused.fusion)
     makers = [partial(fused.compiled if p.kind is RegionKind.SEQUENCE else compile_part, p) for p in parts]
-    return in_order(region, parts, side_by_side(makers, fused.compilers))
+    kernels = side_by_side(makers, fused.compilers)
+    fused.prepare(kernels)
+    return in_order(region, parts, kernels)
 
 
 def in_order(region: Region, parts: Sequence[Region], kernels: Sequence[Kernel]) -> Kernel:
