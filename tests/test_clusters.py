@@ -200,7 +200,7 @@ def test_what_is_known_of_one_program_is_not_taken_for_another(tmp_path: Path) -
         program = Program(tensor, tmp_path)
         (region,) = program.regions
         made: Any = program.fused.compiled(region)
-        return str(made._kind)
+        return str(made.kind)
 
     same = kind(w @ x.T)
     kinds = [kind(x @ w.T), kind(x.T @ w), kind((x @ w) * x + w), kind((x @ w + x) * w)]
