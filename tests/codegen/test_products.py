@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import erf
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cuda_code
 import emulation
 import yosegi as ys
-from kernel_code import computed, product_by
+from kernel_code import TARGET, computed, product_by
 from values import Array
+from yosegi._graph.expand import expand
+from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.simplify import simplify
+from yosegi.codegen.c.fused_kernels import PartialSums, in_parts_of_sum, of_halves, rendered
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(5)
@@ -89,6 +95,36 @@ def test_parts_of_floats_keep_what_is_not_finite(turned: bool, folder: Path) -> 
     with np.errstate(invalid="ignore", over="ignore"):
         expected = np.matmul(*wide(a, b)).astype(np.float32)
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-5)
+
+
+def summed_in_parts(tensor: ys.Tensor, variant: str, parts: int, folder: Path) -> Array:
+    """The parts' results of a product of two arrays, added up in float64."""
+    key, leaves, _ = capture([tensor._node])
+    graph = simplify(expand(graph_of(key), ()))
+    cut = in_parts_of_sum(graph, parts)
+    assert cut is not None
+    first = cut[0]
+    assert isinstance(first, PartialSums)
+    made = rendered(graph, replace(first, product=of_halves(first.product)), cuda_code.HOSTED, TARGET, variant)
+    given = {e: node.buffer.data for e, node in zip(graph.inputs, leaves, strict=True) if node.buffer is not None}
+    arrays = [
+        emulation.padded(a) for a in (*[given[e] for e in made.inputs.entries if e in given], *made.inputs.constants)
+    ]
+    result = emulation.padded(np.full(first.spec.shape, np.nan, np.float32))
+    cuda_code.run(made.kernel, arrays, [result], folder)
+    return np.asarray(result.sum(0, dtype=np.float64))
+
+
+@pytest.mark.parametrize(("dtype", "variant"), [
+    (ys.float32, "tf32x3 32"), (ys.float32, "tf32x3 64"), (ys.float16, "unit 32"), (ys.bfloat16, "unit 64"),
+])  # fmt: skip
+def test_sums_in_parts(dtype: Any, variant: str, folder: Path) -> None:
+    for depth, parts in ((500, 3), (131, 2), (40, 4)):  # the last parts have less to sum, or nothing
+        a, b = normal(dtype, depth, 70), normal(dtype, depth, 72)
+        x, y = (ys.asarray(v).astype(ys.float32) for v in (a, b))
+        got = summed_in_parts(ys.einsum("km,kn->mn", x, y), variant, parts, folder)
+        exact = a.astype(np.float64).T @ b.astype(np.float64)
+        assert np.abs(got - exact).max() <= 4e-7 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("variant", ["64", "128"])

@@ -13,11 +13,14 @@ from typing import Final
 
 from ..._graph.graph import Graph
 from ..._schedule.fuse import Region, fuse, is_constant, is_exact_conversion, multiplies
-from ..._tensor.op import leaf_call
+from ..._tensor.dtype import float32
+from ..._tensor.node import Spec, spec
+from ..._tensor.op import REGISTRY, convert, leaf_call
 from ..._tensor.precision import Precision
 from ..._tensor.role import Arithmetic, Placing, Sign, is_view
-from .contractions import FusedContraction, contraction
+from .contractions import FusedContraction, Output, contraction
 from .dialect import Dialect, Target
+from .expressions import Apply, Expression, Read, Sum, Windowed
 from .frames import inputs_of
 from .kernel_source import Inputs, Kernel
 from .naive import naive_product
@@ -46,7 +49,19 @@ class LibraryProduct:
     """The precision to which its operands may be rounded."""
 
 
-PlannedKernel = FusedContraction | Rows | Slide | Rest | LibraryProduct
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """A product on a matrix unit whose sum is in several parts, computed side by side. Their results are the entry
+    `PARTS`: an array with the parts along its first axis."""
+
+    product: FusedContraction
+    parts: int
+    spec: Spec
+
+
+PARTS: Final = -1
+
+PlannedKernel = FusedContraction | Rows | Slide | Rest | LibraryProduct | PartialSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,8 @@ class Rendered:
 
 
 NAIVE: Final = "naive"
+_EVEN: Final = 4
+"""Results that are stored at once begin at multiples of so many."""
 
 
 def product_variants(products: Sequence[FusedContraction], dialect: Dialect, target: Target) -> tuple[str, ...]:
@@ -81,9 +98,13 @@ def prior(product: FusedContraction, dialect: Dialect) -> str:
 
 
 def rendered(
-    graph: Graph, planned: FusedContraction | Rows | Slide, dialect: Dialect, target: Target, variant: str
+    graph: Graph, planned: FusedContraction | Rows | Slide | PartialSums, dialect: Dialect, target: Target, variant: str
 ) -> Rendered:
     """A planned kernel with its source; of a product, this variant."""
+    if isinstance(planned, PartialSums):
+        product = planned.product
+        kernel = unit_product(graph, product, dialect, unit_tiles(product, dialect)[variant], planned.parts)
+        return Rendered(kernel, inputs_of(graph, product.expressions), (PARTS,))
     written = tuple(o.entry for o in planned.outputs)
     if isinstance(planned, Slide):
         return Rendered(slide_kernel(graph, planned, dialect, target), inputs_of(graph, planned.reads), written)
@@ -109,6 +130,46 @@ def planned_kernels(graph: Graph) -> list[PlannedKernel]:
             made.append(product)
             known |= {o.entry for o in product.outputs}
     return made + _remaining(graph, known)
+
+
+def in_parts_of_sum(graph: Graph, parts: int) -> list[PlannedKernel] | None:
+    """The kernels with the sum of the only product in several parts, which a second kernel adds up. `None` if the
+    product has no such form."""
+    entries = [entry for entry, call in enumerate(graph.calls) if multiplies(call)]
+    if len(entries) != 1:
+        return None
+    (entry,) = entries
+    plain, wanted = contraction(graph, entry, (entry,)), graph.calls[entry].spec
+    if plain.row_values or plain.summed is not float32 or wanted.size % _EVEN:
+        return None
+    total = Sum(float32)
+    output = Output(PARTS, total, plain.outputs[0].strides)
+    made = spec((parts, *wanted.shape), float32)
+    added = REGISTRY["sum"].call((made,), {"axis": (0,), "dtype": float32, "keepdims": False})
+    calls, keys = [leaf_call(made), added], [PARTS, entry]
+    if wanted.dtype is not float32:
+        calls.append(convert.call((added.spec,), {"dtype": wanted.dtype}))
+        keys.insert(1, PARTS - 1)
+    last = len(calls) - 1
+    small = Graph(tuple(calls), ((), *[(n,) for n in range(last)]), (last,))
+    sums = PartialSums(replace(plain, total=total, result=float32, outputs=(output,)), parts, made)
+    return [sums, Rest(tuple(fuse(small)), tuple(keys)), *_remaining(graph, frozenset({entry}))]
+
+
+def of_halves(product: FusedContraction) -> FusedContraction:
+    """A product of float32 numbers that are converted from 16 bits, as one of the 16-bit numbers: it is as exact, but
+    for the order of its sums."""
+    left, right = (_before_conversion(operand) for operand in (product.left, product.right))
+    is_half = left.dtype is right.dtype and left.dtype.is_half
+    return replace(product, left=left, right=right) if is_half else product
+
+
+def _before_conversion(operand: Expression) -> Expression:
+    """The 16-bit array that an operand is converted from, or the operand."""
+    if isinstance(operand, Apply) and is_exact_conversion(operand.call):
+        (source,) = operand.operands
+        return source if isinstance(source, (Read, Windowed)) else operand
+    return operand
 
 
 def library_kernels(

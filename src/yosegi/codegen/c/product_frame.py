@@ -35,13 +35,16 @@ class ProductFrame:
         dialect: Dialect,
         tile: tuple[int, int],
         items: int,
+        parts: int = 1,
+        stretch: int = 0,
     ) -> None:
-        """`tile` has so many rows and columns of the result, and belongs to so many threads."""
-        self.product, self.items = product, items
+        """`tile` has so many rows and columns of the result, and belongs to so many threads. A sum in several `parts`
+        is one of this `stretch` in each block; the results of a part lie behind those of the one before."""
+        self.product, self.items, self.parts, self.stretch = product, items, parts, stretch
         self.rows, self.columns = tile
         inputs = inputs_of(graph, product.expressions)
         results = prod(r.size for runs in (product.batch, product.rows, product.columns) for r in runs)
-        elements = max([results, *[prod(s) for s in inputs.shapes]]) + self.rows * self.columns
+        elements = max([results * parts, *[prod(s) for s in inputs.shapes]]) + self.rows * self.columns
         self.frame = Frame(dialect, inputs, product.outputs, elements)
         self.ctype = self.frame.ctype
         self._row_values: dict[int, tuple[str, Value]] = {}
@@ -51,15 +54,29 @@ class ProductFrame:
         frame, product, k = self.frame, self.product, self.frame.k
         down, across = self._tiles()
         self.m, self.n = frame.total("rows", product.rows), frame.total("columns", product.columns)
-        self.deep = frame.total("depth", product.depth)
+        self.begin, self.deep = "0", frame.total("depth", product.depth)
+        """Where the block's sum begins and ends."""
+        self.offset = ""
+        """The term of places of results that says which part of the sum they are."""
         self.item = k.let("int", f"(int)({frame.dialect.local_id})")
         group = k.let(self.ctype, f"({self.ctype})({frame.dialect.group_id})")
+        part = ""
+        if self.parts > 1:
+            blocks, stretch = frame.size("blocks", self.groups // self.parts), frame.size("stretch", self.stretch)
+            part = k.let(self.ctype, f"{group} / {blocks}")
+            group = k.let(self.ctype, f"{group} - {part} * {blocks}")
+            self.begin = k.let(self.ctype, f"{part} * {stretch}")
+            end = k.let(self.ctype, f"{self.begin} + {stretch}")
+            self.deep = k.let(self.ctype, f"{end} < {self.deep} ? {end} : {self.deep}")
         wide, high = frame.size("across", across), frame.size("down", down)
         above = k.let(self.ctype, f"{group} / {wide}")
         stack = k.let(self.ctype, f"{above} / {high}")
         self.row = k.let(self.ctype, f"({above} - {stack} * {high}) * {self.rows}")
         self.column = k.let(self.ctype, f"({group} - {above} * {wide}) * {self.columns}")
         self.stack = frame.indices("batch", product.batch, stack)
+        if part:
+            results = prod(r.size for runs in (product.batch, product.rows, product.columns) for r in runs)
+            self.offset = f" + {part} * {frame.size('results', results)}"
 
     def _tiles(self) -> tuple[int, int]:
         m, n, _ = self.product.extents
@@ -69,7 +86,7 @@ class ProductFrame:
     def groups(self) -> int:
         """How many there are."""
         down, across = self._tiles()
-        return prod(r.size for r in self.product.batch) * down * across
+        return prod(r.size for r in self.product.batch) * down * across * self.parts
 
     # Row values
 
@@ -203,4 +220,4 @@ class ProductFrame:
         where, places = self.at_result(k, own, at, column)
         for n, output in enumerate(self.product.outputs):
             value = self.frame.value(k, output.expression, places)
-            self.frame.put(k, value, f"b{n}", self.frame.place(("b", n), output.strides, where))
+            self.frame.put(k, value, f"b{n}", self.frame.place(("b", n), output.strides, where) + self.offset)

@@ -49,13 +49,15 @@ def unit_tiles(product: FusedContraction, dialect: Dialect) -> Mapping[str, Unit
     return {} if unit is None or unit_refusal(product, dialect) is not None else unit.tiles
 
 
-def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: UnitTile) -> Kernel:
-    """The kernel of a product that is not refused, whose result has elements."""
+def unit_product(graph: Graph, product: FusedContraction, dialect: Dialect, tile: UnitTile, parts: int = 1) -> Kernel:
+    """The kernel of a product that is not refused, whose result has elements; with its sum in several `parts`, which
+    have results of their own."""
     unit = dialect.matrix_unit(product.left.dtype)
     assert unit is not None
     if product.row_values and tile.stages > 2:  # which take some of the shared memory
         tile = replace(tile, stages=tile.stages - 1)
-    own = ProductFrame(graph, product, dialect, (tile.rows, tile.columns), tile.items)
+    stretch = -(-product.extents[2] // (parts * tile.depth)) * tile.depth
+    own = ProductFrame(graph, product, dialect, (tile.rows, tile.columns), tile.items, parts, stretch)
     return _UnitProduct(own, unit, tile).written()
 
 
@@ -287,11 +289,14 @@ class _UnitProduct:
         with k.each("m", self.high), k.each("n", wide), each:
             k.say(f"{unit.zero}")
         for stage in range(tile.stages - 1):
-            with k.block(f"if ({stage * tile.depth} < {own.deep})"):
-                self._write_tiles(str(stage), str(stage * tile.depth))
+            first = str(stage * tile.depth)
+            if own.begin != "0":
+                first = k.let(self.ctype, f"{own.begin} + {first}")
+            with k.block(f"if ({first} < {own.deep})"):
+                self._write_tiles(str(stage), first)
             self._end_copies()
         k.say(f"int stage = 0, ahead = {tile.stages - 1}")
-        with k.block(f"for ({self.ctype} begin = 0; begin < {own.deep}; begin += {tile.depth})"):
+        with k.block(f"for ({self.ctype} begin = {own.begin}; begin < {own.deep}; begin += {tile.depth})"):
             if unit.keeps_places:
                 k.say(f"await_copies<{tile.stages - 2}>()")
             k.barrier()
@@ -446,7 +451,7 @@ class _UnitProduct:
             with k.block(f"if ({column} < {own.n})"):
                 known = own.row_values(line)
                 total = k.variable(k.literal(0, product.summed))
-                with k.block(f"for ({self.ctype} step = 0; step < {own.deep}; step++)"):
+                with k.block(f"for ({self.ctype} step = {own.begin}; step < {own.deep}; step++)"):
                     at_left, at_right = (
                         own.operand_indices(role, place, "step") for role, place in (("rows", row), ("columns", column))
                     )
@@ -493,5 +498,5 @@ class _UnitProduct:
                 for n, output in enumerate(outputs):
                     set_lane(k, f"q{n}", frame.value(k, output.expression, places))
             for n, output in enumerate(outputs):
-                place = frame.place(("b", n), output.strides, where)
+                place = frame.place(("b", n), output.strides, where) + own.offset
                 drain(k, output.expression.dtype, _PAIR, f"q{n}", f"b{n}", place, None)

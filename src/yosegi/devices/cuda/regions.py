@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite
 from ..._tensor.precision import Precision
+from ..._tensor.role import Operands, is_contraction
 from ..kernel.fused import Fused, is_sliding
-from ..kernel.half_operands import reads_halves
+from ..kernel.half_operands import HALVES, reads_halves
 from ..kernel.regions import compile_generated, compile_loop, generated_refusal, sequence
 from .fourier import compile_transform, is_transform, transform_refusal
 from .launch import Queue
@@ -41,11 +43,18 @@ def compile_region(region: Region, queue: Queue, products: LibraryProducts, fuse
         return made
     if region.kind in JOINED:
         return sequence(region, fused, lambda part: compile_region(part, queue, products, fused))
+    if region.precision in HALVES and _convolves(region) and not reads_halves(region):
+        region = replace(region, precision=Precision.FULL)  # cuDNN is given operands as they are
     has_variants = region.precision in (Precision.FULL, Precision.TF32) or reads_halves(region)
     is_product = region.kind is RegionKind.CONTRACTION and has_variants
     if is_composite(region) or (is_product and fused.refusal(region) is None):
         return fused.compiled(region)
     return compile_plain(region, queue, products, fused)
+
+
+def _convolves(region: Region) -> bool:
+    """True for a product over windows."""
+    return region.kind is RegionKind.CONTRACTION and is_contraction(region.calls[-1].op.role, Operands.WINDOWS)
 
 
 def compile_plain(region: Region, queue: Queue, products: LibraryProducts, fused: Fused) -> Kernel:

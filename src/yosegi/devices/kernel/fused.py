@@ -36,9 +36,12 @@ from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.fused_kernels import (
     NAIVE,
     LibraryProduct,
+    PartialSums,
     PlannedKernel,
     Rest,
+    in_parts_of_sum,
     library_kernels,
+    of_halves,
     planned_kernels,
     prior,
     product_variants,
@@ -48,6 +51,7 @@ from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
+from ...codegen.c.unit_tiles import unit_tiles
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
 from .half_operands import HALVES, reads_halves
 from .memory import QueueMemory
@@ -91,6 +95,10 @@ class FusedPolicy:
     """Work up to which the host's result is the reference; beyond, that of the simplest kernel is."""
     large_work: int = 256**3
     """Work from which a library, or separate kernels, are expected to be faster than one kernel."""
+    threads_of_busy: int = 1024
+    """A sum is cut into parts until there are blocks for one in so many of the threads that a device runs at a time."""
+    least_stretches: int = 4
+    """Stages of a tile that a part of a sum has at least."""
     kept_works: int = 4096
     """Regions whose kernels are remembered."""
     hopeless_work: int = 1 << 28
@@ -180,7 +188,7 @@ class Fused:
 
     def _work(self, region: Region) -> _Work:
         """The kernels of a region: equal ones, as the layers of a model have, are cut once. Raises `Unsupported`."""
-        key = (region.kind, *region.key())
+        key = (region.kind, region.precision, *region.key())
         known = self._works.get(key)
         if known is None:
             try:
@@ -255,9 +263,11 @@ class Fused:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
-            if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
+            if (name == NAIVE and work.size > _POLICY.hopeless_work) or (is_rounded(region) and not _in_halves(work)):
                 continue
             variants[name] = partial(_steps, work.graph, work.kernels, machine, name)
+            for parts, cut in self._parts_of_sum(work, name):
+                variants[f"{name}, {parts} parts"] = partial(_steps, work.graph, cut, machine, name)
         if region.kind is RegionKind.CONTRACTION:
             variants |= machine.by_library(region) if not reads_halves(region) else {}
         elif not is_sliding(region):
@@ -274,6 +284,24 @@ class Fused:
                 variants[name] = partial(_steps, work.graph, cut, machine, "")
         return variants | self._attentions(region)
 
+    def _parts_of_sum(self, work: _Work, variant: str) -> list[tuple[int, list[PlannedKernel]]]:
+        """The kernels of a variant on a matrix unit with the product's sum in parts, if its results are too few to
+        keep the device busy."""
+        products = [p for p in work.kernels if isinstance(p, FusedContraction)]
+        tile = unit_tiles(products[0], self._machine.dialect).get(variant) if len(products) == 1 else None
+        if tile is None:
+            return []
+        (product,), target = products, self._machine.target
+        m, n, k = product.extents
+        blocks = -(-m // tile.rows) * -(-n // tile.columns) * prod(r.size for r in product.batch)
+        wanted = target.units * target.group // (_POLICY.threads_of_busy * blocks)
+        parts = min(wanted, k // (_POLICY.least_stretches * tile.depth))
+        cut = in_parts_of_sum(work.graph, parts) if parts > 1 else None
+        if cut is None:
+            return []
+        return [(parts, [replace(p, product=of_halves(p.product)) if isinstance(p, PartialSums) and _in_halves(work)
+                         else p for p in cut])]  # fmt: skip
+
     def _by_library(self, work: _Work, precision: Precision) -> list[PlannedKernel] | None:
         """The kernels with the products of a library in a precision, or `None`."""
         takes = partial(self._machine.takes, precision=precision)
@@ -286,11 +314,14 @@ class Fused:
         side_by_side([job.run for k in compared.values() for job in k.jobs.values()], self.compilers)
 
     def takes_halves(self, product: Region) -> bool:
-        """True if a library computes a product of 16-bit operands as a whole."""
+        """True if a library computes a product of 16-bit operands as a whole, or a matrix unit does."""
         try:
-            cut = self._by_library(self._work(product), product.precision)
+            work = self._work(product)
         except Unsupported:
             return False
+        if _in_halves(work):
+            return True
+        cut = self._by_library(work, product.precision)
         return cut is not None and len(cut) == 1
 
     def _separately(self, work: _Work) -> dict[str, Callable[[], Kernel]]:
@@ -334,7 +365,8 @@ class Fused:
             has_library = all(self._machine.has_library(call) for call in calls)
             if _SEPARATE in variants and (has_library or any(p.prepares for p in products)):
                 return _SEPARATE
-        return prior(products[0], self._machine.dialect)
+        first = prior(products[0], self._machine.dialect)
+        return next((name for name in variants if name.startswith(f"{first}, ")), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +389,8 @@ class _Work:
             return cls(own.graph, (slide_of(own.graph, entry),))
         if not multiplies(own.graph.calls[entry]):
             raise Unsupported("it is no product any more")
-        return cls(own.graph, (contraction(own.graph, entry, (entry,)),))
+        product = contraction(own.graph, entry, (entry,))
+        return cls(own.graph, (of_halves(product) if region.precision in HALVES else product,))
 
     @property
     def size(self) -> int:
@@ -366,6 +399,12 @@ class _Work:
         if not products:
             return sum(self.graph.calls[o].spec.size for o in self.graph.outputs)
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
+
+
+def _in_halves(work: _Work) -> bool:
+    """True for products of 16-bit floats with float32 results."""
+    products = [p for p in work.kernels if isinstance(p, FusedContraction)]
+    return all(p.left.dtype.is_half and p.result is float32 for p in products) and bool(products)
 
 
 def _words(region: Region) -> str:
@@ -411,7 +450,10 @@ def _steps(
         made = rendered(graph, planned, machine.dialect, machine.target, variant)
         reads = tuple(e for e in made.inputs.entries if not is_constant(graph, e))
         constants = [machine.memory.from_host(array) for array in made.inputs.constants]
-        specs = [graph.calls[e].spec for e in made.outputs]
+        if isinstance(planned, PartialSums):
+            specs = [planned.spec]
+        else:
+            specs = [graph.calls[e].spec for e in made.outputs]
         launch = machine.launcher(made.kernel, len(made.inputs.entries), len(specs))
         steps.append((_launched(machine, launch, constants, [(s.shape, s.dtype) for s in specs]), reads, made.outputs))
     inputs, outputs = graph.inputs, graph.outputs

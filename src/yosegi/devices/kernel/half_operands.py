@@ -1,10 +1,10 @@
 """Half-precision products of a unit, with their operands in 16 bits in memory.
 
-A product in half precision rounds its float32 operands to 16 bits. Alone, it does so before each run. In a unit, the
-loop that computes an operand stores it in 16 bits, once for all products that read it: the forward pass, the gradient
-of the weights and that of the inputs share operands. The product itself is written as one of float32 numbers that are
-converted from 16 bits. That conversion is exact, so the graph says what is computed, and a library that multiplies
-16-bit operands and sums in float32 has the product as a whole.
+A product in half precision rounds its float32 operands to 16 bits. A product of matrices that is alone does so before
+each run. In a unit, the loop that computes an operand stores it in 16 bits, once for all products that read it: the
+forward pass, the gradient of the weights and that of the inputs share operands. The product itself is written as one of
+float32 numbers that are converted from 16 bits. That conversion is exact, so the graph says what is computed, and a
+library or a matrix unit that multiplies 16-bit operands and sums in float32 has the product as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.node import Call, spec
 from ..._tensor.op import convert, leaf_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import Operands, Placing, is_contraction, is_view
 from ..._tune.projection import GraphWriter
 
 HALVES: Final = {Precision.F16: float16, Precision.BF16: bfloat16}
@@ -34,7 +34,8 @@ def with_half_operands(region: Region, takes: Callable[[Region], bool]) -> Regio
     """The unit with 16-bit operands for the products in half precision. `takes` is True for a product that the device
     computes from 16-bit operands as one kernel; others stay as they are."""
     parts = region.parts
-    if len(parts) == 1 or not any(p.kind is RegionKind.CONTRACTION and p.precision in HALVES for p in parts):
+    is_alone = len(parts) == 1 and not is_contraction(region.calls[-1].op.role, Operands.WINDOWS)
+    if is_alone or not any(p.kind is RegionKind.CONTRACTION and p.precision in HALVES for p in parts):
         return region
     rewriting = _Rewriting(region, parts, takes)
     return rewriting.made() if rewriting.products else region
