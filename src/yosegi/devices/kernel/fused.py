@@ -28,6 +28,7 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
+from ..._tensor.role import Operands, is_contraction
 from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
@@ -262,8 +263,12 @@ class Fused:
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
-        for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
-            if (name == NAIVE and work.size > _POLICY.hopeless_work) or (is_rounded(region) and not _in_halves(work)):
+        precision = region.precision if is_rounded(region) else Precision.FULL
+        by_library = self._by_library(work, precision) if products else None
+        is_generated = precision is Precision.FULL or (by_library is None and _in_halves(work))
+        names = product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,)
+        for name in names if is_generated else ():
+            if name == NAIVE and work.size > _POLICY.hopeless_work:
                 continue
             variants[name] = partial(_steps, work.graph, work.kernels, machine, name)
             for parts, cut in self._parts_of_sum(work, name):
@@ -272,8 +277,6 @@ class Fused:
             variants |= machine.by_library(region) if not reads_halves(region) else {}
         elif not is_sliding(region):
             variants |= self._separately(work)
-        precision = region.precision if is_rounded(region) else Precision.FULL
-        by_library = self._by_library(work, precision) if products else None
         if by_library is not None and self._rest_refusal(by_library) is None:
             for rank in range(machine.algorithms):
                 cut = [
@@ -314,12 +317,12 @@ class Fused:
         side_by_side([job.run for k in compared.values() for job in k.jobs.values()], self.compilers)
 
     def takes_halves(self, product: Region) -> bool:
-        """True if a library computes a product of 16-bit operands as a whole, or a matrix unit does."""
+        """True if a library computes a product of 16-bit operands as a whole, or a matrix unit one over windows."""
         try:
             work = self._work(product)
         except Unsupported:
             return False
-        if _in_halves(work):
+        if _in_halves(work) and is_contraction(product.calls[-1].op.role, Operands.WINDOWS):
             return True
         cut = self._by_library(work, product.precision)
         return cut is not None and len(cut) == 1
