@@ -15,7 +15,7 @@ from .._run.device import Device
 from .._schedule.fuse import Region, RegionKind, is_constant
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
-from .._tensor.op import leaf_call
+from .._tensor.op import leaf_call, pick
 from .._tensor.role import Control
 from .graph import Graph
 from .simplify import simplify
@@ -25,12 +25,7 @@ def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
     """The graph with every composite decomposed that no device of the chain runs natively."""
     if not _has_composites(graph):
         return graph
-    writer = _ExpandedGraph(chain)
-    at: list[int] = []
-    for call, args in zip(graph.calls, graph.args, strict=True):
-        at.append(writer.put(call, tuple([at[a] for a in args])))
-    outputs = tuple([at[o] for o in graph.outputs])
-    return Graph(tuple(writer.calls), tuple(writer.args), outputs, tuple(writer.origins))
+    return _ExpandedGraph(chain).expanded(graph)
 
 
 def _has_composites(graph: Graph) -> bool:
@@ -61,18 +56,28 @@ class _ExpandedGraph:
         self.args: list[tuple[int, ...]] = []
         self.origins: list[str] = []
 
-    def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
-        """The entry that has the value of this call."""
+    def expanded(self, graph: Graph) -> Graph:
+        """A graph, expanded. Of a decomposed output with several parts, all are outputs."""
+        at: list[tuple[int, ...]] = []
+        for call, args in zip(graph.calls, graph.args, strict=True):
+            at.append(self._put(call, [at[a] for a in args]))
+        outputs = tuple([entry for o in graph.outputs for entry in at[o]])
+        return Graph(tuple(self.calls), tuple(self.args), outputs, tuple(self.origins))
+
+    def _put(self, call: Call, args: Sequence[tuple[int, ...]], origin: str = "") -> tuple[int, ...]:
+        """The entry that has the value of this call, or the entries of a decomposition's outputs."""
+        if call.op is pick and len(args[0]) > 1:
+            return (args[0][call.attrs["index"]],)
         if call.op.decomposition is None or is_taken_whole(call, self.chain):
             self.calls.append(_with_plain_bodies(call))
-            self.args.append(args)
+            self.args.append(tuple([entry for (entry,) in args]))
             self.origins.append(origin)
-            return len(self.calls) - 1
+            return (len(self.calls) - 1,)
         parts = decomposed(call)
         at = list(args)
         for inner, inputs in parts.steps:
-            at.append(self.put(inner, tuple([at[i] for i in inputs]), origin or call.op.name))
-        return at[parts.output]
+            at.append(self._put(inner, [at[i] for i in inputs], origin or call.op.name))
+        return tuple([entry for o in parts.outputs for entry in at[o]])
 
 
 def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
@@ -89,7 +94,7 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
 
 
 def in_parts(region: Region) -> Region:
-    """A region with its composites decomposed, in a graph of its own."""
+    """A region with its composites decomposed, in a graph of its own: each output of a composite is one of its outputs."""
     read = dict.fromkeys(a for n in region.nodes for a in region.graph.args[n])
     constants = [a for a in read if a not in region.inputs and a not in region.nodes and is_constant(region.graph, a)]
     entries = (*region.inputs, *constants, *region.nodes)
