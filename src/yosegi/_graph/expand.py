@@ -94,7 +94,8 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
 
 
 def in_parts(region: Region) -> Region:
-    """A region with its composites decomposed, in a graph of its own: each output of a composite is one of its outputs."""
+    """A region with its composites decomposed, in a graph of its own. Each output of a composite is one of its
+    outputs."""
     read = dict.fromkeys(a for n in region.nodes for a in region.graph.args[n])
     constants = [a for a in read if a not in region.inputs and a not in region.nodes and is_constant(region.graph, a)]
     entries = (*region.inputs, *constants, *region.nodes)

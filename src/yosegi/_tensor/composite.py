@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from ..errors import UserError
 from .dtype import DType, float32, promote
 from .node import Call, Node, Spec, in_order, spec
-from .op import IN_COMPOSITE, Arr, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
+from .op import IN_COMPOSITE, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
 from .role import Role
 from .tensor import Tensor
 

@@ -225,7 +225,8 @@ class Control:
 
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | AttentionGradient | Cut | Overwrite | Passed | Control | Leaf | Wait | Exchange
+    | Progression | Transform | RandomWords | Attention | AttentionGradient | Cut | Overwrite | Passed | Control | Leaf
+    | Wait | Exchange
 )  # fmt: skip
 
 

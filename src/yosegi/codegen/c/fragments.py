@@ -67,20 +67,21 @@ class PacketTiles:
         return f"{self.name}_place + ({self.index(stage, row, packet)}) * {_BYTES}"
 
     def write_fragments(
-        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None
+        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None, name: str = ""
     ) -> Fragments:
         """Variables from which a thread knows where its rows of matrices are, in every fragment of 16 × 16.
 
         `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is the second
         of 16 columns. Where fragments do not begin with the tile's first column but with the `first` of 16, which only
-        the running kernel knows, `count` tells how many there are.
+        the running kernel knows, `count` tells how many there are. Where a tile is read in two ways, each has a `name`.
         """
+        name = name or self.name
         kept = max(1, self._among // 2) if count is None else count
-        k.say(f"Place {self.name}_column[{kept}]")
+        k.say(f"Place {name}_column[{kept}]")
         for n in range(kept):
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
-            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES}")
-        return Fragments(self, kept)
+            k.say(f"{name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES}")
+        return Fragments(self, kept, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,11 @@ class Fragments:
     tiles: PacketTiles
     kept: int
     """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
+    name: str
 
     def place(self, stage: str, row: str, column: str) -> str:
         """Where a thread's row of a matrix is in a fragment, which is numbered by its rows and columns of 16."""
-        start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
+        start = f"{self.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
         further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"
 
