@@ -50,7 +50,7 @@ LAYERS = (
     "codegen.c.expressions", "codegen.c.spaces", "codegen.c.contractions", "codegen.c.frames", "codegen.c.naive",
     "codegen.c.product_frame", "codegen.c.shared_tiles", "codegen.c.fragments",
     "codegen.c.unit_tiles", "codegen.c.rowwise", "codegen.c.sliding",
-    "codegen.c.fused_kernels", "codegen.c.attention", "codegen.c.unit_rows", "codegen.c.unit_attention",
+    "codegen.c.fused_kernels", "codegen.c.attention", "codegen.c.unit_rows", "codegen.c.unit_attention", "codegen.c.unit_attention_gradient",
     "codegen.c",
     "codegen.llvm.thread_sleep", "codegen.llvm.thread_pool", "codegen.llvm.entry", "codegen.llvm.lanes",
     "codegen.llvm.folding", "codegen.llvm.einsum_products", "codegen.llvm.nest", "codegen.llvm.passes",

@@ -95,36 +95,22 @@ class _UnitAttention(UnitRows):
 
     def written(self) -> Kernel:
         """The whole kernel."""
-        own, k, shape = self.own, self.k, self.shape
+        own, shape = self.own, self.shape
         self.to_powers = powers_of_two(own)
-        self.k_tiles = self.tiles("k_tiles", own.features, STAGES)
-        self.v_tiles = self.tiles("v_tiles", own.values, STAGES)
+        k_tiles, v_tiles = self.tiles("k_tiles", own.features, STAGES), self.tiles("v_tiles", own.values, STAGES)
         self.across = own.values // COLUMNS
         self.write_thread()
-        keys, values = self.fragments(self.k_tiles), self.fragments(self.v_tiles, transposed=True)
-        self._write_tiles("0", "0")
+        keys, values = self.fragments(k_tiles), self.fragments(v_tiles, transposed=True)
         self.write_left("queries", 0, own.features, own.queries)
         self._write_start()
-        k.say("int stage = 0")
-        with k.block(f"for ({self.ctype} begin = 0; begin < {own.stop}; begin += {shape.tile})"):
-            k.say("await_copies<0>()")
-            k.barrier()
-            with k.block(f"if (begin + {shape.tile} < {own.stop})"):
-                self._write_tiles("1 - stage", k.let(self.ctype, f"begin + {shape.tile}"))
+        with self.each_tile({k_tiles: 1, v_tiles: 2}, own.keys):
             self.write_products("score", "queries", own.features, keys)
             self.write_masked("score", "begin", own.keys)
             self._write_bases()
             self._write_weights()
-            self.write_weighted({"out": ("score", values)})
-            k.say("stage = 1 - stage")
+            self.write_weighted("out", "score", values)
         self._write_results()
         return self.frame.kernel(own.groups * shape.items, shape.items)
-
-    def _write_tiles(self, stage: str, begin: str) -> None:
-        """Begin to bring keys and their values to shared memory."""
-        self.write_tile(self.k_tiles, 1, stage, begin, self.own.keys)
-        self.write_tile(self.v_tiles, 2, stage, begin, self.own.keys)
-        self.k.say("end_copies()")
 
     def _write_start(self) -> None:
         """The registers of a thread: for each of its rows the sum of weights, the scores that make a new base, and the

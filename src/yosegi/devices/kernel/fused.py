@@ -28,6 +28,7 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
+from ..._tensor.role import AttentionGradient
 from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
@@ -47,7 +48,9 @@ from ...codegen.c.fused_kernels import (
 from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
+from ...codegen.c.stages import KernelProgram, Stage
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
+from ...codegen.c.unit_attention_gradient import gradient_refusal, gradient_shapes, unit_attention_gradient
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
 from .half_operands import HALVES, reads_halves
 from .memory import QueueMemory
@@ -55,7 +58,7 @@ from .memory import QueueMemory
 PATTERNS: Final = frozenset({
     "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
     "cross_entropy", "attention_scores", "scaled_dot_product_attention", "softmax", "log_softmax", "layer_norm",
-    "rms_norm",
+    "rms_norm", "attention_gradient",
 })  # fmt: skip
 """The composites that come out as few kernels."""
 
@@ -198,6 +201,10 @@ class Fused:
         reason = self._rest_refusal(work.kernels)
         if reason is not None:
             return reason
+        if work.native is not None:
+            reason = gradient_refusal(work.native, self._machine.dialect)
+            if reason is not None:
+                return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
                    if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
         if lacking:
@@ -245,7 +252,10 @@ class Fused:
             return lambda *data: tuple([self._machine.memory.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
         products = [p for p in work.kernels if isinstance(p, FusedContraction)]
-        return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
+        expected = self._expected(work, products, variants)
+        measured = _Measured(self._machine, self._records, region, work, variants, expected)
+        # The data of an op with several outputs is a tuple.
+        return measured if work.native is None else lambda *data: (measured(*data),)
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The variants of a product or a composite, by name: each makes its kernel when it is called."""
@@ -254,6 +264,8 @@ class Fused:
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
+        if work.native is not None:
+            return self._attentions(region) | self._separately(work)
         for name in product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,):
             if (name == NAIVE and work.size > _POLICY.hopeless_work) or is_rounded(region):
                 continue
@@ -305,13 +317,17 @@ class Fused:
         machine, call = self._machine, region.calls[-1]
         if not is_composite(region):
             return {}
-        kernels: dict[str, Callable[[], Generated]] = {}
-        if unit_refusal(call, machine.dialect) is None:
+        dialect = machine.dialect
+        programs: dict[str, Callable[[], KernelProgram]] = {}
+        if unit_refusal(call, dialect) is None:
             for name, shape in unit_shapes(call).items():
-                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, shape)
+                programs[_ON_UNIT + name] = partial(_alone, call, partial(unit_attention, call, dialect, shape))
         if plain_refusal(call) is None:
-            kernels[_FLASH] = partial(plain_attention, call, machine.dialect)
-        return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
+            programs[_FLASH] = partial(_alone, call, partial(plain_attention, call, dialect))
+        if gradient_refusal(call, dialect) is None:
+            for name, shape in gradient_shapes(call).items():
+                programs[_ON_UNIT + name] = partial(unit_attention_gradient, call, dialect, shape)
+        return {name: partial(_attention, region, machine, written) for name, written in programs.items()}
 
     def _expected(self, work: _Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
@@ -337,6 +353,8 @@ class _Work:
 
     graph: Graph
     kernels: tuple[PlannedKernel, ...]
+    native: Call | None = None
+    """The composite that is only worth being whole if it has kernels of its own."""
 
     @classmethod
     def of(cls, region: Region) -> _Work:
@@ -345,6 +363,8 @@ class _Work:
         if is_composite(region) or region.kind in JOINED:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
+            if is_composite(region) and isinstance(region.calls[-1].op.role, AttentionGradient):
+                return cls(own.graph, (_apart(own.graph),), region.calls[-1])
             return cls(own.graph, tuple(planned_kernels(own.graph)))
         entry = own.graph.outputs[0]
         if slides(own.graph.calls[entry]):
@@ -368,6 +388,11 @@ def _words(region: Region) -> str:
     at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
     reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
     return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))
+
+
+def _flat(outputs: Sequence[Any]) -> list[Any]:
+    """The arrays of outputs, of which some may have several."""
+    return [array for output in outputs for array in (output if isinstance(output, tuple) else (output,))]
 
 
 def _apart(graph: Graph) -> Rest:
@@ -430,12 +455,26 @@ def _launched(
     return run
 
 
-def _attention(region: Region, machine: KernelMachine, written: Callable[[], Generated]) -> Kernel:
-    call = region.calls[-1]
-    launch = machine.launcher(written(), len(call.inputs), 1)
+def _alone(call: Call, written: Callable[[], Generated]) -> KernelProgram:
+    """One kernel for a call."""
+    count = len(call.inputs)
+    return KernelProgram((Stage(written(), tuple(range(count)), (count,)),))
+
+
+def _attention(region: Region, machine: KernelMachine, written: Callable[[], KernelProgram]) -> Kernel:
+    call, program, memory = region.calls[-1], written(), machine.memory
+    steps = [(machine.launcher(s.kernel, len(s.reads), len(s.writes)), s.reads, s.writes) for s in program.stages]
+    rooms = (*[(s.shape, s.dtype) for s in call.outputs], *program.scratch)
     order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
-    run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
-    return lambda *data: tuple(run(*[data[n] for n in order]))
+    first, last = len(order), len(order) + len(call.outputs)
+
+    def kernel(*data: Any) -> tuple[Any, ...]:
+        arrays = [*[data[n] for n in order], *[memory.new(*room) for room in rooms]]
+        for launch, reads, writes in steps:
+            launch([arrays[n] for n in reads], [arrays[n] for n in writes])
+        return tuple(arrays[first:last])
+
+    return kernel
 
 
 class _Shown:
@@ -538,4 +577,4 @@ class _Measured:
         if self._work.size > _POLICY.host_work:
             simplest = _steps(self._work.graph, self._work.kernels, machine, NAIVE)
             return lambda *data: [machine.memory.to_host(d) for d in simplest(*data)]
-        return lambda *data: outputs_of(region, [machine.memory.to_host(d) for d in data])
+        return lambda *data: _flat(outputs_of(region, [machine.memory.to_host(d) for d in data]))
