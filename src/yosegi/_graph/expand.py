@@ -57,7 +57,7 @@ class _ExpandedGraph:
         self.origins: list[str] = []
 
     def expanded(self, graph: Graph) -> Graph:
-        """A graph, expanded. Of a decomposed output with several parts, all are outputs."""
+        """A graph, expanded. Of a composite with several outputs that is an output, each is one."""
         at: list[tuple[int, ...]] = []
         for call, args in zip(graph.calls, graph.args, strict=True):
             at.append(self._put(call, [at[a] for a in args]))
@@ -94,8 +94,7 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
 
 
 def in_parts(region: Region) -> Region:
-    """A region with its composites decomposed, in a graph of its own. Each output of a composite is one of its
-    outputs."""
+    """A region with its composites decomposed, in a graph of its own."""
     read = dict.fromkeys(a for n in region.nodes for a in region.graph.args[n])
     constants = [a for a in read if a not in region.inputs and a not in region.nodes and is_constant(region.graph, a)]
     entries = (*region.inputs, *constants, *region.nodes)

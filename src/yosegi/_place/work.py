@@ -90,7 +90,7 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
         task = Task.WEIGHTED if any(fixed[a] for a in graph.args[last]) else Task.PRODUCTS
         return Work(task, _operations_of_product(call), region.nbytes, dtype, operands)
     if is_composite(region):
-        task, operations = _parts(call)
+        task, operations = _parts(region.calls[0])
         return Work(task, operations, region.nbytes, dtype)
     if isinstance(call.op.role, Exchange):
         return Work(Task.MESSAGES, 0, 0, dtype, seconds=call.op.role.cost(call)[0])

@@ -100,23 +100,16 @@ def compile_region(
 ) -> Kernel:
     """The region as a function of its inputs' arrays; `body` gives what computes a single entry. A `kernel` that
     computes it already becomes that function."""
-    is_bundle = _is_bundle(region)
-    region = region if is_bundle else _decomposed(region)
+    region = _decomposed(region)
     calls = expanded(region).calls
     saved = _saved(calls)
-    if is_bundle or variants.natives.reason is not None or not saved:
+    if variants.natives.reason is not None or not saved:
         return _become(kernel, numpy_function(region, body=body))
     cost = _POLICY.compiling * (1 + _POLICY.choosing * sum(map(is_product, calls)))
     runs = 1 if region.repeats else int(cost / saved) + 1
     return _Staged(
         region, variants, body, runs, kernel, is_slow=saved > _POLICY.slow or _looping(calls) > _POLICY.slow_loop
     ).kernel
-
-
-def _is_bundle(region: Region) -> bool:
-    """True if a composite of several outputs, which was left whole for another device, is an output as a whole."""
-    made = [region.graph.calls[o] for o in region.outputs]
-    return any(call.op.decomposition is not None and len(call.outputs) > 1 for call in made)
 
 
 def _decomposed(region: Region) -> Region:

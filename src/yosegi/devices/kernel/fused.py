@@ -252,10 +252,7 @@ class Fused:
             return lambda *data: tuple([self._machine.memory.new(s.shape, s.dtype) for s in specs])
         variants = self._variants(region, work)
         products = [p for p in work.kernels if isinstance(p, FusedContraction)]
-        expected = self._expected(work, products, variants)
-        measured = _Measured(self._machine, self._records, region, work, variants, expected)
-        # The data of an op with several outputs is a tuple.
-        return measured if work.native is None else lambda *data: (measured(*data),)
+        return _Measured(self._machine, self._records, region, work, variants, self._expected(work, products, variants))
 
     def variants(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The variants of a product or a composite, by name: each makes its kernel when it is called."""
@@ -314,7 +311,7 @@ class Fused:
 
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
-        machine, call = self._machine, region.calls[-1]
+        machine, call = self._machine, region.calls[0]
         if not is_composite(region):
             return {}
         dialect = machine.dialect
@@ -363,8 +360,8 @@ class _Work:
         if is_composite(region) or region.kind in JOINED:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
-            if is_composite(region) and isinstance(region.calls[-1].op.role, AttentionGradient):
-                return cls(own.graph, (_apart(own.graph),), region.calls[-1])
+            if is_composite(region) and isinstance(region.calls[0].op.role, AttentionGradient):
+                return cls(own.graph, (_apart(own.graph),), region.calls[0])
             return cls(own.graph, tuple(planned_kernels(own.graph)))
         entry = own.graph.outputs[0]
         if slides(own.graph.calls[entry]):
@@ -388,11 +385,6 @@ def _words(region: Region) -> str:
     at = {entry: n for n, entry in enumerate((*region.inputs, *region.nodes))}
     reads = [[at.get(a, "constant") for a in region.graph.args[n]] for n in region.nodes]
     return " ".join(f"{call!r}{read}" for call, read in zip(region.calls, reads, strict=True))
-
-
-def _flat(outputs: Sequence[Any]) -> list[Any]:
-    """The arrays of outputs, of which some may have several."""
-    return [array for output in outputs for array in (output if isinstance(output, tuple) else (output,))]
 
 
 def _apart(graph: Graph) -> Rest:
@@ -462,17 +454,18 @@ def _alone(call: Call, written: Callable[[], Generated]) -> KernelProgram:
 
 
 def _attention(region: Region, machine: KernelMachine, written: Callable[[], KernelProgram]) -> Kernel:
-    call, program, memory = region.calls[-1], written(), machine.memory
+    (call, *picks), program, memory = region.calls, written(), machine.memory
     steps = [(machine.launcher(s.kernel, len(s.reads), len(s.writes)), s.reads, s.writes) for s in program.stages]
     rooms = (*[(s.shape, s.dtype) for s in call.outputs], *program.scratch)
-    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
-    first, last = len(order), len(order) + len(call.outputs)
+    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[0]]]
+    index = dict(zip(region.nodes, [0, *[pick.attrs["index"] for pick in picks]], strict=True))
+    results = [len(order) + index[o] for o in region.outputs]
 
     def kernel(*data: Any) -> tuple[Any, ...]:
         arrays = [*[data[n] for n in order], *[memory.new(*room) for room in rooms]]
         for launch, reads, writes in steps:
             launch([arrays[n] for n in reads], [arrays[n] for n in writes])
-        return tuple(arrays[first:last])
+        return tuple([arrays[n] for n in results])
 
     return kernel
 
@@ -577,4 +570,4 @@ class _Measured:
         if self._work.size > _POLICY.host_work:
             simplest = _steps(self._work.graph, self._work.kernels, machine, NAIVE)
             return lambda *data: [machine.memory.to_host(d) for d in simplest(*data)]
-        return lambda *data: _flat(outputs_of(region, [machine.memory.to_host(d) for d in data]))
+        return lambda *data: outputs_of(region, [machine.memory.to_host(d) for d in data])
