@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .._place.candidates import refusal
+from .._place.candidates import candidates_for, refusal
 from .._place.plan import Schedule
 from .._run.device import Device
-from .._schedule.fuse import Region, RegionKind, is_constant
+from .._schedule.fuse import Region, RegionKind, attends, is_constant
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import leaf_call, pick
+from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tensor.role import Control
 from .graph import Graph
 from .simplify import simplify
 
 
-def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
+def expand(graph: Graph, chain: Sequence[Device], policy: Policy = IN_FULL) -> Graph:
     """The graph with every composite decomposed that no device of the chain runs natively."""
     if not _has_composites(graph):
         return graph
-    return _ExpandedGraph(chain).expanded(graph)
+    return _ExpandedGraph(chain, policy).expanded(graph)
 
 
 def _has_composites(graph: Graph) -> bool:
@@ -50,8 +51,8 @@ def _with_plain_bodies(call: Call) -> Call:
 class _ExpandedGraph:
     """The graph being written."""
 
-    def __init__(self, chain: Sequence[Device]) -> None:
-        self.chain = chain
+    def __init__(self, chain: Sequence[Device], policy: Policy) -> None:
+        self.chain, self.policy = chain, policy
         self.calls: list[Call] = []
         self.args: list[tuple[int, ...]] = []
         self.origins: list[str] = []
@@ -68,7 +69,7 @@ class _ExpandedGraph:
         """The entry that has the value of this call, or the entries of a decomposition's outputs."""
         if call.op is pick and len(args[0]) > 1:
             return (args[0][call.attrs["index"]],)
-        if call.op.decomposition is None or is_taken_whole(call, self.chain):
+        if call.op.decomposition is None or is_taken_whole(call, self.chain, self.policy):
             self.calls.append(_with_plain_bodies(call))
             self.args.append(tuple([entry for (entry,) in args]))
             self.origins.append(origin)
@@ -80,8 +81,11 @@ class _ExpandedGraph:
         return tuple([entry for o in parts.outputs for entry in at[o]])
 
 
-def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
-    """True if a device of the chain runs this composite call natively."""
+def is_taken_whole(call: Call, chain: Sequence[Device], policy: Policy = IN_FULL) -> bool:
+    """True if a device of the chain runs this composite call natively: in fewer bits, where these are admitted, because
+    the products of its decomposition can. Under a tolerance none does, for only products are certified."""
+    if policy.tolerance is not None or (policy.precisions and not attends(call)):
+        return False
     having = [d for d in chain if call.op.name in d.limits.natives]
     if not having:
         return False
@@ -90,6 +94,8 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
     last = len(inputs)
     alone = Graph(calls, (*[()] * last, inputs), (last,))
     region = Region(alone, RegionKind.OPAQUE, (last,), inputs, (last,))
+    if policy.precisions:
+        return any(c.precision is not Precision.FULL for c in candidates_for(region, having, policy)[0])
     return any(refusal(device, region) is None for device in having)
 
 

@@ -18,7 +18,7 @@ from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape
 from .._tensor.op import OpKind, constant, convert, embedded, leaf, leaf_call, pick
 from .._tensor.precision import Precision
-from .._tensor.role import Contraction, Reduction
+from .._tensor.role import Attention, AttentionGradient, Contraction, Reduction
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
@@ -101,6 +101,11 @@ class Region:
 def multiplies(call: Call) -> bool:
     """Whether the call is a product, of matrices or of windows."""
     return isinstance(call.op.role, Contraction)
+
+
+def attends(call: Call) -> bool:
+    """True for attention or its gradient, as a whole."""
+    return isinstance(call.op.role, Attention | AttentionGradient)
 
 
 def is_exact_conversion(call: Call) -> bool:

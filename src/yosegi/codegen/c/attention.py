@@ -33,9 +33,9 @@ def attention_refusal(call: Call) -> str | None:
 
 def operands_refusal(call: Call) -> str | None:
     """Why no kernel reads the operands of attention, or of its gradient, or `None`."""
-    q, k, v = call.inputs[:3]
-    if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:
-        return f"attention in {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
+    dtypes = dict.fromkeys(s.dtype for s in call.inputs[: len(call.inputs) - len(call.attrs["given"])])
+    if len(dtypes) > 1 or not dtypes.keys() <= {float16, bfloat16, float32}:
+        return f"attention in {' and '.join(d.name for d in dtypes)}"
     return None
 
 

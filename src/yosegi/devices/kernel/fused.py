@@ -52,7 +52,7 @@ from ...codegen.c.stages import KernelProgram, Stage
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
 from ...codegen.c.unit_attention_gradient import gradient_refusal, gradient_shapes, unit_attention_gradient
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
-from .half_operands import HALVES, reads_halves
+from .half_operands import HALVES, in_halves, reads_halves
 from .memory import QueueMemory
 
 PATTERNS: Final = frozenset({
@@ -175,6 +175,10 @@ class Fused:
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
+        if region.precision in HALVES and is_composite(region):
+            call = in_halves(region.calls[0], HALVES[region.precision])
+            refusal = gradient_refusal if isinstance(call.op.role, AttentionGradient) else unit_refusal
+            return refusal(call, self._machine.dialect)
         try:
             work = self._work(region)
         except Unsupported as failure:
@@ -457,12 +461,14 @@ def _attention(region: Region, machine: KernelMachine, written: Callable[[], Ker
     (call, *picks), program, memory = region.calls, written(), machine.memory
     steps = [(machine.launcher(s.kernel, len(s.reads), len(s.writes)), s.reads, s.writes) for s in program.stages]
     rooms = (*[(s.shape, s.dtype) for s in call.outputs], *program.scratch)
-    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[0]]]
+    args, graph = region.graph.args[region.nodes[0]], region.graph
+    fixed = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
     index = dict(zip(region.nodes, [0, *[pick.attrs["index"] for pick in picks]], strict=True))
-    results = [len(order) + index[o] for o in region.outputs]
+    results = [len(args) + index[o] for o in region.outputs]
 
     def kernel(*data: Any) -> tuple[Any, ...]:
-        arrays = [*[data[n] for n in order], *[memory.new(*room) for room in rooms]]
+        given = fixed | dict(zip(region.inputs, data, strict=True))
+        arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
         for launch, reads, writes in steps:
             launch([arrays[n] for n in reads], [arrays[n] for n in writes])
         return tuple([arrays[n] for n in results])
