@@ -149,7 +149,7 @@ class InHalf:
 
 
 def test_who_takes_it_whole_where_fewer_bits_are_admitted():
-    q = ys.ones((3, 4))
+    q = ys.ones((3, 4), dtype=ys.float32)
     gradient = _attention_gradient.outputs(q, q, q, q, q)[0]._node.inputs[0].call
     half, other = gradient.op.call((q.astype(ys.float16)._node.spec,) * 5, gradient.attrs), ys.nn.softmax(q)._node.call
     f16, adaptive, full = (policy_of(*p) for p in (("f16", 0.0), ("adaptive", 1e-2), ("f32", 0.0)))
