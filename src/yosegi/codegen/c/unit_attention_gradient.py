@@ -94,7 +94,7 @@ def unit_attention_gradient(call: Call, dialect: Dialect, shape: Cut) -> KernelP
 
 
 class _Gradient(UnitRows):
-    """What both kernels have."""
+    """The common part of both kernels."""
 
     def __init__(self, own: Attending, unit: MatrixUnit, shape: Cut) -> None:
         super().__init__(own, unit, shape)
@@ -179,8 +179,8 @@ class _ByQueries(_Gradient):
             k.say("most[m][r] = above")
 
     def _write_numbers(self) -> None:
-        """What the four threads of a row have found, together; for the other kernel too. A query that sees nothing has
-        no weights."""
+        """Combine the totals and deltas of the four threads of a row, and write them for the other kernel. A query that
+        sees nothing has no weights."""
         k, own = self.k, self.own
         with k.each("m", self.shape.fragments), k.each("r", 2):
             for distance in (1, 2):
