@@ -21,6 +21,14 @@ Case = tuple[str, Any, Any]
 ODD = [(1, 1, 1), (7, 7, 7), (127, 129, 1), (129, 127, 129), (1000, 3, 513)]
 SQUARES = [128, 512, 2048]
 ERRORS = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5}
+_GRADIENTS = [
+    ("float16", 48, 256, 64),
+    ("bfloat16", 48, 256, 64),
+    ("float16", 8, 4096, 64),
+    ("float16", 16, 2048, 128),
+    ("bfloat16", 2, 1000, 96),
+    ("float16", 3, 129, 32),
+]
 _ATTENTIONS = [
     ("float16", 8, 4096, 64),
     ("bfloat16", 8, 4096, 64),
@@ -97,6 +105,85 @@ def attention_beside_torch(
             attempted(f"{name} {dtype} {length}", work)
 
 
+def gradient_beside_torch(
+    ours: Any,
+    told: Callable[..., None],
+    attempted: Callable[[str, Callable[[], Any]], None],
+    torch_us: Callable[..., float],
+) -> None:
+    """Every variant of attention's gradient, checked, and in turns with torch's."""
+    rng = np.random.default_rng(11)
+    for dtype, heads, length, width in _GRADIENTS:
+        for is_causal in (False, True):
+            work = partial(_gradient, ours, told, torch_us, rng, dtype, (heads, length, width), is_causal)
+            attempted(f"gradient of attention {dtype} {length} {is_causal}", work)
+
+
+def _gradient(
+    ours: Any, told: Callable[..., None], torch_us: Callable[..., float], rng: Any, dtype: str,
+    shape: tuple[int, int, int], is_causal: bool,
+) -> None:  # fmt: skip
+    import torch
+
+    from yosegi.ops.attention import _attention_gradient
+
+    heads, length, width = shape
+    own = getattr(ours.ys, dtype)
+    q, k, v, g = (ours.ys.asarray(rng.normal(size=shape).astype(np.float32)).astype(own) for _ in range(4))
+    out = ours.ys.nn.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+    given = [t.numpy() for t in (q, k, v, out, g)]
+    Q, K, V, _, G = (a[0].astype(np.float64) for a in given)
+    scores = Q @ K.T / sqrt(width)
+    weights = softmax(np.where(np.tri(length, dtype=bool), scores, -np.inf) if is_causal else scores)
+    products = G @ V.T
+    slopes = weights * (products - (weights * products).sum(-1, keepdims=True)) / sqrt(width)
+    expected = slopes @ K, slopes.T @ Q, weights.T @ G
+    made = _attention_gradient.outputs(*[ours.ys.asarray(a) for a in given], is_causal=is_causal)
+    key, leaves, _ = capture([t._node for t in made])
+    (region,) = fuse(graph_of(key))
+    device, name = ours.device, "causal gradient" if is_causal else "gradient"
+    index = [region.graph.calls[o].attrs["index"] for o in region.outputs]
+    data = [device.from_host(node.buffer.data) for node in leaves]
+    a, b, c, d = (torch.from_numpy(given[n].astype(np.float32)).to("cuda", getattr(torch, dtype))[None]
+                  for n in (0, 1, 2, 4))  # fmt: skip
+    for t in (a, b, c):
+        t.requires_grad_()
+    seen = torch.nn.functional.scaled_dot_product_attention(a, b, c, is_causal=is_causal)
+    peer = partial(torch.autograd.grad, seen, (a, b, c), d, retain_graph=True)
+    clocks: dict[str, Callable[[], float]] = {"torch": lambda: torch_us(torch, peer, 20, 1)}
+    for way, make in device._fused.variants(region).items():
+        try:
+            kernel = make()
+            device._memory.fill_with_garbage()
+            results = kernel(*data)
+            again = kernel(*data)
+            for n, wanted in enumerate(expected):
+                got, twice = (np.asarray(device.to_host(r[index.index(n)]))[0] for r in (results, again))
+                error = float(np.max(np.abs(got.astype(np.float64) - wanted))) / float(np.max(np.abs(wanted)))
+                assert error <= 2 * ERRORS[dtype], f"output {n} wrong by {error}"
+                assert not way.startswith("matrix unit") or (got == twice).all(), "another result in another run"
+            clocks[way] = lambda kernel=kernel: ours.device_us(lambda: kernel(*data), 20, 1)  # type: ignore[misc]
+        except Exception as failure:
+            told(case=name, dtype=dtype, shape=str(shape), way=way, failed=f"{type(failure).__name__}: {failure}"[:400])
+        finally:
+            device._memory.pool.on_take = None
+    _in_turns(told, clocks, 10 * heads * length**2 * width * (0.5 if is_causal else 1.0), name, dtype, shape)
+
+
+def _in_turns(
+    told: Callable[..., None], clocks: dict[str, Callable[[], float]], work: float, name: str, dtype: str,
+    shape: tuple[int, int, int],
+) -> None:  # fmt: skip
+    times: dict[str, list[float]] = {way: [] for way in clocks}
+    for _ in range(7):
+        for way, clock in clocks.items():
+            times[way].append(clock())
+    medians = {way: float(np.median(own)) for way, own in times.items()}
+    for way, us in sorted(medians.items(), key=lambda pair: pair[1]):
+        told(case=name, dtype=dtype, shape=str(shape), way=way, us=us, tflops=work / us / 1e6,
+             of_torch=medians["torch"] / us)  # fmt: skip
+
+
 def _beside_torch(
     ours: Any, told: Callable[..., None], torch_us: Callable[..., float], name: str, dtype: str,
     shape: tuple[int, int, int], tensor: Any, expected: Any,
@@ -127,14 +214,7 @@ def _beside_torch(
             told(case=name, dtype=dtype, shape=str(shape), way=way, failed=f"{type(failure).__name__}: {failure}"[:400])
         finally:
             device._memory.pool.on_take = None
-    times: dict[str, list[float]] = {way: [] for way in clocks}
-    for _ in range(7):
-        for way, clock in clocks.items():
-            times[way].append(clock())
-    medians = {way: float(np.median(own)) for way, own in times.items()}
-    for way, us in sorted(medians.items(), key=lambda pair: pair[1]):
-        told(case=name, dtype=dtype, shape=str(shape), way=way, us=us, tflops=work / us / 1e6,
-             of_torch=medians["torch"] / us)  # fmt: skip
+    _in_turns(told, clocks, work, name, dtype, shape)
 
 
 def all_ways(ours: Any, told: Callable[..., None], attempted: Callable[[str, Callable[[], Any]], None]) -> None:

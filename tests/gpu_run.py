@@ -313,10 +313,12 @@ def matmul() -> None:
 
 
 def attention() -> None:
-    """Fused attention beside torch's."""
-    from gpu_kernels import attention_beside_torch
+    """Fused attention and its gradient beside torch's."""
+    from gpu_kernels import attention_beside_torch, gradient_beside_torch
 
-    attention_beside_torch(Ours(), told, attempted, torch_device_us)
+    ours = Ours()
+    attention_beside_torch(ours, told, attempted, torch_device_us)
+    gradient_beside_torch(ours, told, attempted, torch_device_us)
 
 
 def kernels() -> None:

@@ -185,6 +185,10 @@ SAMPLES |= {
                          s(X, normal(4, 4), is_causal=True, scale=0.3, real_only=True)],
     "scaled_dot_product_attention": [s(normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), real_only=True),
                                      s(X, X, normal(3, 2), is_causal=True, real_only=True)],
+    "attention_gradient": [
+        s(normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(2, 3, 3), normal(2, 3, 3), real_only=True),
+        s(X, normal(5, 4), normal(5, 2), normal(3, 2), normal(3, 2), normal(3, 5) > -0.5, real_only=True),
+        s(X, X, X, X, X, is_causal=True, scale=0.3, real_only=True)],
     "cross_entropy": [s(X, LABELS, axis=-1, reduction="mean", ignore_index=-100, label_smoothing=0.1, real_only=True),
                       s(BATCH, RNG.integers(0, 4, (2, 3)), axis=1, reduction="none", ignore_index=2,
                         label_smoothing=0.0, real_only=True)],

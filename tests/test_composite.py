@@ -9,6 +9,7 @@ from gradients import check_gradient
 from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, check, graph_of
 from yosegi._graph.reference import bind
+from yosegi._graph.simplify import simplify
 from yosegi._run.device import chain_named
 from yosegi._run.trace import trace
 from yosegi._tensor.composite import composite, decomposed
@@ -315,3 +316,19 @@ def test_users_are_told_of_the_fallback():
             program(ys.asarray(X)).numpy()
         with ys.options(device=name, on_fallback="warn"), pytest.warns(FallbackWarning, match="softmax ran on cpu"):
             program(ys.asarray(X)).numpy()
+
+
+def test_a_part_that_is_computed_anyway_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention's gradient needs the scores: where it is decomposed, attention is too, and both share them."""
+    q, k, v, g = (ys.asarray(np.ones((2, 3, 4), np.float32)) for _ in range(4))
+    grads = ys.grad(lambda q, k, v: ys.sum(ys.nn.scaled_dot_product_attention(q, k, v) * g), argnums=(0, 1, 2))(q, k, v)
+    graph = graph_of(capture([t._node for t in (ys.nn.scaled_dot_product_attention(q, k, v), *grads)])[0])
+
+    def composites(*taken: str) -> list[str]:
+        monkeypatch.setattr("yosegi._graph.expand.is_taken_whole", lambda call, *_: call.op.name in taken)
+        made = simplify(expand(graph, ()))
+        return [call.op.name for call in made.calls if call.op.decomposition is not None]
+
+    assert composites("scaled_dot_product_attention", "attention_scores") == ["attention_scores"]
+    both = "attention_gradient", "scaled_dot_product_attention"
+    assert sorted(composites(*both, "attention_scores")) == list(both)

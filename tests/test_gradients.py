@@ -34,7 +34,7 @@ def check_twice(function, *arrays):
 
 
 def outputs_of(op, attrs):
-    many = op.name in ("qr", "svd", "eigh", "eig", "slogdet")
+    many = op.name in ("qr", "svd", "eigh", "eig", "slogdet", "attention_gradient")
     return lambda *xs: op.outputs(*xs, **attrs) if many else (op(*xs, **attrs),)
 
 

@@ -16,7 +16,7 @@ from kernel_code import Emulated
 from values import Array
 from yosegi._graph.graph import capture, graph_of
 from yosegi._run.device import host_device
-from yosegi._schedule.fuse import Region, RegionKind, fuse, join
+from yosegi._schedule.fuse import Region, RegionKind, fuse, is_composite, join
 from yosegi._tensor.dtype import float32
 from yosegi._tensor.op import convert
 from yosegi._tensor.precision import Precision
@@ -60,7 +60,8 @@ class WithLibrary(Emulated):
         return host_device().supports(region)
 
     def compile(self, region: Region) -> Any:
-        return host_device().compile(region)
+        kernel = host_device().compile(region)
+        return lambda *data: tuple(map(self.from_host, kernel(*data)))  # whose views are no arrays of a device
 
 
 def _multiplied(wanted: Matrices) -> Callable[[Sequence[Array], Sequence[Array]], None]:
@@ -248,3 +249,36 @@ def test_a_product_that_the_library_lacks_keeps_its_operands(tmp_path: Path) -> 
     x, w = map(single, ((2, 3, 4, 5), (3, 5, 4)))
     unit, _ = halved(Precision.F16, ys.tanh(ys.einsum("abcd,bdc->ab", x * 2, w)), ys.exp(x))
     assert with_half_operands(unit, Fused(WithLibrary(tmp_path), "a machine").takes_halves) is unit
+
+
+@pytest.mark.parametrize("precision", [Precision.F16, Precision.BF16])
+def test_attention_of_a_unit_has_operands_in_16_bits(precision: Precision, tmp_path: Path) -> None:
+    """Attention and its gradient are kernels on a matrix unit, whose operands are cut from one packed array in 16 bits;
+    the product behind reads what attention stores."""
+    packed, w = single((2, 20, 3, 2, 16)), single((2, 2, 16, 16))
+
+    def loss(packed: ys.Tensor) -> ys.Tensor:
+        q, k, v = (ys.permute_dims(packed, (2, 0, 3, 1, 4))[n] for n in range(3))
+        seen = ys.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (ys.tanh(seen @ w) ** 2).sum()
+
+    value, slope = ys.value_and_grad(loss)(packed)
+    unit, arrays = halved(precision, value, slope)
+    machine = WithLibrary(tmp_path)
+    fused, half = Fused(machine, "a machine"), HALVES[precision]
+    made = with_half_operands(unit, fused.takes_halves)
+    whole = [part for part in made.parts if is_composite(part)]
+    assert [part.calls[0].op.name for part in whole] == ["scaled_dot_product_attention", "attention_gradient"]
+    assert {part.precision for part in whole} == {Precision.FULL}
+    read = {made.graph.calls[e].spec.dtype for part in whole for e in (*part.inputs, *part.outputs)}
+    assert read == {half}
+    rounding = [c.spec.shape for c in made.calls if c.op is convert and c.spec.dtype is half]
+    assert rounding.count(packed.shape) == 1  # for three slices
+    kernel = sequence(
+        made, fused, lambda p: fused.compiled(p) if reads_halves(p) or is_composite(p) else machine.compile(p)
+    )
+    got = dict(zip(made.outputs, kernel(*[machine.from_host(a) for a in arrays]), strict=True))
+    for ours, theirs in zip(got.values(), [value.numpy(), slope.numpy()], strict=True):
+        error = 12 * float(ys.finfo(half).eps)
+        np.testing.assert_allclose(ours, theirs, rtol=error, atol=error * np.abs(theirs).max())
+        assert np.abs(ours - theirs).max() > 0

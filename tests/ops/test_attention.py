@@ -6,6 +6,13 @@ import pytest
 import yosegi as ys
 from gradients import random
 from torch_peer import check_against_torch
+from yosegi._graph.expand import is_taken_whole
+from yosegi._run.device import Limits
+from yosegi._tensor.dtype import ALL
+from yosegi._tensor.op import OpKind
+from yosegi._tensor.options import policy_of
+from yosegi._tensor.precision import Precision
+from yosegi.ops.attention import _attention_gradient
 
 Q, K, V = random((2, 3, 5, 4)), random((2, 3, 6, 4)), random((2, 3, 6, 7))
 MASK = random((5, 6)) > 0
@@ -81,3 +88,72 @@ def test_large_scores_in_16_bits():
 def test_mistakes(call, told):
     with pytest.raises(ys.errors.UserError, match=rf"\[scaled_dot_product_attention\] {told}"):
         call()
+
+
+def test_the_gradient_is_that_of_the_parts():
+    """In every form of the inputs: other lengths, stacks that are repeated, masks, the gradient of an added mask."""
+    arrays = random((2, 3, 5, 4)), random((3, 6, 4)), random((2, 1, 6, 7))
+    for mask, is_causal in ((None, False), (None, True), (MASK, False), (random((2, 1, 1, 6)), False)):
+        given = [ys.asarray(a) for a in (*arrays, *([] if mask is None else [mask]))]
+        wanted = tuple(n for n, t in enumerate(given) if t.dtype.is_float)
+
+        def whole(*t, is_causal=is_causal):
+            return (attention(*t, is_causal=is_causal) ** 2).sum()
+
+        def parts(q, k, v, *m, is_causal=is_causal):
+            return ((ys.nn.attention_scores(q, k, *m, is_causal=is_causal) @ v) ** 2).sum()
+
+        for ours, theirs in zip(ys.grad(whole, wanted)(*given), ys.grad(parts, wanted)(*given), strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_of_gradients_and_of_many_examples():
+    q, k, v = (ys.asarray(a) for a in (Q, K, V))
+
+    def slope(q):
+        return ys.grad(lambda q: (attention(q, k, v, is_causal=True) ** 2).sum())(q)
+
+    def slope_of_parts(q):
+        return ys.grad(lambda q: ((ys.nn.attention_scores(q, k, is_causal=True) @ v) ** 2).sum())(q)
+
+    second, expected = (ys.grad(lambda q, f=f: (f(q) * q).sum())(q) for f in (slope, slope_of_parts))
+    np.testing.assert_allclose(second, expected, rtol=1e-8, atol=1e-11)
+    many = ys.vmap(ys.grad(lambda q, k: (attention(q, k, v[0]) ** 2).sum()))(q, k)
+    for n in range(2):
+        one = ys.grad(lambda q, k: (attention(q, k, v[0]) ** 2).sum())(q[n], k[n])
+        np.testing.assert_allclose(many[n], one, rtol=1e-9)
+
+
+def test_gradients_of_nothing():
+    for queries, keys in ((0, 3), (3, 0)):
+        q, k, v = ys.ones((2, queries, 4)), ys.ones((2, keys, 4)), ys.ones((2, keys, 5))
+        slopes = ys.grad(lambda *t: attention(*t, is_causal=True).sum(), (0, 1, 2))(q, k, v)
+        assert [s.shape for s in slopes] == [(2, queries, 4), (2, keys, 4), (2, keys, 5)]
+        assert all((s.numpy() == 0).all() for s in slopes)
+
+
+class InHalf:
+    """A device that has all composites, and regions in float16 alone."""
+
+    name = space = "half"
+    limits = Limits(
+        frozenset(ALL),
+        frozenset(OpKind),
+        frozenset({"attention_gradient", "softmax"}),
+        precisions=frozenset({Precision.F16}),
+    )
+
+    def supports(self, region):
+        return None if region.precision is Precision.F16 else "full precision"
+
+
+def test_who_takes_it_whole_where_fewer_bits_are_admitted():
+    q = ys.ones((3, 4), dtype=ys.float32)
+    gradient = _attention_gradient.outputs(q, q, q, q, q)[0]._node.inputs[0].call
+    half, other = gradient.op.call((q.astype(ys.float16)._node.spec,) * 5, gradient.attrs), ys.nn.softmax(q)._node.call
+    f16, adaptive, full = (policy_of(*p) for p in (("f16", 0.0), ("adaptive", 1e-2), ("f32", 0.0)))
+    assert is_taken_whole(gradient, [InHalf()], f16)
+    assert not is_taken_whole(gradient, [InHalf()], adaptive)
+    assert not is_taken_whole(gradient, [InHalf()], full)
+    assert not any(is_taken_whole(call, [InHalf()], f16) for call in (half, other))

@@ -6,31 +6,27 @@ folded and shared like anything else: what a composite computes and what its gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .._place.candidates import refusal
+from .._place.candidates import candidates_for, refusal
 from .._place.plan import Schedule
 from .._run.device import Device
-from .._schedule.fuse import Region, RegionKind, is_constant
+from .._schedule.fuse import Region, RegionKind, attends, is_constant
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
-from .._tensor.op import leaf_call
-from .._tensor.role import Control
+from .._tensor.op import leaf_call, pick
+from .._tensor.precision import IN_FULL, Policy, Precision
+from .._tensor.role import Control, Passed
 from .graph import Graph
 from .simplify import simplify
 
 
-def expand(graph: Graph, chain: Sequence[Device]) -> Graph:
+def expand(graph: Graph, chain: Sequence[Device], policy: Policy = IN_FULL) -> Graph:
     """The graph with every composite decomposed that no device of the chain runs natively."""
     if not _has_composites(graph):
         return graph
-    writer = _ExpandedGraph(chain)
-    at: list[int] = []
-    for call, args in zip(graph.calls, graph.args, strict=True):
-        at.append(writer.put(call, tuple([at[a] for a in args])))
-    outputs = tuple([at[o] for o in graph.outputs])
-    return Graph(tuple(writer.calls), tuple(writer.args), outputs, tuple(writer.origins))
+    return _ExpandedGraph(chain, policy).expanded(graph)
 
 
 def _has_composites(graph: Graph) -> bool:
@@ -55,28 +51,67 @@ def _with_plain_bodies(call: Call) -> Call:
 class _ExpandedGraph:
     """The graph being written."""
 
-    def __init__(self, chain: Sequence[Device]) -> None:
-        self.chain = chain
+    def __init__(self, chain: Sequence[Device], policy: Policy) -> None:
+        self.chain, self.policy = chain, policy
         self.calls: list[Call] = []
         self.args: list[tuple[int, ...]] = []
         self.origins: list[str] = []
 
-    def put(self, call: Call, args: tuple[int, ...], origin: str = "") -> int:
-        """The entry that has the value of this call."""
-        if call.op.decomposition is None or is_taken_whole(call, self.chain):
+    def expanded(self, graph: Graph) -> Graph:
+        """A graph, expanded. Of a composite with several outputs that is an output, each is one."""
+        at: list[tuple[int, ...]] = []
+        whole = [c.op.decomposition is not None and is_taken_whole(c, self.chain, self.policy) for c in graph.calls]
+        computed = {part for n in range(len(whole)) if not whole[n] for part in _composite_parts(graph, n)}
+        for n, (call, args) in enumerate(zip(graph.calls, graph.args, strict=True)):
+            is_whole = whole[n] and computed.isdisjoint(_composite_parts(graph, n))
+            at.append(self._put(call, [at[a] for a in args], is_whole=is_whole))
+        outputs = tuple([entry for o in graph.outputs for entry in at[o]])
+        return Graph(tuple(self.calls), tuple(self.args), outputs, tuple(self.origins))
+
+    def _put(
+        self, call: Call, args: Sequence[tuple[int, ...]], origin: str = "", *, is_whole: bool | None = None
+    ) -> tuple[int, ...]:
+        """The entry that has the value of this call, or the entries of a decomposition's outputs."""
+        if call.op is pick and len(args[0]) > 1:
+            return (args[0][call.attrs["index"]],)
+        if is_whole is None:
+            is_whole = is_taken_whole(call, self.chain, self.policy)
+        if call.op.decomposition is None or is_whole:
             self.calls.append(_with_plain_bodies(call))
-            self.args.append(args)
+            self.args.append(tuple([entry for (entry,) in args]))
             self.origins.append(origin)
-            return len(self.calls) - 1
+            return (len(self.calls) - 1,)
         parts = decomposed(call)
         at = list(args)
         for inner, inputs in parts.steps:
-            at.append(self.put(inner, tuple([at[i] for i in inputs]), origin or call.op.name))
-        return at[parts.output]
+            at.append(self._put(inner, [at[i] for i in inputs], origin or call.op.name))
+        return tuple([entry for o in parts.outputs for entry in at[o]])
 
 
-def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
-    """True if a device of the chain runs this composite call natively."""
+def _composite_parts(graph: Graph, entry: int) -> Iterator[tuple[Call, tuple[int, ...]]]:
+    """The composites in the decomposition of a composite that read its inputs alone, and the entries that they read.
+    Where one of them is computed anyway, as attention's scores are for its gradient, the rest costs less than a second
+    computation."""
+    call, args = graph.calls[entry], graph.args[entry]
+    if call.op.decomposition is None:
+        return
+    for inner, inputs in decomposed(call).steps:
+        if inner.op.decomposition is not None and all(i < len(args) for i in inputs):
+            yield inner, tuple([_source(graph, args[i]) for i in inputs])
+
+
+def _source(graph: Graph, entry: int) -> int:
+    """The entry whose value an entry passes on."""
+    while isinstance(graph.calls[entry].op.role, Passed):
+        (entry,) = graph.args[entry]
+    return entry
+
+
+def is_taken_whole(call: Call, chain: Sequence[Device], policy: Policy = IN_FULL) -> bool:
+    """True if a device of the chain runs this composite call natively: in fewer bits, where these are admitted, because
+    the products of its decomposition can. Under a tolerance none does, for only products are certified."""
+    if policy.tolerance is not None or (policy.precisions and not attends(call)):
+        return False
     having = [d for d in chain if call.op.name in d.limits.natives]
     if not having:
         return False
@@ -85,6 +120,8 @@ def is_taken_whole(call: Call, chain: Sequence[Device]) -> bool:
     last = len(inputs)
     alone = Graph(calls, (*[()] * last, inputs), (last,))
     region = Region(alone, RegionKind.OPAQUE, (last,), inputs, (last,))
+    if policy.precisions:
+        return any(c.precision is not Precision.FULL for c in candidates_for(region, having, policy)[0])
     return any(refusal(device, region) is None for device in having)
 
 

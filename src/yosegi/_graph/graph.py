@@ -114,6 +114,8 @@ def capture(roots: Sequence[Node]) -> tuple[Key, list[Node], list[Node]]:
     for at in range(len(order)):
         node = order[at]
         if getrefcount(node) - _OWN_REFERENCES > uses[at] and node.buffer is None and node.inputs and at not in asked:
+            if len(node.call.outputs) > 1 and node.call.op.decomposition is not None:
+                continue  # in parts, there is no value that has all of its outputs
             wanted.append(node)
             key.append(at)
     return tuple(key), leaves, wanted

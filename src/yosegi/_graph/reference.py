@@ -105,11 +105,17 @@ def of_nothing(call: Call) -> Any:
 
 
 def _in_parts(call: Call) -> Callable[..., Any]:
-    """The value of a composite by the bodies of its decomposition."""
+    """The value of a composite by the bodies of its decomposition; a tuple for several outputs."""
     parts = decomposed(call)
     calls = dict(enumerate([inner for inner, _ in parts.steps], len(call.inputs)))
     args = dict(enumerate([read for _, read in parts.steps], len(call.inputs)))
-    return lambda *arrays: interpret(calls, args, calls, dict(enumerate(arrays)))[parts.output]
+
+    def run(*arrays: Any) -> Any:
+        values = interpret(calls, args, calls, dict(enumerate(arrays)))
+        made = tuple([values[o] for o in parts.outputs])
+        return made if len(made) > 1 else made[0]
+
+    return run
 
 
 class _ErrorState:

@@ -9,7 +9,7 @@ from typing import Final
 from .._graph.float64 import widened
 from .._run.device import Device
 from .._run.memory import HOST
-from .._schedule.fuse import Region
+from .._schedule.fuse import Region, attends, is_composite
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import precisions_for
 
@@ -54,19 +54,31 @@ def candidates_for(
         reason = refusal(device, region)
         if reason is None and in_float64 is not None and Precision.FULL not in precisions:
             reason = refusal(device, in_float64)  # float64 is all that may be
-        if reason is not None:
+        if reason is not None and not attends(region.calls[0]):  # which may be native in fewer bits alone
             refused.append((device.name, reason))
             continue
-        found += [Candidate.of(device, p) for p in precisions if _supports(device, region, in_float64, p)]
+        able = [p for p in precisions if _supports(device, region, in_float64, p, reason)]
+        found += [Candidate.of(device, p) for p in able]
+        if not able:
+            refused.append((device.name, reason or "not in an admitted precision"))
     return found, tuple(refused)
 
 
-def _supports(device: Device, region: Region, in_float64: Region | None, precision: Precision) -> bool:
+def _supports(
+    device: Device, region: Region, in_float64: Region | None, precision: Precision, reason: str | None
+) -> bool:
+    """`reason`: why it cannot have the region in full precision."""
     if precision is Precision.FULL:
-        return True
+        return reason is None
     if precision is Precision.F64:
         return in_float64 is not None and refusal(device, in_float64) is None
-    return precision in device.limits.precisions and device.supports(replace(region, precision=precision)) is None
+    if precision not in device.limits.precisions or (is_composite(region) and not _is_native(device, region)):
+        return False
+    return device.supports(replace(region, precision=precision)) is None
+
+
+def _is_native(device: Device, region: Region) -> bool:
+    return region.calls[0].op.name in device.limits.natives
 
 
 def refusal(device: Device, region: Region) -> str | None:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._graph.graph import Graph
-from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, multiplies
+from .._schedule.fuse import Region, RegionKind, attends, is_composite, is_constant, multiplies
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import OpKind, leaf
@@ -90,8 +90,11 @@ def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
         task = Task.WEIGHTED if any(fixed[a] for a in graph.args[last]) else Task.PRODUCTS
         return Work(task, _operations_of_product(call), region.nbytes, dtype, operands)
     if is_composite(region):
-        task, operations = _parts(call)
-        return Work(task, operations, region.nbytes, dtype)
+        whole = region.calls[0]
+        task, operations = _parts(whole)
+        return Work(
+            task, operations, region.nbytes, dtype, sum(s.nbytes for s in whole.inputs) if attends(whole) else 0
+        )
     if isinstance(call.op.role, Exchange):
         return Work(Task.MESSAGES, 0, 0, dtype, seconds=call.op.role.cost(call)[0])
     if isinstance(call.op.role, Control):

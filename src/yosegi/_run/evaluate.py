@@ -131,14 +131,12 @@ def plan_of(graph: Graph, *, repeats: bool = False) -> Plan:
 def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Callable[[Graph], Schedule]) -> Schedule:
     """The graph, placed with the composites native that one of the `takers` has; decomposed if none gets any."""
     _Planned.number += 1
-    if policy.precisions:
-        takers = ()  # a product inside a native composite has no precision of its own
-    made = placing(_simplified(graph, takers))
-    return placing(_simplified(graph, ())) if is_whole_in_vain(made) else made
+    made = placing(_simplified(graph, takers, policy))
+    return placing(_simplified(graph, (), policy)) if is_whole_in_vain(made) else made
 
 
-def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
-    expanded = expand(graph, takers)
+def _simplified(graph: Graph, takers: Sequence[Device], policy: Policy) -> Graph:
+    expanded = expand(graph, takers, policy)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):

@@ -16,9 +16,9 @@ from typing import Any, Final
 from .._graph.graph import Graph
 from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape
-from .._tensor.op import OpKind, constant, convert, embedded, leaf, leaf_call
+from .._tensor.op import OpKind, constant, convert, embedded, leaf, leaf_call, pick
 from .._tensor.precision import Precision
-from .._tensor.role import Contraction, Reduction
+from .._tensor.role import Attention, AttentionGradient, Contraction, Reduction
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
@@ -34,7 +34,8 @@ class RegionKind(Enum):
     CONTRACTION = "contraction"
     """A product, of matrices or of windows."""
     OPAQUE = "opaque"
-    """One op that fuses with nothing: a sort, a decomposition, a movement."""
+    """One op that fuses with nothing: a sort, a decomposition, a movement. A composite of several outputs has the ops
+    behind it that pick them."""
     SEQUENCE = "sequence"
     """Neighbours on one device, compiled as one unit."""
     PROJECTION = "projection"
@@ -102,6 +103,11 @@ def multiplies(call: Call) -> bool:
     return isinstance(call.op.role, Contraction)
 
 
+def attends(call: Call) -> bool:
+    """True for attention or its gradient, as a whole."""
+    return isinstance(call.op.role, Attention | AttentionGradient)
+
+
 def is_exact_conversion(call: Call) -> bool:
     """True for a conversion from a 16-bit float to float32."""
     return call.op is convert and call.inputs[0].dtype.is_half and call.spec.dtype is float32
@@ -114,7 +120,7 @@ def communicates(region: Region) -> bool:
 
 def is_composite(region: Region) -> bool:
     """Whether the region is one composite op, as a whole."""
-    return region.kind is RegionKind.OPAQUE and region.calls[-1].op.decomposition is not None
+    return region.kind is RegionKind.OPAQUE and region.calls[0].op.decomposition is not None
 
 
 def is_constant(graph: Graph, entry: int) -> bool:
@@ -129,9 +135,12 @@ class _GrowingRegion:
     kind: RegionKind
     shape: Shape
     nodes: list[int] = field(default_factory=list)
+    is_composite: bool = False
 
     def takes(self, call: Call) -> bool:
         """Whether the call, which reads a value of this region, can be part of it."""
+        if call.op is pick:
+            return self.is_composite
         if self.kind is not RegionKind.LOOP or len(self.nodes) >= _LOOP_LIMIT:
             return False
         if call.op.scalar is not None:
@@ -195,12 +204,13 @@ class _Fusion:
             if len(takers) > 1:
                 region.nodes.sort()
             region.nodes.append(entry)
-            if call.op.scalar is None:
+            if isinstance(call.op.role, Reduction):
                 region.kind = RegionKind.REDUCTION
             self._is_in_order &= len(takers) == 1 and number == max(feeding)
         else:
             number = len(self._growing)
-            self._growing.append(_GrowingRegion(_kind(call), call.spec.shape, [entry]))
+            is_whole = call.op.decomposition is not None
+            self._growing.append(_GrowingRegion(_kind(call), call.spec.shape, [entry], is_whole))
             self._needs.append(set())
             self._needed_by.append(set())
         self._home[entry] = number

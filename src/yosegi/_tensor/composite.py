@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from ..errors import UserError
 from .dtype import DType, float32, promote
 from .node import Call, Node, Spec, in_order, spec
-from .op import IN_COMPOSITE, Arr, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
+from .op import IN_COMPOSITE, Normal, Op, OpKind, Tolerance, cast, embedded, leaf, leaf_call, op
 from .role import Role
 from .tensor import Tensor
 
@@ -38,8 +38,9 @@ def composite(
     tolerance: Tolerance = Tolerance(),  # noqa: B008 (frozen)
     operator: str | None = None,
     role: Role | None = None,
-) -> Callable[[Callable[P, Arr]], Op[P]]:
-    """Declare the decorated function, of tensors and of attributes, an op that is made of what the function calls.
+) -> Callable[[Callable[P, Any]], Op[P]]:
+    """Declare the decorated function, of tensors and of attributes, an op that is made of what the function calls. The
+    function returns a tensor, or a tuple of the op's outputs.
 
     - Tensor parameters at the end may have the default `None`, and may then be left out.
     - `normal` is called like the function, with specs for tensors. It gives the attributes in their normal form, and
@@ -51,15 +52,15 @@ def composite(
     - The rest is as for `op`.
     """
 
-    def declare(function: Callable[P, Arr]) -> Op[P]:
+    def declare(function: Callable[P, Any]) -> Op[P]:
         def infer(*specs: Spec, **attrs: Any) -> Normal:
             given = {"given": attrs["given"]} if "given" in attrs else {}
             try:
                 own = attrs if normal is None else {**_with_optional(normal, made)(*specs, **attrs), **given}
-                result = _traced(made, specs, own)[1].spec
+                results = [n.spec for n in _traced(made, specs, own)[1]]
             except UserError as error:
                 raise error.retold(made.name) from None
-            return Normal(spec(result.shape, result.dtype, layout=result.layout), own)
+            return Normal(tuple([spec(r.shape, r.dtype, layout=r.layout) for r in results]), own)
 
         made: Op[P] = op(
             kind, infer=infer, vjp=vjp if vjp is None or computes_half else _in_single(vjp),
@@ -101,7 +102,7 @@ class Decomposition(NamedTuple):
     """A composite call as a program: each step is a call on inputs and earlier steps, counted in this order."""
 
     steps: tuple[tuple[Call, tuple[int, ...]], ...]
-    output: int
+    outputs: tuple[int, ...]
 
 
 _KNOWN: Final[WeakKeyDictionary[Call, Decomposition]] = WeakKeyDictionary()
@@ -111,44 +112,44 @@ def decomposed(call: Call) -> Decomposition:
     """The decomposition of a composite call: always the same calls, so that two uses of it are seen to be one value."""
     known = _KNOWN.get(call)
     if known is None:
-        inputs, output = _traced(call.op, call.inputs, call.attrs)
+        inputs, outputs = _traced(call.op, call.inputs, call.attrs)
         at = {node: n for n, node in enumerate(inputs)}
         steps = []
-        for node in in_order([output], lambda n: n.inputs):
+        for node in in_order(outputs, lambda n: n.inputs):
             if node not in at:
                 steps.append((_without_value(node), tuple([at[i] for i in node.inputs])))
                 at[node] = len(at)
-        known = _KNOWN.setdefault(call, Decomposition(tuple(steps), at[output]))
+        known = _KNOWN.setdefault(call, Decomposition(tuple(steps), tuple([at[o] for o in outputs])))
     return known
 
 
-def rebuilt(call: Call, inputs: Sequence[Node]) -> Node:
-    """A composite call's value as an expression of its parts."""
+def rebuilt(call: Call, inputs: Sequence[Node]) -> list[Node]:
+    """A composite call's outputs as expressions of its parts."""
     parts = decomposed(call)
     nodes = list(inputs)
     for inner, args in parts.steps:
         nodes.append(Node(inner, tuple([nodes[a] for a in args])))
-    return nodes[parts.output]
+    return [nodes[o] for o in parts.outputs]
 
 
-def _traced(op: Op[Any], specs: Sequence[Spec], attrs: dict[str, Any]) -> tuple[list[Node], Node]:
-    """Placeholders for the inputs, and the expression that the op's function makes of them."""
+def _traced(op: Op[Any], specs: Sequence[Spec], attrs: dict[str, Any]) -> tuple[list[Node], list[Node]]:
+    """Placeholders for the inputs, and the expressions that the op's function makes of them."""
     assert op.decomposition is not None
     function = _with_optional(op.decomposition, op)
     inputs = [Node(leaf_call(s), ()) for s in specs]
     token = IN_COMPOSITE.set(True)
     try:
-        return inputs, _output(op, function, inputs, attrs)
+        return inputs, _outputs(op, function, inputs, attrs)
     finally:
         IN_COMPOSITE.reset(token)
 
 
-def _output(op: Op[Any], function: Callable[..., Any], inputs: Sequence[Node], attrs: dict[str, Any]) -> Node:
+def _outputs(op: Op[Any], function: Callable[..., Any], inputs: Sequence[Node], attrs: dict[str, Any]) -> list[Node]:
     specs = [n.spec for n in inputs]
-    if op.computes_half or not any(s.dtype.is_half for s in specs):
-        return function(*map(Tensor, inputs), **attrs)._node  # type: ignore[no-any-return]
-    made: Node = function(*[Tensor(_widened(n)) for n in inputs], **attrs)._node
-    return cast(made, _floating(specs)) if made.spec.dtype is float32 else made
+    is_widened = not op.computes_half and any(s.dtype.is_half for s in specs)
+    made = function(*[Tensor(_widened(n) if is_widened else n) for n in inputs], **attrs)
+    nodes = [t._node for t in (made if isinstance(made, tuple) else (made,))]
+    return [cast(n, _floating(specs)) if is_widened and n.spec.dtype is float32 else n for n in nodes]
 
 
 def _floating(specs: Sequence[Spec]) -> DType:

@@ -170,6 +170,11 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionGradient:
+    """The gradients of attention with respect to queries, keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """The window `key` of an array."""
 
@@ -220,7 +225,8 @@ class Control:
 
 Role = (
     View | Nonnegative | Reduction | Extremum | Scan | Contraction | Indexing | Arithmetic | Power | Triangle
-    | Progression | Transform | RandomWords | Attention | Cut | Overwrite | Passed | Control | Leaf | Wait | Exchange
+    | Progression | Transform | RandomWords | Attention | AttentionGradient | Cut | Overwrite | Passed | Control | Leaf
+    | Wait | Exchange
 )  # fmt: skip
 
 

@@ -62,12 +62,11 @@ def _as_tuple(made: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-def _by_parts(call: Call, inputs: Sequence[Tensor]) -> Tensor:
+def _by_parts(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """A composite for all examples, as an expression of its parts."""
     placeholders = [Node(leaf_call(s), ()) for s in call.inputs]
     given = dict(zip(placeholders, inputs, strict=True))
-    (made,) = batched_outputs([rebuilt(call, placeholders)], given)
-    return made
+    return tuple(batched_outputs(rebuilt(call, placeholders), given))
 
 
 def one_by_one(call: Call, batched: Flags, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

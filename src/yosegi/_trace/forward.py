@@ -54,9 +54,9 @@ def _through(node: Node, inputs: Sequence[Node], tangents: Tangents) -> Tangents
         return made if isinstance(made, tuple) else (made,)
     if op.vjp is None and op.decomposition is not None:
         own = [variable(h)._node for h in handles]
-        output = rebuilt(call, own)
+        outputs = rebuilt(call, own)
         moving = {o: t for o, t in zip(own, tangents, strict=True) if t is not None}
-        return tuple(push_forward(record([output], own), [output], moving))
+        return tuple(push_forward(record(outputs, own), outputs, moving))
     if op.vjp is None:
         raise ArgumentError(
             f"[jvp] expected ops that have a gradient, got {op.name}; declare its vjp (flat, if it is a step)"

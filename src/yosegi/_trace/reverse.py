@@ -84,7 +84,7 @@ def _pulled_back(
             _accumulate(sums, inputs[0], call.attrs["index"], parts[0])
             continue
         if call.op.vjp is None and call.op.decomposition is not None:
-            for input, g in zip(inputs, _through_parts(call, inputs, parts[0]), strict=True):
+            for input, g in zip(inputs, _through_parts(call, inputs, parts), strict=True):
                 if input.spec.dtype.is_inexact:
                     _accumulate(sums, input, 0, g)
             continue
@@ -104,15 +104,15 @@ def _pulled_back(
     return [_total(sums, v) for v in variables]
 
 
-def _through_parts(call: Call, inputs: Sequence[Node], g: Tensor | None) -> list[Tensor]:
+def _through_parts(call: Call, inputs: Sequence[Node], gs: Sequence[Tensor | None]) -> list[Tensor]:
     """The cotangents of a composite's inputs: those of what it is made of.
 
     Its parts stand in the graph a second time then, and are found to be the same when it is simplified.
     """
-    assert g is not None
     own = [variable(Tensor(i))._node for i in inputs]  # one per input, though two may be the same node
-    output = rebuilt(call, own)
-    return pull_back(record([output], own), [output], [g], own)
+    pairs = [(output, g) for output, g in zip(rebuilt(call, own), gs, strict=True) if g is not None]
+    outputs = [output for output, _ in pairs]
+    return pull_back(record(outputs, own), outputs, [g for _, g in pairs], own)
 
 
 def _zeros(s: Spec) -> Tensor:

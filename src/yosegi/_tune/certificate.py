@@ -35,7 +35,7 @@ import numpy as np
 
 from .._graph.float64 import float64_outputs, widened
 from .._graph.reference import bind
-from .._schedule.fuse import Region, is_constant, multiplies
+from .._schedule.fuse import Region, attends, is_constant, multiplies
 from .._tensor.dtype import complex64, float32
 from .._tensor.op import OpKind
 from .._tensor.precision import Policy, Precision
@@ -95,10 +95,11 @@ def _has_one_sign(region: Region, entry: int) -> bool:
 
 def precisions_for(region: Region, policy: Policy) -> Sequence[Precision]:
     """The precisions in which a region may be computed, those that are taken to be fastest first. Fewer bits are for
-    products, and under a tolerance for products that are large enough to be certified."""
+    products and attention, and under a tolerance for products that are large enough to be certified."""
     reduced = [p for p in policy.precisions if p is not Precision.F64]
     if policy.tolerance is None:
-        return (*reduced, Precision.FULL) if is_product(region) else (Precision.FULL,)
+        is_reduced = is_product(region) or (attends(region.calls[0]) and region.calls[0].spec.dtype is float32)
+        return (*reduced, Precision.FULL) if is_reduced else (Precision.FULL,)
     if is_product(region):
         is_certified = len(region.nodes) == 1 and projects(region.calls[0])
         return (*reduced, Precision.FULL, Precision.F64) if is_certified else (Precision.FULL, Precision.F64)

@@ -56,23 +56,25 @@ def _unfolded(graph: Graph) -> Graph:
     args: list[tuple[int, ...]] = []
     known: dict[tuple[Call, tuple[int, ...]], int] = {}
 
-    def put(call: Call, given: tuple[int, ...]) -> int:
+    def put(call: Call, given: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        if call.op is pick and len(given[0]) > 1:
+            return (given[0][call.attrs["index"]],)
         if _converts_inside(call):
             parts, at = decomposed(call), list(given)
             for inner, read in parts.steps:
-                at.append(put(inner, tuple([at[a] for a in read])))
-            return at[parts.output]
-        place = len(calls)
-        found = place if call.op is leaf else known.setdefault((call, given), place)
+                at.append(put(inner, [at[a] for a in read]))
+            return tuple([entry for o in parts.outputs for entry in at[o]])
+        place, entries = len(calls), tuple([entry for (entry,) in given])
+        found = place if call.op is leaf else known.setdefault((call, entries), place)
         if found == place:
             calls.append(call)
-            args.append(given)
-        return found
+            args.append(entries)
+        return (found,)
 
-    at: list[int] = []
+    at: list[tuple[int, ...]] = []
     for call, given in zip(graph.calls, graph.args, strict=True):
-        at.append(put(call, tuple([at[a] for a in given])))
-    return Graph(tuple(calls), tuple(args), tuple([at[o] for o in graph.outputs]))
+        at.append(put(call, [at[a] for a in given]))
+    return Graph(tuple(calls), tuple(args), tuple([entry for o in graph.outputs for entry in at[o]]))
 
 
 def _converts_inside(call: Call) -> bool:
@@ -103,6 +105,8 @@ class _Lowering:
         self._depth = depths(graph)
         self._at: list[int] = []
         """The local entry of each entry of the graph."""
+        self._decomposed: dict[int, tuple[int, ...]] = {}
+        """The local entries of the outputs of those that have several and are decomposed, by the first of them."""
         for entry, call in enumerate(graph.calls):
             self._at.append(self._lowered(call, graph.args[entry]))
         self.local = Graph(tuple(self._calls), tuple(self._args), tuple([self._at[o] for o in graph.outputs]))
@@ -128,7 +132,9 @@ class _Lowering:
         if not args:
             return self._put(_local_source(call))
         if op is pick:
-            return self._put(pick_call(self._calls[self._at[args[0]]].outputs, attrs["index"]), self._at[args[0]])
+            source, index = self._at[args[0]], attrs["index"]
+            known = self._decomposed.get(source)
+            return known[index] if known else self._put(pick_call(self._calls[source].outputs, index), source)
         if op is redistribute:
             return self._convert(args[0], call.spec.layout)
         if op is global_value or op is local_part:
@@ -156,7 +162,7 @@ class _Lowering:
         count = len(call.inputs)
         sources = [leaf_call(s) for s in call.inputs]
         steps = (*[()] * count, *[read for _, read in parts.steps])
-        local = _Lowering(Graph((*sources, *[inner for inner, _ in parts.steps]), steps, (parts.output,))).local
+        local = _Lowering(Graph((*sources, *[inner for inner, _ in parts.steps]), steps, parts.outputs)).local
         try:
             own = call.op.call(tuple([s.local for s in call.inputs]), call.attrs)
             if _is_same(decomposed(own), local, count):
@@ -166,7 +172,10 @@ class _Lowering:
         at = list(inputs)
         for inner, args in zip(local.calls[count:], local.args[count:], strict=True):
             at.append(self._put(inner, *[at[a] for a in args]))
-        return at[local.outputs[0]]
+        made = tuple([at[o] for o in local.outputs])
+        if len(made) > 1:
+            self._decomposed[made[0]] = made
+        return made[0]
 
     def _mean(self, call: Call, at: int) -> int:
         """A mean over parts of a dimension: their sum, over the number of all elements."""
@@ -289,7 +298,7 @@ def _regrouped(have: Sequence[Placement], want: Sequence[Placement]) -> list[int
 def _is_same(parts: Decomposition, local: Graph, count: int) -> bool:
     """True if a decomposition is a local graph, whose first entries are its inputs."""
     calls, args = [call for call, _ in parts.steps], tuple([a for _, a in parts.steps])
-    if args != local.args[count:] or parts.output != local.outputs[0]:
+    if args != local.args[count:] or parts.outputs != local.outputs:
         return False
     return all(a is b or _is_same_constant(a, b) for a, b in zip(calls, local.calls[count:], strict=True))
 

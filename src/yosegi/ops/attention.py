@@ -11,7 +11,7 @@ from .._tensor.composite import composite
 from .._tensor.dtype import bool_, float32, float64, float_info
 from .._tensor.node import Spec
 from .._tensor.op import Arr, OpKind
-from .._tensor.role import Attention
+from .._tensor.role import Attention, AttentionGradient
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -19,6 +19,7 @@ from .creation import arange
 from .elementwise import cos, sin, where
 from .normal import softmax
 from .products import matmul, matrix_transpose
+from .reduce import sum
 from .shape import concat, expand_dims
 
 _composite = partial(composite, OpKind.LINEAR_ALGEBRA, computes_half=True, batch=elementwise)
@@ -96,7 +97,46 @@ def attention_scores(
     return where(allowed, softmax(hidden), 0)
 
 
-@_composite(normal=_attention_form, role=Attention())
+def _gradient_form(q: Spec, k: Spec, v: Spec, out: Spec, g: Spec, mask: Spec | None, **attrs: Any) -> dict[str, Any]:
+    return _attention_form(q, k, v, mask, **attrs)
+
+
+@_composite(normal=_gradient_form, role=AttentionGradient())
+def _attention_gradient(
+    q: Arr,
+    k: Arr,
+    v: Arr,
+    out: Arr,
+    g: Arr,
+    /,
+    mask: Arr = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Arr:
+    """The gradients of attention with respect to q, k and v, each with the stack of the result."""
+    scores = attention_scores(q, k, mask, is_causal=is_causal, scale=scale)
+    slopes = _score_gradient(scores, v, out, g) * scale
+    return matmul(slopes, k), matmul(matrix_transpose(slopes), q), matmul(matrix_transpose(scores), g)
+
+
+def _score_gradient(scores: Tensor, v: Tensor, out: Tensor, g: Tensor) -> Tensor:
+    """The gradient with respect to what the softmax is taken of."""
+    return scores * (matmul(g, matrix_transpose(v)) - sum(out * g, axis=-1, keepdims=True))
+
+
+def _attention_vjp(
+    g: Tensor, out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **attrs: Any
+) -> tuple[Tensor | None, ...]:
+    given = () if mask is None else (mask,)
+    own = {name: attrs[name] for name in ("is_causal", "scale")}
+    made = _attention_gradient.outputs(q, k, v, out, g, *given, **own)
+    if mask is None or mask.dtype is bool_:
+        return (*made, *[None for _ in given])
+    return (*made, _score_gradient(attention_scores(q, k, mask, **own), v, out, g))
+
+
+@_composite(normal=_attention_form, role=Attention(), vjp=_attention_vjp)
 def scaled_dot_product_attention(
     q: Arr, k: Arr, v: Arr, /, mask: Arr = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Arr:

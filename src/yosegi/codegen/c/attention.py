@@ -7,11 +7,12 @@ sums shrink by the same factor. What is hidden by a mask has weight 0, and a que
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
 from ..._tensor.dtype import bfloat16, bool_, float16, float32
-from ..._tensor.node import Call, Shape
+from ..._tensor.node import Call, Shape, Spec
 from ..._tensor.role import Attention
 from ..scalar.value import Value
 from .builder import CBuilder
@@ -27,35 +28,48 @@ def attention_refusal(call: Call) -> str | None:
     """Why a call is computed by no kernel of attention, or `None`."""
     if not isinstance(call.op.role, Attention):
         return "it is no attention"
-    q, k, v = call.inputs[:3]
-    if any(s.dtype not in (float16, bfloat16, float32) for s in (q, k, v)) or len({q.dtype, k.dtype, v.dtype}) > 1:
-        return f"attention in {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
+    return operands_refusal(call)
+
+
+def operands_refusal(call: Call) -> str | None:
+    """Why no kernel reads the operands of attention, or of its gradient, or `None`."""
+    dtypes = dict.fromkeys(s.dtype for s in call.inputs[: len(call.inputs) - len(call.attrs["given"])])
+    if len(dtypes) > 1 or not dtypes.keys() <= {float16, bfloat16, float32}:
+        return f"attention in {' and '.join(d.name for d in dtypes)}"
     return None
 
 
 class Attending:
-    """A kernel of attention while it is written. A block takes a tile of a matrix of queries."""
+    """A kernel of attention, or of its gradient, while it is written. A block takes a tile of a matrix of queries, or
+    of keys."""
 
-    def __init__(self, call: Call, dialect: Dialect, block: int) -> None:
-        self.call, self.dialect, self.block = call, dialect, block
-        shape, specs = call.spec.shape, call.inputs
-        self.batch: Shape = shape[:-2]
-        self.features, self.values = specs[0].shape[-1], shape[-1]
+    def __init__(
+        self, call: Call, dialect: Dialect, block: int,
+        reads: Sequence[Spec] = (), writes: Sequence[Spec] = (), *, by_keys: bool = False,
+    ) -> None:  # fmt: skip
+        """The kernel reads and writes the arrays of the call, or others; if there is a mask, it is the last that is
+        read."""
+        self.call, self.dialect, self.block, self.by_keys = call, dialect, block, by_keys
+        specs, results = reads or call.inputs, writes or call.outputs
+        q, keys, v = call.inputs[:3]
+        self.batch: Shape = call.spec.shape[:-2]
+        self.features, self.values = q.shape[-1], v.shape[-1]
         inputs = Inputs(tuple(range(len(specs))), tuple(s.shape for s in specs), tuple(s.dtype for s in specs), ())
-        self._strides = [self._stack_strides(s.shape) for s in (*specs, call.spec)]
-        output = Output(len(specs), Sum(call.spec.dtype), self._strides[-1])
-        elements = max(prod(s.shape) for s in (*specs, call.spec)) + block * block
-        self.frame = Frame(dialect, inputs, (output,), elements)
+        self._strides = [self._stack_strides(s.shape) for s in (*specs, *results)]
+        self._reads = len(specs)
+        outputs = [Output(n, Sum(s.dtype), self._strides[n]) for n, s in enumerate(results, len(specs))]
+        elements = max(prod(s.shape) for s in (*specs, *results)) + block * block
+        self.frame = Frame(dialect, inputs, outputs, elements)
         self.ctype = self.frame.ctype
         self.is_causal: bool = call.attrs["is_causal"]
-        self.has_mask = len(specs) > 3
-        self.hides = self.has_mask and specs[3].dtype is bool_
+        self.has_mask = "mask" in call.attrs["given"]
+        self.hides = self.has_mask and specs[-1].dtype is bool_
         """Whether there may be queries that see nothing, which become 0."""
         self.adds = self.has_mask and not self.hides
         """Whether numbers are added to the scores."""
-        self.blocks = -(-shape[-2] // block)
-        self.queries = self.frame.size("queries", shape[-2])
-        self.keys = self.frame.size("keys", specs[1].shape[-2])
+        self.blocks = -(-(keys if by_keys else q).shape[-2] // block)
+        self.queries = self.frame.size("queries", q.shape[-2])
+        self.keys = self.frame.size("keys", keys.shape[-2])
 
     def _stack_strides(self, shape: Shape) -> Strides:
         """Elements from one matrix to the next along each dimension of the result's stack, 0 where it is repeated."""
@@ -75,17 +89,19 @@ class Attending:
         group = k.let(self.ctype, f"({self.ctype})({self.dialect.group_id})")
         high = frame.size("blocks", self.blocks)
         stack = k.let(self.ctype, f"{group} / {high}")
-        # The last blocks of a causal call see the most keys: they begin first.
-        place = f"{high} - 1 - ({group} - {stack} * {high})" if self.is_causal else f"{group} - {stack} * {high}"
+        # The last queries of a causal call see the most keys: their blocks begin first.
+        is_reversed = self.is_causal and not self.by_keys
+        place = f"{high} - 1 - ({group} - {stack} * {high})" if is_reversed else f"{group} - {stack} * {high}"
         self.first = k.let(self.ctype, f"({place}) * {self.block}")
-        """The block's first query."""
+        """The block's first query, or key."""
         runs = merged(range(len(self.batch)), self.batch, self._strides)
         at = frame.indices("batch", runs, stack)
-        self.starts = [k.let(self.ctype, frame.place(("start", n), s, at)) for n, s in enumerate(self._strides)]
-        """Where the matrices of the inputs and of the result begin."""
-        self.stop = self.keys
-        """Where the keys end that the block has to look at."""
-        if self.is_causal:
+        starts = [k.let(self.ctype, frame.place(("start", n), s, at)) for n, s in enumerate(self._strides)]
+        self.starts, self.results = starts[: self._reads], starts[self._reads :]
+        """Where the matrices that are read, and those that are written, begin."""
+        self.stop = self.queries if self.by_keys else self.keys
+        """Where the keys end that the block has to look at; of a block of keys, the queries."""
+        if self.is_causal and not self.by_keys:
             end = k.let(self.ctype, f"{self.first} + {self.block}")
             self.stop = k.let(self.ctype, f"({end} < {self.keys}) ? {end} : {self.keys}")
 
@@ -102,14 +118,14 @@ class Attending:
         """A score with the mask's element: hidden, or with its number added."""
         if not self.has_mask:
             return score
-        spec = self.call.inputs[3]
+        spec = self.call.inputs[-1]
         rows, columns = ((1, 1) + spec.shape)[-2:]
-        terms = [self.starts[3]]
+        terms = [self.starts[-1]]
         if rows > 1:
             terms.append(f"{row} * {self.frame.size('mask rows', columns)}")
         if columns > 1:
             terms.append(column)
-        mask = element_at(k, spec.dtype, "a3", k.let(self.ctype, " + ".join(terms)))
+        mask = element_at(k, spec.dtype, f"a{self._reads - 1}", k.let(self.ctype, " + ".join(terms)))
         if self.hides:
             return k.select(mask, score, k.literal(float("-inf"), float32))
         return k.add(score, k.convert(mask, float32))
@@ -262,4 +278,4 @@ class _PlainAttention:
                     value = f"out[i * {self.columns} + j] / total[i]"
                     made = k.number(float32, f"total[i] == 0.0f ? 0.0f : {value}" if self.own.hides else value)
                     stored = k.rounded(k.convert(made, self.call.spec.dtype))
-                    frame.put(k, stored, "b0", f"{self.starts[-1]} + {row} * {self.values} + {column}")
+                    frame.put(k, stored, "b0", f"{self.own.results[0]} + {row} * {self.values} + {column}")

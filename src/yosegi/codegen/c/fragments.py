@@ -73,20 +73,30 @@ class PacketTiles:
         return f"{self.name}_place + ({self.index(stage, row, packet)}) * {_BYTES}"
 
     def write_fragments(
-        self, k: CBuilder, row: str, column: str, *, first: str = "0", count: int | None = None, offset: str = "0"
+        self,
+        k: CBuilder,
+        row: str,
+        column: str,
+        *,
+        first: str = "0",
+        count: int | None = None,
+        offset: str = "0",
+        name: str = "",
     ) -> Fragments:
         """Variables for the places of a thread's rows of matrices in every fragment, which is 16 rows of two packets.
 
         `row` is the thread's row of the tile, in the first fragment; `column` is 0, or 1 where its matrix is in the
         second packet. Where fragments do not begin with the tile's first column but with the `first` fragment, which
         only the running kernel knows, `count` is their number. `offset`: bytes from the packet to the thread's word.
+        Where a tile is read in two orders, each has a `name`.
         """
+        name = name or self.name
         kept = max(1, self._among // 2) if count is None else count
-        k.say(f"Place {self.name}_column[{kept}]")
+        k.say(f"Place {name}_column[{kept}]")
         for n in range(kept):
             number = f"{row} * {self.packets} + (({first} + {n}) * 2 + {column} ^ {self._spread(row)})"
-            k.say(f"{self.name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES} + {offset}")
-        return Fragments(self, kept)
+            k.say(f"{name}_column[{n}] = {self.name}_place + ({number}) * {_BYTES} + {offset}")
+        return Fragments(self, kept, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +145,11 @@ class Fragments:
     tiles: PacketTiles
     kept: int
     """Columns whose places are in variables; the others lie behind them in the same way, as often as there are."""
+    name: str
 
     def place(self, stage: str, row: str, column: str) -> str:
         """Where a thread's row of a matrix is in a fragment, which is numbered by its 16 rows and two packets."""
-        start = f"{self.tiles.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
+        start = f"{self.name}_column[{column} % {self.kept}] + ({stage}) * {self.tiles.total * _BYTES}"
         further = f"{column} / {self.kept} * {self.kept * 2} + {row} * {DEPTH * self.tiles.packets}"
         return f"{start} + ({further}) * {_BYTES}"
 

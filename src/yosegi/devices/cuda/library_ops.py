@@ -205,7 +205,7 @@ class LibraryOps:
         """True if a region is one of these ops, or takes an output of one."""
         if region.kind is not RegionKind.OPAQUE:
             return False
-        op = region.calls[-1].op
+        op = region.calls[0].op
         return op is pick or op.name in BODIES or op.name in _REFUSED
 
     def refusal(self, region: Region) -> str | None:

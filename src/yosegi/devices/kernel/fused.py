@@ -28,7 +28,7 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import AttentionGradient, Operands, is_contraction
 from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
@@ -51,16 +51,18 @@ from ...codegen.c.fused_kernels import (
 from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.rowwise import Rows
 from ...codegen.c.sliding import slide_of, slides
+from ...codegen.c.stages import KernelProgram, Stage
 from ...codegen.c.unit_attention import unit_attention, unit_refusal, unit_shapes
+from ...codegen.c.unit_attention_gradient import gradient_refusal, gradient_shapes, unit_attention_gradient
 from ...codegen.c.unit_tiles import unit_tiles
 from ...errors import CompileFailure, NoSuchVariant, Unsupported
-from .half_operands import HALVES, reads_halves
+from .half_operands import HALVES, in_halves, reads_halves
 from .memory import QueueMemory
 
 PATTERNS: Final = frozenset({
     "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
     "cross_entropy", "attention_scores", "scaled_dot_product_attention", "softmax", "log_softmax", "layer_norm",
-    "rms_norm",
+    "rms_norm", "attention_gradient",
 })  # fmt: skip
 """The composites that come out as few kernels."""
 
@@ -181,6 +183,10 @@ class Fused:
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
+        if region.precision in HALVES and is_composite(region):
+            call = in_halves(region.calls[0], HALVES[region.precision])
+            refusal = gradient_refusal if isinstance(call.op.role, AttentionGradient) else unit_refusal
+            return refusal(call, self._machine.dialect)
         try:
             work = self._work(region)
         except Unsupported as failure:
@@ -207,6 +213,10 @@ class Fused:
         reason = self._rest_refusal(work.kernels)
         if reason is not None:
             return reason
+        if work.native is not None:
+            reason = gradient_refusal(work.native, self._machine.dialect)
+            if reason is not None:
+                return reason
         lacking = [s.dtype for call in work.graph.calls for s in (*call.inputs, *call.outputs)
                    if s.dtype.name != "bool" and s.dtype not in self._machine.dialect.types]  # fmt: skip
         if lacking:
@@ -263,9 +273,11 @@ class Fused:
     def _variants(self, region: Region, work: _Work) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
+        if work.native is not None:
+            return self._attentions(region) | self._separately(work)
         precision = region.precision if is_rounded(region) else Precision.FULL
         by_library = self._by_library(work, precision) if products else None
-        is_generated = precision is Precision.FULL or (by_library is None and _in_halves(work))
+        is_generated = precision is Precision.FULL or (by_library is None and _multiplies_halves(work))
         names = product_variants(products, machine.dialect, machine.target) if products else (_ONE_KERNEL,)
         for name in names if is_generated else ():
             if name == NAIVE and work.size > _POLICY.hopeless_work:
@@ -302,8 +314,9 @@ class Fused:
         cut = in_parts_of_sum(work.graph, parts) if parts > 1 else None
         if cut is None:
             return []
-        return [(parts, [replace(p, product=of_halves(p.product)) if isinstance(p, PartialSums) and _in_halves(work)
-                         else p for p in cut])]  # fmt: skip
+        if _multiplies_halves(work):
+            cut = [replace(p, product=of_halves(p.product)) if isinstance(p, PartialSums) else p for p in cut]
+        return [(parts, cut)]
 
     def _by_library(self, work: _Work, precision: Precision) -> list[PlannedKernel] | None:
         """The kernels with the products of a library in a precision, or `None`."""
@@ -322,7 +335,7 @@ class Fused:
             work = self._work(product)
         except Unsupported:
             return False
-        if _in_halves(work) and is_contraction(product.calls[-1].op.role, Operands.WINDOWS):
+        if _multiplies_halves(work) and is_contraction(product.calls[-1].op.role, Operands.WINDOWS):
             return True
         cut = self._by_library(work, product.precision)
         return cut is not None and len(cut) == 1
@@ -342,16 +355,20 @@ class Fused:
 
     def _attentions(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """The kernels that are attention as a whole, the one that is expected to be best first."""
-        machine, call = self._machine, region.calls[-1]
+        machine, call = self._machine, region.calls[0]
         if not is_composite(region):
             return {}
-        kernels: dict[str, Callable[[], Generated]] = {}
-        if unit_refusal(call, machine.dialect) is None:
+        dialect = machine.dialect
+        programs: dict[str, Callable[[], KernelProgram]] = {}
+        if unit_refusal(call, dialect) is None:
             for name, shape in unit_shapes(call).items():
-                kernels[_ON_UNIT + name] = partial(unit_attention, call, machine.dialect, shape)
+                programs[_ON_UNIT + name] = partial(_alone, call, partial(unit_attention, call, dialect, shape))
         if plain_refusal(call) is None:
-            kernels[_FLASH] = partial(plain_attention, call, machine.dialect)
-        return {name: partial(_attention, region, machine, written) for name, written in kernels.items()}
+            programs[_FLASH] = partial(_alone, call, partial(plain_attention, call, dialect))
+        if gradient_refusal(call, dialect) is None:
+            for name, shape in gradient_shapes(call).items():
+                programs[_ON_UNIT + name] = partial(unit_attention_gradient, call, dialect, shape)
+        return {name: partial(_attention, region, machine, written) for name, written in programs.items()}
 
     def _expected(self, work: _Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
@@ -378,6 +395,8 @@ class _Work:
 
     graph: Graph
     kernels: tuple[PlannedKernel, ...]
+    native: Call | None = None
+    """The composite that is only worth being whole if it has kernels of its own."""
 
     @classmethod
     def of(cls, region: Region) -> _Work:
@@ -386,6 +405,8 @@ class _Work:
         if is_composite(region) or region.kind in JOINED:
             if not all(s.size for call in own.graph.calls for s in (*call.inputs, *call.outputs)):
                 raise Unsupported("there is nothing to compute")
+            if is_composite(region) and isinstance(region.calls[0].op.role, AttentionGradient):
+                return cls(own.graph, (_apart(own.graph),), region.calls[0])
             return cls(own.graph, tuple(planned_kernels(own.graph)))
         entry = own.graph.outputs[0]
         if slides(own.graph.calls[entry]):
@@ -404,7 +425,7 @@ class _Work:
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
 
 
-def _in_halves(work: _Work) -> bool:
+def _multiplies_halves(work: _Work) -> bool:
     """True for products of 16-bit floats with float32 results."""
     products = [p for p in work.kernels if isinstance(p, FusedContraction)]
     return all(p.left.dtype.is_half and p.result is float32 for p in products) and bool(products)
@@ -481,12 +502,29 @@ def _launched(
     return run
 
 
-def _attention(region: Region, machine: KernelMachine, written: Callable[[], Generated]) -> Kernel:
-    call = region.calls[-1]
-    launch = machine.launcher(written(), len(call.inputs), 1)
-    order = [region.inputs.index(a) for a in region.graph.args[region.nodes[-1]]]
-    run = _launched(machine, launch, (), [(call.spec.shape, call.spec.dtype)])
-    return lambda *data: tuple(run(*[data[n] for n in order]))
+def _alone(call: Call, written: Callable[[], Generated]) -> KernelProgram:
+    """One kernel for a call."""
+    count = len(call.inputs)
+    return KernelProgram((Stage(written(), tuple(range(count)), (count,)),))
+
+
+def _attention(region: Region, machine: KernelMachine, written: Callable[[], KernelProgram]) -> Kernel:
+    (call, *picks), program, memory = region.calls, written(), machine.memory
+    steps = [(machine.launcher(s.kernel, len(s.reads), len(s.writes)), s.reads, s.writes) for s in program.stages]
+    rooms = (*[(s.shape, s.dtype) for s in call.outputs], *program.scratch)
+    args, graph = region.graph.args[region.nodes[0]], region.graph
+    fixed = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+    index = dict(zip(region.nodes, [0, *[pick.attrs["index"] for pick in picks]], strict=True))
+    results = [len(args) + index[o] for o in region.outputs]
+
+    def kernel(*data: Any) -> tuple[Any, ...]:
+        given = fixed | dict(zip(region.inputs, data, strict=True))
+        arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
+        for launch, reads, writes in steps:
+            launch([arrays[n] for n in reads], [arrays[n] for n in writes])
+        return tuple([arrays[n] for n in results])
+
+    return kernel
 
 
 class _Shown:

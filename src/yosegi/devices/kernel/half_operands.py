@@ -1,10 +1,12 @@
-"""Half-precision products of a unit, with their operands in 16 bits in memory.
+"""Half-precision products and attention of a unit, with their operands in 16 bits in memory.
 
 A product in half precision rounds its float32 operands to 16 bits. A product of matrices that is alone does so before
 each run. In a unit, the loop that computes an operand stores it in 16 bits, once for all products that read it: the
 forward pass, the gradient of the weights and that of the inputs share operands. The product itself is written as one of
 float32 numbers that are converted from 16 bits. That conversion is exact, so the graph says what is computed, and a
-library or a matrix unit that multiplies 16-bit operands and sums in float32 has the product as a whole.
+library or a matrix unit that multiplies 16-bit operands and sums in float32 has the product as a whole. Attention and
+its gradient in half precision are those of 16-bit operands; their results are stored in 16 bits too, and converted for
+readers that want float32.
 """
 
 from __future__ import annotations
@@ -13,16 +15,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..._schedule.fuse import Region, RegionKind, is_constant, is_exact_conversion, multiplies
+from ..._schedule.fuse import Region, RegionKind, attends, is_constant, is_exact_conversion, multiplies
 from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.node import Call, spec
-from ..._tensor.op import convert, leaf_call
+from ..._tensor.op import convert, leaf_call, pick_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, Placing, is_contraction, is_view
+from ..._tensor.role import Cut, Operands, Placing, is_contraction, is_view
 from ..._tune.projection import GraphWriter
 
 HALVES: Final = {Precision.F16: float16, Precision.BF16: bfloat16}
 """The dtype of the operands, by the precision of the product."""
+
+
+def in_halves(call: Call, dtype: DType) -> Call:
+    """Attention, or its gradient, of float32 operands as that of operands in 16 bits. A mask stays as it is."""
+    first = len(call.inputs) - len(call.attrs["given"])
+    operands = [spec(s.shape, dtype) for s in call.inputs[:first]]
+    return call.op.call((*operands, *call.inputs[first:]), call.attrs)
 
 
 def reads_halves(region: Region) -> bool:
@@ -31,14 +40,15 @@ def reads_halves(region: Region) -> bool:
 
 
 def with_half_operands(region: Region, takes: Callable[[Region], bool]) -> Region:
-    """The unit with 16-bit operands for the products in half precision. `takes` is True for a product that the device
-    computes from 16-bit operands as one kernel; others stay as they are."""
+    """The unit with 16-bit operands for the products and attention in half precision. `takes` is True for a product
+    that the device computes from 16-bit operands as one kernel; others stay as they are."""
     parts = region.parts
+    is_whole = any(map(_attends_in_halves, parts))
     is_alone = len(parts) == 1 and not is_contraction(region.calls[-1].op.role, Operands.WINDOWS)
-    if is_alone or not any(p.kind is RegionKind.CONTRACTION and p.precision in HALVES for p in parts):
+    if not is_whole and (is_alone or not any(map(_is_in_halves, parts))):
         return region
     rewriting = _Rewriting(region, parts, takes)
-    return rewriting.made() if rewriting.products else region
+    return rewriting.made() if is_whole or rewriting.products else region
 
 
 class _Rewriting:
@@ -59,7 +69,7 @@ class _Rewriting:
         self._stored: dict[int, dict[DType, None]] = {}
         """The arrays that are stored in 16 bits, each with the dtypes."""
         for part in parts:
-            for operand in self._operands(part) if part.nodes[0] in self.products else ():
+            for operand in self._halved(part):
                 self._stored.setdefault(self._chain(operand)[-1], {})[HALVES[part.precision]] = None
 
     def made(self) -> Region:
@@ -70,6 +80,8 @@ class _Rewriting:
         for part in self._parts:
             if part.nodes[0] in self.products:
                 self._add_product(part)
+            elif _attends_in_halves(part):
+                self._add_attention(part)
             else:
                 self._add_part(part)
         outputs = tuple([self._new[o] for o in region.outputs])
@@ -97,8 +109,46 @@ class _Rewriting:
         self._new[part.nodes[0]] = nodes[-1]
         self._append(part, nodes, list(given.values()), nodes[-1:])
 
+    def _add_attention(self, part: Region) -> None:
+        """Add attention of 16-bit operands, and its results in float32."""
+        entry, *picks = part.nodes
+        dtype, writer = HALVES[part.precision], self._writer
+        halves = {operand: self._half(operand, part) for operand in self._halved(part)}
+        masks = [a for a in self._graph.args[entry] if a not in halves]
+        inputs = [*halves.values(), *[new for a in masks for new in self._read(a)]]
+        call = in_halves(part.calls[0], dtype)
+        made = writer.append(call, *[halves.get(a, self._new.get(a, -1)) for a in self._graph.args[entry]])
+        results = {entry: made} if not picks else {
+            p: writer.append(pick_call(call.outputs, self._graph.calls[p].attrs["index"]), made) for p in picks
+        }  # fmt: skip
+        self._halves |= {(old, dtype): new for old, new in results.items()}
+        whole = replace(part, precision=Precision.FULL)
+        nodes = list(dict.fromkeys([made, *results.values()]))
+        self._append(whole, nodes, inputs, [results[o] for o in part.outputs])
+        for old in part.outputs:
+            new = results[old]
+            self._new[old] = writer.append(convert.call((writer.calls[new].spec,), {"dtype": float32}), new)
+            self._append(replace(whole, kind=RegionKind.LOOP), [self._new[old]], [new], [self._new[old]])
+
+    def _halved(self, part: Region) -> list[int]:
+        """The arrays of a part that are read in 16 bits."""
+        if part.nodes[0] in self.products:
+            return self._operands(part)
+        if not _attends_in_halves(part):
+            return []
+        args, call = self._graph.args[part.nodes[0]], part.calls[0]
+        return list(dict.fromkeys(args[: len(args) - len(call.attrs["given"])]))
+
     def _append(self, part: Region, nodes: list[int], inputs: list[int], outputs: list[int]) -> None:
         self._made.append(replace(part, nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs), regions=()))
+
+    def _read(self, entry: int) -> list[int]:
+        """The new entries that a part has as inputs to read an old one: none for a constant."""
+        if not is_constant(self._graph, entry):
+            return [self._new[entry]]
+        if entry not in self._new:
+            self._new[entry] = self._writer.append(self._graph.calls[entry])
+        return []
 
     def _half(self, entry: int, product: Region) -> int:
         """The new entry of an array in 16 bits; of a view, the view of the array in 16 bits."""
@@ -106,8 +156,8 @@ class _Rewriting:
         if (entry, dtype) not in self._halves:
             view = self._views.get(entry)
             if view is None:
-                source, made = self._new[entry], self._rounded(entry, dtype)
-                self._append(replace(product, kind=RegionKind.LOOP), [made], [source], [made])
+                made = self._rounded(entry, dtype)
+                self._append(replace(product, kind=RegionKind.LOOP), [made], self._read(entry), [made])
             else:
                 source = self._half(self._graph.args[entry][0], product)
                 call = view.calls[0]
@@ -118,6 +168,7 @@ class _Rewriting:
 
     def _rounded(self, entry: int, dtype: DType) -> int:
         """Add the conversion of an array to 16 bits."""
+        self._read(entry)
         source = self._new[entry]
         return self._writer.append(convert.call((self._writer.calls[source].spec,), {"dtype": dtype}), source)
 
@@ -172,9 +223,17 @@ def _is_in_halves(part: Region) -> bool:
     return all(s.dtype is float32 for s in (call.spec, *call.inputs))
 
 
+def _attends_in_halves(part: Region) -> bool:
+    """True for attention of float32 arrays, or its gradient, in half precision."""
+    call = part.calls[0]
+    return attends(call) and part.precision in HALVES and call.spec.dtype is float32
+
+
 def _keeps_elements(call: Call) -> bool:
-    """True for a view with each element of its array once."""
-    return any(is_view(call.op.role, placing) for placing in (Placing.PERMUTED, Placing.RESHAPED))
+    """True for a view with each element of its array at most once."""
+    return isinstance(call.op.role, Cut) or any(
+        is_view(call.op.role, placing) for placing in (Placing.PERMUTED, Placing.RESHAPED)
+    )
 
 
 def _needed(parts: Sequence[Region], outputs: Iterable[int]) -> list[Region]:
