@@ -39,6 +39,7 @@ from .results import Results
 from .spread_convolutions import SpreadConvolution, is_spread
 from .weight_gradients import WeightGradient, is_gradient
 from .winograd_calls import Winograd, can_be_squared
+from .winograd_gradients import WinogradGradient, can_be_filtered
 from .workspace import Spare
 
 
@@ -154,6 +155,13 @@ class Convolutions:
             lambda x, w: otherwise(x, _dense(w)),
         )  # fmt: skip
 
+    def filtered(self, x: Any, w: Any, windows: Windows) -> WinogradGradient:
+        """The gradient of a convolution by 3 × 3 weights, by few products. Raises `CompileFailure`."""
+        direct = self.bound(x, _dense(w), windows, 1)
+        return WinogradGradient(
+            self.runtime, self.results, self.spare, x, w, windows, lambda x, w: direct(x, _dense(w))
+        )
+
     def columns(self, x: Any, w: Any, windows: Windows) -> ColumnProduct:
         """A convolution as one product of copied windows. Raises `CompileFailure`."""
         copies = self.bound(x, w, windows, 1).copies
@@ -212,6 +220,8 @@ class TunedConvolution:
         }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
         if is_gradient(x, w, windows, groups):
             candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
+        if can_be_filtered(x, w, windows, groups):
+            candidates["filtered"] = lambda: _in_a_tuple(owner.filtered(x, w, windows), is_dense=False)
         if fits(x, w, windows, groups):
             candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
         if is_spread(windows):
