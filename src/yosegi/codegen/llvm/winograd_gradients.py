@@ -215,9 +215,8 @@ class _Operand:
     def _transform(self, to: str) -> None:
         """Matrices of what was brought."""
         code, k, vector = self.code, self.k, self.k.width * self.item
-        reach, pitch, apart = range(len(self.matrix[0])), self.size["pitch"], Multiples(
-            code, self.size["matrix"], self.count
-        )  # fmt: skip
+        reach, pitch = range(len(self.matrix[0])), self.size["pitch"]
+        apart = Multiples(code, self.size["matrix"], self.count)
         columns = [mul(code, self.pixel, n) for n in reach]
         steps = mul(code, pitch, self.step), mul(code, self.pixel, self.step)
         with code.loop(0, self.down, carried=[("ptr", self.staged), ("ptr", to)]) as row:
@@ -264,14 +263,14 @@ class _Blocks:
         block, part = split(code, unit, size["parts"])
         down, across = split(code, block, size["x_blocks"])
         output, channel = mul(code, down, size["y_block"]), mul(code, across, size["x_block"])
-        bounds = [div(code, mul(code, n, size["chunks"]), size["parts"]) for n in (part, add(code, part, "1"))]
-        with code.loop(*bounds) as chunk:
+        begin, end = (div(code, mul(code, n, size["chunks"]), size["parts"]) for n in (part, add(code, part, "1")))
+        with code.loop(begin, end) as chunk:
             group, band = split(code, chunk.index, size["bands"])
             with code.loop(0, size["group"]) as number:
                 image = add(code, mul(code, group, size["group"]), number.index)
                 self.x.fill(channel, band, image, size["images"], number.index)
                 self.y.fill(output, band, image, size["images"], number.index)
-            self._multiply(code.let(f"icmp ne i64 {chunk.index}, {bounds[0]}"))
+            self._multiply(code.let(f"icmp ne i64 {chunk.index}, {begin}"))
         self._finish(part, output, channel)
 
     def end(self) -> None:

@@ -34,7 +34,7 @@ class GradientPolicy:
     channels: int = 64
     """Channels, and outputs, of a block: with more, sums do not stay in a second cache; with fewer, operands are
     transformed more often."""
-    tiles: int = 64
+    tiles: int = 32
     """Tiles of a chunk, about: with fewer, sums are read and written more often."""
 
 
@@ -101,11 +101,8 @@ class WinogradGradient:
             side["staged"] = side["rows"] * side["pitch"]
         self._places = [_places(elements, item, left, shape.lanes), _places(gradients, item, 0, shape.lanes)]
         sums_matrix = -(-y_block // shape.rows) * shape.rows * x_block * item + PADDING
-        room = sum(
-            side["staged"] + side["block"] * item + filtering.matrices * side["matrix"] for side in (elements, gradients)
-        )
-        room += filtering.matrices * sums_matrix
-        room = -(-room // LINE) * LINE
+        each = (s["staged"] + s["block"] * item + filtering.matrices * s["matrix"] for s in (elements, gradients))
+        room = -(-(sum(each) + filtering.matrices * sums_matrix) // LINE) * LINE
         sizes = {f"x_{name}": size for name, size in elements.items()}
         sizes |= {f"y_{name}": size for name, size in gradients.items()}
         sizes |= {
