@@ -63,6 +63,12 @@ GRADIENT_SIZES: Final = (
 arrays: the input; the result's gradient; for each of them where the elements of a band go, in bytes; the places of all
 parts; the workspace, as in `winograd`."""
 
+_TILE: Final = (
+    ("ptr", "gradients"), ("i64", "gradients_step"), ("ptr", "elements"), ("i64", "row"), ("i64", "tiles"),
+    ("ptr", "sums"), ("i64", "lanes"),
+)  # fmt: skip
+"""The parameters of `tile`."""
+
 _Matrix = tuple[tuple[float, ...], ...]
 _Square = Sequence[Sequence[Value]]
 
@@ -121,6 +127,7 @@ def gradient_source(dtype: DType, shape: TileShape, filtering: Filtering, target
     """The module of `gradients`."""
     module = Module(converts_halves=target.converts_halves)
     write_claim(module)
+    _write_tile(module, dtype, shape)
     blocks = _Blocks(module, dtype, shape, filtering)
     with blocks.code.loop("%low", "%high") as unit:
         blocks.write(unit.index)
@@ -147,6 +154,25 @@ def _by_rows_and_columns(k: LlvmBuilder, matrix: _Matrix, square: _Square) -> li
     """A square after a matrix is applied to its rows, and then to the columns of the result; row by row."""
     columns = zip(*[_combined(k, matrix, row) for row in square], strict=True)
     return [value for row in zip(*[_combined(k, matrix, column) for column in columns], strict=True) for value in row]
+
+
+def _write_tile(module: Module, dtype: DType, shape: TileShape) -> None:
+    """`tile`: products, summed over so many tiles of windows. They are added to the sums that are there if `lanes` is
+    the width of a vector, and replace them if it is 0. It is a function of its own because the rest needs all registers
+    for addresses."""
+    code = module.function("tile", _TILE)
+    k = LlvmBuilder(code, shape.lanes)
+    carried = [("ptr", "%gradients"), ("ptr", "%elements"), *zero_sums(k, dtype, shape.rows, shape.vectors)]
+    with code.loop(0, "%tiles", carried=carried) as step:
+        a, b, *given = step.values
+        made = step_of_sums(k, dtype, lambda r: shifted(code, a, str(r * dtype.itemsize)), b, given, shape.vectors)
+        step.carry(shifted(code, a, "%gradients_step"), shifted(code, b, "%row"), *made)
+    mask = lanes_below(k, "%lanes")
+    for n, text in enumerate(step.values[2:]):
+        r, v = divmod(n, shape.vectors)
+        there = shifted(code, shifted(code, "%sums", mul(code, "%row", r)), str(v * shape.lanes * dtype.itemsize))
+        store(k, k.arithmetic("+", Value(dtype, text), load(k, dtype, there, mask)), there)
+    code.ret()
 
 
 class _Operand:
@@ -285,29 +311,17 @@ class _Blocks:
         code, shape, size = self.code, self.shape, self.size
         vectors = shape.vectors * shape.lanes * self.item
         lanes = choice(code, is_more, str(shape.lanes), "0")
+        tiles = mul(code, mul(code, size["down"], size["across"]), size["group"])
         carried = [("ptr", at) for at in (self.y.matrices, self.x.matrices, self.sums)]
         with code.loop(0, self.filtering.matrices, carried=carried) as matrix:
             gradients, elements, sums = matrix.values
             with code.loop(0, self.row, vectors) as across, code.loop(0, size["y_block"], shape.rows) as down:
                 there = shifted(code, sums, add(code, mul(code, down.index, self.row), across.index))
                 left = shifted(code, gradients, mul(code, down.index, self.item))
-                self._tile(left, shifted(code, elements, across.index), there, lanes)
+                given = left, self.y.pixel, shifted(code, elements, across.index), self.row, tiles, there, lanes
+                code.invoke("@tile", _TILE, *given)
             steps = size["y_matrix"], size["x_matrix"], size["sums_matrix"]
             matrix.carry(*[shifted(code, at, by) for at, by in zip(matrix.values, steps, strict=True)])
-
-    def _tile(self, gradients: str, elements: str, sums: str, lanes: str) -> None:
-        code, k, dtype, rows, vectors = self.code, self.k, self.dtype, self.shape.rows, self.shape.vectors
-        tiles = mul(code, mul(code, self.size["down"], self.size["across"]), self.size["group"])
-        carried = [("ptr", gradients), ("ptr", elements), *zero_sums(k, dtype, rows, vectors)]
-        with code.loop(0, tiles, carried=carried) as step:
-            a, b, *given = step.values
-            made = step_of_sums(k, dtype, lambda r: shifted(code, a, str(r * self.item)), b, given, vectors)
-            step.carry(shifted(code, a, self.y.pixel), shifted(code, b, self.row), *made)
-        mask = lanes_below(k, lanes)
-        for n, text in enumerate(step.values[2:]):
-            r, v = divmod(n, vectors)
-            there = shifted(code, shifted(code, sums, mul(code, self.row, r)), str(v * k.width * self.item))
-            store(k, k.arithmetic("+", Value(dtype, text), load(k, dtype, there, mask)), there)
 
     def _finish(self, part: str, output: str, channel: str) -> None:
         """The places of a unit, and whether they are finite."""
