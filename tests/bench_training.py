@@ -1,6 +1,7 @@
 """Training steps through modules and optimisers, beside PyTorch: blocks of steps in turns, medians in milliseconds.
 
     PYTHONPATH=tests python tests/bench_training.py [--device cpu] [--precision f32] [--steps 8] [--turns 5] [--compile]
+        [--model resnet]
 
 Two models: a transformer (6 layers, 384 wide, 256 long, batch 8) with AdamW, and ResNet-18's shapes at 32 by 32 pixels,
 batch 32, with SGD. Both libraries begin with the same weights; the losses of the first steps must agree.
@@ -191,11 +192,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--model", default="", help="a part of a model's name; without one, both")
     args = parser.parse_args()
     place = "cuda" if args.device.startswith("cuda") else "cpu"
     torch.set_num_threads(2 if place == "cpu" else torch.get_num_threads())
     torch.manual_seed(0)
     for title, model, peer, x, y, rule, peer_rule in cases():
+        if args.model.lower() not in title.lower():
+            continue
         print(title)
         model = model.load_state_dict({k: v.numpy() for k, v in peer.state_dict().items()})
         with ys.options(device=args.device, precision=args.precision, tol=args.tol):

@@ -279,6 +279,7 @@ _PLAIN: dict[str, Any] = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilati
 CONVOLVED: dict[str, Any] = {
     "columns": ((2, 12, 19, 23), ((3, 3), {"stride": (2, 2), "padding": ((1, 0), (1, 1))})),
     "products": ((9, 4, 17, 20), ((15, 17), {"padding": ((0, 1), (0, 0))})),
+    "filtered": ((9, 4, 17, 20), ((15, 18), {})),
     "remainders": ((2, 12, 11, 9), ((4, 3), {"spread": (2, 2), "padding": ((2, 1), (1, 1))})),
 }
 """The variants of convolutions that need certain windows: shapes, and windows that they are for."""

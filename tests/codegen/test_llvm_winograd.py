@@ -99,6 +99,17 @@ def test_any_windows(shape: Any, outputs: int, padding: Pads, backwards: bool, k
     check(x, w, dense(padding), convolutions(2), kept=kept)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_weights_in_any_order(kept: bool) -> None:
+    """Those of a gradient by the input are a view: channels and outputs exchanged, places reversed."""
+    x, stored = normal((2, 17, 9, 40)), normal((17, 30, 3, 3), seed=1)
+    for w in (np.flip(stored.swapaxes(0, 1), (2, 3)), stored.T.copy().T.swapaxes(0, 1), stored[:, ::-2].swapaxes(0, 1)):
+        check(x, w, dense(), convolutions(2), kept=kept)
+    owner, w = convolutions(2), np.flip(stored.swapaxes(0, 1), (2, 3))
+    squared, x[1, 1, 1, 1] = owner.squared(x, w, dense(), kept=kept), np.inf
+    np.testing.assert_array_equal(squared(x, w), owner.bound(x, w.copy(), dense(), 1)(x, w.copy()))
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads(threads: int) -> None:
     x, w = normal((3, 20, 56, 56)), normal((24, 20, 3, 3), seed=1)

@@ -26,6 +26,7 @@ from yosegi.codegen.llvm.register_tiles import tile_shape, tile_source
 from yosegi.codegen.llvm.rows import kernel
 from yosegi.codegen.llvm.small_products import product_source
 from yosegi.codegen.llvm.winograd import winograd_shape, winograd_source
+from yosegi.codegen.llvm.winograd_gradients import FILTERINGS, gradient_shape, gradient_source
 from yosegi.devices.cpu.compiler import Compiler, HostMachine
 
 import llvmlite.binding as llvm  # isort: skip
@@ -139,6 +140,15 @@ def test_tiles_of_convolutions_fill_the_registers(dtype: DType, outputs: int, pr
 def test_tiles_of_winograds_algorithm_stay_in_registers(dtype: DType, model: str) -> None:
     shape = winograd_shape(target(model), dtype, 64)
     no_spills(Assembly(winograd_source(dtype, shape, target(model)), model), dtype, shape.rows * shape.vectors)
+
+
+@EACH_MODEL
+@pytest.mark.parametrize("step", [1, 2])
+@FLOATS
+def test_tiles_of_filtered_gradients_stay_in_registers(dtype: DType, step: int, model: str) -> None:
+    shape = gradient_shape(target(model), dtype, 64)
+    source = gradient_source(dtype, shape, FILTERINGS[step], target(model))
+    no_spills(Assembly(source, model), dtype, shape.rows * shape.vectors)
 
 
 @FLOATS

@@ -330,6 +330,20 @@ def test_scatter_add_adds_repeated_places(shape: tuple[int, ...], axes: tuple[in
     np.testing.assert_allclose(got.ravel(), x.ravel() + _added(places, value, x.size))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.complex64])
+@pytest.mark.parametrize(("shape", "axis"), [((6, 200), 0), ((3, 5, 70), 1), ((4, 64), 0), ((64, 4), 1)])
+def test_scatter_add_adds_long_rows_in_numpys_order(shape: tuple[int, ...], axis: int, dtype: Any) -> None:
+    x, indices = rng.normal(size=shape).astype(dtype), rng.integers(-shape[axis], shape[axis], size=(8, 3))
+    body = REGISTRY["gather"].body
+    value = rng.normal(size=body(x, indices, axes=(axis,), at=axis).shape).astype(dtype)
+    expected = x.copy()
+    np.add.at(np.moveaxis(expected, axis, 0), indices, np.moveaxis(value, (axis, axis + 1), (0, 1)))
+    add = REGISTRY["scatter_add"].body
+    np.testing.assert_array_equal(add(x, value, indices, axes=(axis,), at=axis), expected)
+    with pytest.raises(IndexError):
+        add(x, value, indices + shape[axis], axes=(axis,), at=axis)
+
+
 def test_half_precision_gradients_add_up_in_single() -> None:
     x = ys.zeros((1,), dtype=ys.float16)
     i = ys.zeros((5000,), dtype=ys.int64)

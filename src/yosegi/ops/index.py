@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -43,6 +44,9 @@ from .index_key import (
 from .shape import broadcast_to, expand_dims, moveaxis, reshape
 
 _op = partial(op, OpKind.MOVEMENT)
+
+_LONG_ROW: Final = 64
+"""Elements from which a NumPy call for a row is faster than `np.add.at` is with it."""
 
 
 # Windows
@@ -200,8 +204,18 @@ def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int
 def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()
-    _write(np.add.at, out, value, indices, axes, at, of)
+    _write(_add, out, value, indices, axes, at, of)
     return out
+
+
+def _add(out: Array, places: tuple[Array, ...], values: Array) -> None:
+    """`np.add.at`, which goes element by element: long rows are added one by one instead, in the same order."""
+    if len(places) > 1 or prod(out.shape[1:]) < _LONG_ROW:
+        np.add.at(out, places, values)
+        return
+    for place, value in zip(places[0].ravel().tolist(), values.reshape(-1, *out.shape[1:]), strict=True):
+        row = out[place]
+        np.add(row, value, row)
 
 
 def _write(

@@ -48,7 +48,9 @@ MATRICES: Final = _REACH * _REACH
 PADDING: Final = LINE
 """Bytes behind each matrix of a block: the last run of squares may go beyond its end, and matrices should not fall into
 the same places of a cache."""
-KERNELS_SIZES: Final = ("channels", "outputs", "w_output", "w_channel", "kernel_panel", "kernel_matrix")
+KERNELS_SIZES: Final = (
+    "channels", "outputs", "w_output", "w_channel", "w_row", "w_column", "kernel_panel", "kernel_matrix",
+)  # fmt: skip
 """The words of `kernels`; `w_output` is in elements, all else in bytes. Its arrays: the weights, and the matrices."""
 CONVOLVE_SIZES: Final = (
     "channels", "outputs", "kernel_panel", "kernel_matrix", "blocks", "vectors", "squares", "images", "down",
@@ -141,6 +143,7 @@ def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
     w, made = given.arrays(2)
     output, item = given["w_output"], dtype.itemsize
     channels, outputs = given["channels"], given["outputs"]
+    rows, columns = ([mul(code, given[step], n) for n in range(KERNEL)] for step in ("w_row", "w_column"))
     channel_bytes, panel_bytes, matrix = given["w_channel"], given["kernel_panel"], given["kernel_matrix"]
     with code.loop("%low", "%high") as panel:
         first = _first_row(code, panel.index, outputs, shape)
@@ -148,8 +151,10 @@ def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
         there = shifted(code, made, mul(code, panel.index, panel_bytes))
         with code.loop(0, channels, carried=[("ptr", here), ("ptr", there)]) as channel:
             here, there = channel.values
-            places = [strided(k, dtype, shifted(code, here, str(p * item)), output) for p in range(KERNEL * KERNEL)]
-            square = [places[r * KERNEL : (r + 1) * KERNEL] for r in range(KERNEL)]
+            square = [
+                [strided(k, dtype, shifted(code, shifted(code, here, row), column), output) for column in columns]
+                for row in rows
+            ]
             for n, value in enumerate(_by_rows_and_columns(square, _of_kernels(k, dtype))):
                 store(k, value, shifted(code, there, mul(code, matrix, n)))
             channel.carry(shifted(code, here, channel_bytes), shifted(code, there, str(shape.rows * item)))

@@ -39,6 +39,7 @@ from .results import Results
 from .spread_convolutions import SpreadConvolution, is_spread
 from .weight_gradients import WeightGradient, is_gradient
 from .winograd_calls import Winograd, can_be_squared
+from .winograd_gradients import WinogradGradient, can_be_filtered
 from .workspace import Spare
 
 
@@ -144,15 +145,24 @@ class Convolutions:
 
     def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
         """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
-        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self.bound(x, w, windows, 1), kept=kept)
+        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self._direct(x, w, windows), kept=kept)
 
     def multiplied(self, x: Any, w: Any, windows: Windows) -> WeightGradient:
         """A convolution with large weights, by matrix products. Raises `CompileFailure`."""
-        otherwise = self.bound(x, _dense(w), windows, 1)
+        copies = self.bound(x, _dense(w), windows, 1).copies
         return WeightGradient(
-            self._products, otherwise.copies, self.results, self.spare, x, w, windows,
-            lambda x, w: otherwise(x, _dense(w)),
-        )  # fmt: skip
+            self._products, copies, self.results, self.spare, x, w, windows, self._direct(x, w, windows)
+        )
+
+    def filtered(self, x: Any, w: Any, windows: Windows) -> WinogradGradient:
+        """The gradient of a convolution by 3 × 3 weights, by few products. Raises `CompileFailure`."""
+        direct = self._direct(x, w, windows)
+        return WinogradGradient(self.runtime, self.results, self.spare, x, w, windows, direct)
+
+    def _direct(self, x: Any, w: Any, windows: Windows) -> Callable[[Any, Any], Any]:
+        """A convolution by sums over its windows, with weights in any order."""
+        bound = self.bound(x, _dense(w), windows, 1)
+        return lambda x, w: bound(x, _dense(w))
 
     def columns(self, x: Any, w: Any, windows: Windows) -> ColumnProduct:
         """A convolution as one product of copied windows. Raises `CompileFailure`."""
@@ -212,12 +222,14 @@ class TunedConvolution:
         }  # not NumPy: the threads of its products spin for a tenth of a second, and slow down all that follows
         if is_gradient(x, w, windows, groups):
             candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
+        if can_be_filtered(x, w, windows, groups):
+            candidates["filtered"] = lambda: _in_a_tuple(owner.filtered(x, w, windows), is_dense=False)
         if fits(x, w, windows, groups):
             candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
         if is_spread(windows):
             candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
         if can_be_squared(x, windows, groups):
-            candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, _dense(w), windows, kept=self._kept))
+            candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept), is_dense=False)
         kept = "kept" if self._kept else "given"
         kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
         chosen = owner.records.best(kind, candidates, trial)

@@ -67,7 +67,8 @@ class Winograd:
         self._bytes = self._before + (0 if kept else kernels)
         sizes = {
             "channels": channels, "outputs": outputs, "kernel_panel": panel, "kernel_matrix": panels * panel,
-            "w_output": w.strides[0] // item, "w_channel": KERNEL * KERNEL * item,
+            "w_output": w.strides[0] // item, "w_channel": w.strides[1],
+            "w_row": w.strides[2], "w_column": w.strides[3],
             "blocks": blocks, "vectors": vectors, "squares": squares, "images": batch, "down": down,
             "strips": across // shape.lanes, "rest": across % shape.lanes or 1,
             "top": windows.padding[0][0], "left": windows.padding[1][0], "high": high, "wide": wide,
