@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 DEADLINE = 6.0
-LIMITS = {"nccl": 40, "collectives": 60, "copies": 30, "train": 40, "kill": 40}
+LIMITS = {"nccl": 40, "collectives": 60, "copies": 45, "train": 40, "kill": 40}
 """The parts in order, and the seconds that each may take. All but the first have two ranks."""
 
 # The parts
@@ -120,7 +120,7 @@ def collectives() -> None:
         print(next((line.strip() for line in str(route).splitlines() if "by CUDA" in line), route))
     assert "CUDA IPC" in str(route), route
     checks = (check_reductions, check_parts, check_replicate)
-    for dtype in DTYPES:
+    for dtype in DTYPES[::4] if FAKE else DTYPES:
         began = time.perf_counter()
         for check in checks:
             check(ranks, dtype)

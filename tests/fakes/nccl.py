@@ -36,7 +36,7 @@ class _Hub:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.barrier = Barrier(size)
+        self.barrier = Barrier(size, timeout=10)
         self.given: dict[Any, bytes] = {}
 
     def swapped(self, own: dict[Any, bytes]) -> dict[Any, bytes]:
@@ -67,12 +67,12 @@ class FakeNCCL:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nccl"):
             raise AttributeError(name)
-        body = getattr(self, f"_{name[4].lower()}{name[5:]}")
+        body = f"_{name[4].lower()}{name[5:]}"
 
         def told(*given: Any) -> Any:
             with self._lock:
                 self.told.append(name)
-            return body(*given)
+            return getattr(self, body)(*given)
 
         made = self.__dict__[name] = _Function(told)
         return made

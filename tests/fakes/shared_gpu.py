@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ctypes import c_int64, c_void_p, memmove, memset
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,8 @@ from yosegi.devices.cuda.dialect import CUDA
 SHARED = Path("/dev/shm")
 _HANDLE = 64
 _numbers = count()
+_one_kernel = Lock()
+"""Ranks may be threads: kernels are built, and run, one at a time."""
 
 
 class CUDARuntimeError(RuntimeError):
@@ -137,7 +140,8 @@ class _Function:
 
     def __init__(self, code: bytes, folder: Path) -> None:
         source = code.decode().replace(CUDA.header, HOSTED.header)
-        self.entry = emulation.built(source, folder, f"call({NAME})")
+        with _one_kernel:
+            self.entry = emulation.built(source, folder, f"call({NAME})")
         self.parameters = 1 + re.search(rf"\b{NAME}\((.*?)\)\s*\{{", source, re.DOTALL)[1].count(",")
         self.ptr = self
 
@@ -171,7 +175,12 @@ def fake_cupy(folder: Path, *, shares: bool = True) -> Any:
     def launch(function: _Function, groups: int, y: int, z: int, group: int, *rest: Any) -> None:
         places = (c_void_p * function.parameters).from_address(rest[-2])
         values = [c_int64.from_address(place).value for place in places]
-        runtime.put(lambda: emulation.launched(function.entry, groups, group, values))
+
+        def run() -> None:
+            with _one_kernel:
+                emulation.launched(function.entry, groups, group, values)
+
+        runtime.put(run)
 
     nvrtc = SimpleNamespace(
         getSupportedArchs=lambda: [90], getVersion=lambda: (13, 0),

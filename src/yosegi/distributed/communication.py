@@ -78,7 +78,10 @@ def _cost(name: str, call: Call) -> tuple[float, str]:
     mesh, why = call.attrs["mesh"], call.attrs["why"]
     via = call.attrs["via"]
     axes = [call.attrs["axis"]] if "axis" in call.attrs else range(len(mesh.shape))
-    models = [(mesh.costs[axis].get(name, TransferCost()), f"{mesh.shape[axis]} ranks along {mesh.names[axis]}") for axis in axes]
+    models = [
+        (mesh.costs[axis].get(name, TransferCost()), f"{mesh.shape[axis]} ranks along {mesh.names[axis]}")
+        for axis in axes
+    ]
     seconds = sum([model.seconds(call.inputs[0].nbytes) for model, _ in models])
     shown = ", ".join([f"{along}: {model}" for model, along in models])
     by = "" if via is None else f"by {via}, "
