@@ -109,7 +109,7 @@ class SharedMemory:
         self._half, self._places = half, places
 
     def _agreed(self, work: Any) -> list[bytes]:
-        """What a function gives on each rank. Raises on all ranks if it fails on one."""
+        """The results of a function on each rank. Raises on all ranks if it fails on one."""
         try:
             report = b"+" + work()
         except RuntimeError as error:

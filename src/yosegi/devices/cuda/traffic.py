@@ -1,4 +1,4 @@
-"""Who sends what to whom: the tables by which the GPUs of several ranks exchange bytes."""
+"""The tables by which the GPUs of several ranks exchange bytes: which rank sends which bytes to which."""
 
 from __future__ import annotations
 
