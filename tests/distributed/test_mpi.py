@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,16 @@ def test_survivors_of_signals_end_with_the_same_loss():
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert re.match(r"2 signals, [12] ranks lost", run.stdout), run.stderr
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_two_ranks_share_a_gpu():
+    paths = os.pathsep.join([str(HERE.parent), *sys.path])
+    run = subprocess.run(
+        [sys.executable, str(HERE / "gpu_ranks.py"), "--fake", "nccl", "copies", "train", "kill"],
+        env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_mistakes_in_the_command(capsys):

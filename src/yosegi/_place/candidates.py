@@ -9,7 +9,7 @@ from typing import Final
 from .._graph.float64 import widened
 from .._run.device import Device
 from .._run.memory import HOST
-from .._schedule.fuse import Region, attends, is_composite
+from .._schedule.fuse import Region, attends, connection_of, is_composite
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import precisions_for
 
@@ -86,6 +86,10 @@ def refusal(device: Device, region: Region) -> str | None:
 
     What failed before plays no part here: that passes, and plans are kept. A step that runs looks at it.
     """
+    for n in region.nodes:
+        connection = connection_of(region.graph.calls[n])
+        if connection is not None and connection.device is not device:
+            return f"its ranks exchange it by {connection}"
     if device.space != HOST:
         limits = device.limits
         for n in region.nodes:
@@ -93,7 +97,7 @@ def refusal(device: Device, region: Region) -> str | None:
             op = call.op
             if op.decomposition is not None and op.name not in limits.natives:
                 return f"it has no {op.name} of its own"
-            if op.kind not in limits.kinds:
+            if op.kind not in limits.kinds and connection_of(call) is None:
                 return f"it has no {op.kind.value}"
             for s in (*call.inputs, *call.outputs):
                 if s.dtype not in limits.dtypes:

@@ -95,9 +95,13 @@ class CandidateTable:
         return [self.pins.get(n, next(iter(candidates))) for n, candidates in enumerate(self.candidates)]
 
     def single(self, device: Device) -> list[int]:
-        """The regions that a device supports on this device, all others on the host."""
+        """The regions that a device supports on this device, all others on the host, if it has them."""
         own, host = self.labels.index(device), len(self.labels) - 1
-        return [self.pins.get(n, own if own in candidates else host) for n, candidates in enumerate(self.candidates)]
+        labels = []
+        for n, candidates in enumerate(self.candidates):
+            other = host if host in candidates else next(iter(candidates))
+            labels.append(self.pins.get(n, own if own in candidates else other))
+        return labels
 
     def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[UnitForecast]) -> list[int]:
         """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""

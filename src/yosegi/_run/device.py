@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from logging import getLogger
 from math import inf
 from threading import Event, RLock, Thread
-from typing import Any, Final, Protocol, final, runtime_checkable
+from typing import Any, Final, NoReturn, Protocol, final, runtime_checkable
 
 from .._place.speed import Speed
 from .._schedule.fuse import Region
@@ -66,6 +66,43 @@ class Projects(Protocol):
     def projected(self, region: Region, draw: Callable[[int], Any]) -> Callable[..., tuple[Any, Any] | None] | None:
         """A kernel of one product that gives the result and the output of a region of `projection_of`, or `None` if it
         must be left to other kernels. `draw` gives random vectors of a length. `None` if no kernel does it."""
+
+
+class Ranks(Protocol):
+    """A group of ranks that exchange arrays of the host."""
+
+    rank: int
+    size: int
+    deadline: float
+    """The seconds that a rank waits for another."""
+
+    def all_gather(self, array: Any) -> list[Any]:
+        """The arrays of all ranks."""
+
+    def barrier(self, name: str = "barrier") -> None:
+        """Wait for all ranks, in a collective of this name. Raises an error with the name of a rank that is missing."""
+
+    def find_missing(self, name: str) -> NoReturn:
+        """Raise an error with the names of the ranks that are missing in a collective."""
+
+
+class Connection(Protocol):
+    """Over which a device exchanges data of its memory with those of other ranks."""
+
+    @property
+    def device(self) -> Device:
+        """The device of this rank."""
+
+    def __str__(self) -> str:
+        """The engine and the device."""
+
+
+@runtime_checkable
+class Connects(Protocol):
+    """A device that exchanges data of its memory with other ranks."""
+
+    def connected(self, ranks: Ranks) -> Connection:
+        """Connect the devices of all ranks, which all call it. Raises `Unsupported`, on all ranks, with the reason."""
 
 
 Link = Callable[[Any], Any]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .._place.candidates import Candidate
 from .._place.plan import Plan, Schedule, Step
-from .._schedule.fuse import is_constant
+from .._schedule.fuse import communicates, is_constant
 from .._tensor.node import Call
 from .._tensor.options import current
 from .._tensor.precision import Precision
@@ -169,7 +169,8 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
                 fail(step, candidate, failure)
                 if current().on_fallback == "error":
                     raise
-                if isinstance(failure, OutOfMemory) and attempt == 1 and _trim() > 0:
+                is_retried = isinstance(failure, OutOfMemory) and attempt == 1 and not communicates(step.region)
+                if is_retried and _trim() > 0:
                     continue
                 if is_last:
                     raise

@@ -18,7 +18,7 @@ from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape
 from .._tensor.op import OpKind, constant, convert, embedded, leaf, leaf_call, pick
 from .._tensor.precision import Precision
-from .._tensor.role import Attention, AttentionGradient, Contraction, Reduction
+from .._tensor.role import Attention, AttentionGradient, Contraction, Exchange, Reduction
 
 _LOOP_LIMIT: Final = 64  # ops in a loop: beyond, registers run out before memory traffic matters
 _SEARCH: Final = 64  # regions that are looked at to find out whether one needs another
@@ -114,8 +114,13 @@ def is_exact_conversion(call: Call) -> bool:
 
 
 def communicates(region: Region) -> bool:
-    """Whether the region exchanges values with other ranks: it must not run twice, so it is a step of its own."""
-    return region.graph.calls[region.nodes[0]].op.kind is OpKind.DISTRIBUTED
+    """Whether the region exchanges values with other ranks: it must not run twice."""
+    return any(region.graph.calls[n].op.kind is OpKind.DISTRIBUTED for n in region.nodes)
+
+
+def connection_of(call: Call) -> Any:
+    """The connection of the device in whose memory the call exchanges values; `None` if it is no such call."""
+    return call.op.role.via(call) if isinstance(call.op.role, Exchange) else None
 
 
 def is_composite(region: Region) -> bool:

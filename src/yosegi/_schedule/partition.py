@@ -13,9 +13,10 @@ from heapq import heapify, heappop, heappush
 from .._graph.graph import Graph
 from .._place.candidates import Candidate, Refusals
 from .._place.work import Work
+from .._tensor.op import OpKind
 from .._tensor.precision import Precision
 from .._tensor.role import Wait
-from .fuse import Region, communicates, join
+from .fuse import Region, communicates, connection_of, join
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
             and (most is None or size + ops <= most)
             and each.candidate.device is group[0].candidate.device
             and each.candidate.device.coalesces
-            and not (each.is_alone or group[0].is_alone or communicates(each.region) or communicates(group[0].region))
+            and not (_is_step(each) or _is_step(group[0]))
             and (each.precision is None or precision is None or each.precision is precision)
         ):
             group.append(each)
@@ -149,6 +150,12 @@ def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
             group, size, precision = [each], ops, each.precision
     if group:
         yield group
+
+
+def _is_step(placed: Placed) -> bool:
+    """True if a region is a step of its own: communication of the host has other work beside it."""
+    first = placed.region.graph.calls[placed.region.nodes[0]]
+    return placed.is_alone or (first.op.kind is OpKind.DISTRIBUTED and connection_of(first) is None)
 
 
 def _last_uses(graph: Graph, placed: Sequence[Placed]) -> list[int]:

@@ -34,11 +34,59 @@ class Wait:
     """A value that another thread makes: it is read as late as possible, so that other work runs meanwhile."""
 
 
+class Pattern(Enum):
+    """The collective by which ranks exchange values."""
+
+    REDUCE = "all_reduce"
+    GATHER = "all_gather"
+    SCATTER = "reduce_scatter"
+    SWAP = "all_to_all"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The lengths of the parts of one dimension, by rank."""
+
+    dim: int
+    each: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A collective of a group of ranks, as one of them calls it."""
+
+    pattern: Pattern
+    rank: int
+    size: int
+    combine: str = ""
+    """The combination of values: "sum", "max", "min" or "mean"."""
+    is_ordered: bool = False
+    """True if sums are in the order of ranks."""
+    gathered: Lengths | None = None
+    """The parts that come together."""
+    scattered: Lengths | None = None
+    """The parts that a value is split into."""
+    root: int = 0
+    """The rank whose value all get."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A message between ranks. `cost` gives its predicted seconds and their source in words, for a call."""
+    """A message between ranks.
+
+    The attribute `via` of a call is the connection of a device whose memory has the values; `None` if the host has.
+    """
 
     cost: Callable[[Any], tuple[float, str]]
+    """The predicted seconds of a call, and their source in words."""
+    traffic: Callable[[Any], Traffic]
+    """The collective of a call."""
+
+    @staticmethod
+    def via(call: Any) -> Any:
+        """The connection over which a call goes."""
+        return call.attrs["via"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,9 @@ class ActorCommunicator(Communicator):
         """The next array that a rank sent under this tag."""
         return self._ask("receive", source, tag)
 
-    def barrier(self) -> None:
+    def barrier(self, name: str = "barrier") -> None:
         """Wait for all ranks."""
-        self._ask("barrier")
+        self._ask("barrier", name)
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of the ranks with the same color, ordered by key."""

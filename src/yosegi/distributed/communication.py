@@ -1,7 +1,8 @@
 """The ops by which the parts of a value are exchanged, on the parts that one rank has.
 
 `lower` writes them. Each reads, beside its value, the result of the one before it: so they run in the same order on all
-ranks, wherever the work between them is placed. They run on the host, and are not tried again when they fail.
+ranks, wherever the work between them is placed. They run on the host, or on the device whose connection is their
+attribute `via`. They are not tried again when they fail.
 
 Their attribute `why` is the reason for a communication, for `explain`.
 
@@ -17,13 +18,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._place.speed import TransferCost
 from .._tensor.dtype import int64
 from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, op
-from .._tensor.role import Exchange, Wait
+from .._tensor.role import Exchange, Lengths, Pattern, Traffic, Wait
 from ..errors import YosegiError
 from .channel import channel
-from .communicator import Combine
+from .communicator import Combine, Communicator, check_combine
 from .layout import Mesh, bounds
 
 
@@ -44,6 +46,7 @@ def _communication(infer: Callable[..., Spec]) -> Callable[[Callable[..., Any]],
         name = body.__name__
 
         def once(x: Arr, **attrs: Any) -> Any:
+            assert attrs["via"] is None, "the device of the connection runs it"
             try:
                 return body(x, **attrs)
             except MemoryError as error:  # nothing tries it again: other ranks have not come back to it
@@ -59,7 +62,7 @@ def _communication(infer: Callable[..., Spec]) -> Callable[[Callable[..., Any]],
 
         start.__name__ = f"{name}_start"
         start.__doc__ = f"The ticket of an `{name}` that runs in the background."
-        role = Exchange(partial(_cost, name))
+        role = Exchange(partial(_cost, name), partial(_traffic, Pattern(name)))
         made: Op[Any] = _op(infer=infer, role=role)(now)
         STARTS[made] = _op(infer=lambda *inputs, **attrs: spec((), int64), role=role)(start)
         return made
@@ -73,11 +76,41 @@ def _cost(name: str, call: Call) -> tuple[float, str]:
     One that has no axis goes along all axes of its mesh.
     """
     mesh, why = call.attrs["mesh"], call.attrs["why"]
+    via = call.attrs["via"]
     axes = [call.attrs["axis"]] if "axis" in call.attrs else range(len(mesh.shape))
-    models = [(mesh.costs[axis][name], f"{mesh.shape[axis]} ranks along {mesh.names[axis]}") for axis in axes]
+    models = [
+        (mesh.costs[axis].get(name, TransferCost()), f"{mesh.shape[axis]} ranks along {mesh.names[axis]}")
+        for axis in axes
+    ]
     seconds = sum([model.seconds(call.inputs[0].nbytes) for model, _ in models])
     shown = ", ".join([f"{along}: {model}" for model, along in models])
-    return seconds, f"predicted {seconds * 1e3:.3f} ms ({shown}){why and f'; {why}'}"
+    by = "" if via is None else f"by {via}, "
+    return seconds, f"{by}predicted {seconds * 1e3:.3f} ms ({shown}){why and f'; {why}'}"
+
+
+def group_of(mesh: Mesh, axis: int | None) -> Communicator:
+    """The ranks of a communication along an axis, or of one that goes along all axes."""
+    return mesh.groups[axis or 0] if axis is not None or len(mesh.shape) == 1 else mesh.communicator
+
+
+def _traffic(pattern: Pattern, call: Call) -> Traffic:
+    """The collective of a communication. Raises `DTypeError` if there is none for its dtype."""
+    attrs, x = call.attrs, call.inputs[0]
+    mesh, axis = attrs["mesh"], attrs.get("axis")
+    group = group_of(mesh, axis)
+    if "combine" in attrs:
+        check_combine(pattern.value, x.dtype.numpy, attrs["combine"])
+
+    def lengths(dim: int, whole: int) -> Lengths:
+        return Lengths(dim, tuple([bounds(whole, group.size, rank)[1] for rank in range(group.size)]))
+
+    gathered = lengths(attrs["dim"], attrs["length"]) if pattern in (Pattern.GATHER, Pattern.SWAP) else None
+    split = attrs["dim"] if pattern is Pattern.SCATTER else attrs["to"] if pattern is Pattern.SWAP else None
+    return Traffic(
+        pattern, group.rank, group.size, attrs["combine"].value if "combine" in attrs else "",
+        attrs.get("fixed_order", False), gathered, None if split is None else lengths(split, x.shape[split]),
+        attrs.get("root", 0),
+    )  # fmt: skip
 
 
 @_op(infer=lambda ticket, *, made: made, role=Wait())
@@ -90,14 +123,16 @@ def _with_length(shape: Shape, dim: int, length: int) -> Shape:
     return (*shape[:dim], length, *shape[dim + 1 :])
 
 
-@_communication(lambda x, *after, mesh, axis, combine, fixed_order, why: x)
-def all_reduce(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, combine: Combine, fixed_order: bool, why: str) -> Arr:
+@_communication(lambda x, *after, mesh, axis, combine, fixed_order, via, why: x)
+def all_reduce(
+    x: Arr, /, *after: Arr, mesh: Mesh, axis: int, combine: Combine, fixed_order: bool, via: Any, why: str
+) -> Arr:
     """The values of the ranks along an axis, combined."""
     return mesh.groups[axis].all_reduce(np.asarray(x, order="C"), combine, fixed_order=fixed_order)
 
 
-@_communication(lambda x, *after, mesh, axis, dim, length, why: spec(_with_length(x.shape, dim, length), x.dtype))
-def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int, why: str) -> Arr:
+@_communication(lambda x, *after, mesh, axis, dim, length, via, why: spec(_with_length(x.shape, dim, length), x.dtype))
+def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int, via: Any, why: str) -> Arr:
     """The parts of the ranks along an axis, one after another along a dimension."""
     return np.concatenate(mesh.groups[axis].all_gather(np.asarray(x, order="C")), dim)
 
@@ -116,25 +151,29 @@ def _scattered(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, **attrs: 
 
 @_communication(_scattered)
 def reduce_scatter(
-    x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool, why: str
+    x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, combine: Combine, fixed_order: bool, via: Any, why: str
 ) -> Arr:
     """This rank's part, along a dimension, of the combined values of the ranks along an axis."""
     return mesh.groups[axis].reduce_scatter(_parts(x, mesh, axis, dim), combine, fixed_order=fixed_order)
 
 
-def _exchanged(x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, to: int, length: int, why: str) -> Spec:
+def _exchanged(
+    x: Spec, *after: Spec, mesh: Mesh, axis: int, dim: int, to: int, length: int, via: Any, why: str
+) -> Spec:
     own = bounds(x.shape[to], mesh.shape[axis], mesh.coordinates[axis])[1]
     return spec(_with_length(_with_length(x.shape, to, own), dim, length), x.dtype)
 
 
 @_communication(_exchanged)
-def all_to_all(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int, why: str) -> Arr:
+def all_to_all(
+    x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int, via: Any, why: str
+) -> Arr:
     """A value that was split along `dim`, split along `to`."""
     return np.concatenate(mesh.groups[axis].all_to_all(_parts(x, mesh, axis, to)), dim)
 
 
-@_communication(lambda x, *after, mesh, root, why: x)
-def broadcast(x: Arr, /, *after: Arr, mesh: Mesh, root: int, why: str) -> Arr:
+@_communication(lambda x, *after, mesh, root, via, why: x)
+def broadcast(x: Arr, /, *after: Arr, mesh: Mesh, root: int, via: Any, why: str) -> Arr:
     """The value of one rank, on all ranks of the mesh."""
-    own = np.asarray(x, order="C") if mesh.communicator.rank == root else None
-    return mesh.communicator.broadcast(own, root)
+    group = group_of(mesh, None)
+    return group.broadcast(np.asarray(x, order="C") if group.rank == root else None, root)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -122,8 +122,13 @@ class Communicator(ABC):
         """The next array that a rank sent under this tag."""
 
     @abstractmethod
-    def barrier(self) -> None:
-        """Wait for all ranks."""
+    def barrier(self, name: str = "barrier") -> None:
+        """Wait for all ranks. Errors have the name of the collective that needs it."""
+
+    def find_missing(self, name: str) -> NoReturn:
+        """Raise `RankLost` with the ranks that do not come to a barrier: a collective of a device did not end."""
+        self.barrier(name)
+        raise RankLost([], f"[{name}] expected an end within {self.deadline:g} s, got none, though all ranks are there")
 
     @abstractmethod
     def split(self, color: int, key: int) -> Communicator:

@@ -174,9 +174,9 @@ class FakeCommunicator(Communicator):
             self._wait("receive", lambda: bool(mail), lambda: [self.members[source]])
             return mail.popleft()
 
-    def barrier(self) -> None:
+    def barrier(self, name: str = "barrier") -> None:
         """Wait for all ranks."""
-        self._meet("barrier", None)
+        self._meet(name, None)
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of the ranks with the same color, ordered by key."""

@@ -20,6 +20,7 @@ from .._tensor.options import current as options
 from ..errors import ArgumentError, ShapeError
 from .communicator import Combine, Communicator
 from .costs import PRIOR
+from .links import connect
 from .runtime import current
 
 Shape: TypeAlias = tuple[int, ...]
@@ -101,7 +102,7 @@ class Mesh:
 
     All ranks make the same meshes in the same order. The first mesh of a shape times the collectives along its axes,
     which takes some milliseconds; under `ys.deterministic()` fixed costs are used instead. Layouts and the sizes of
-    messages follow from these costs.
+    messages follow from these costs. If the options name a device, the devices of the ranks are connected, too.
 
     Parameters
     ----------
@@ -142,6 +143,9 @@ class Mesh:
             groups = _split(self.communicator, self.shape, self.coordinates)
             known[self.shape] = groups, _costs(self.communicator, groups)
         self.groups, self.costs = known[self.shape]
+        for group in (*self.groups, *([self.communicator] if len(self.shape) > 1 else [])):
+            if group.size > 1:
+                connect(group)
         """For each axis, the ranks that differ from this one only along it, and the cost models of their collectives
         for the bytes that each rank gives."""
 

@@ -34,6 +34,7 @@ from .collectives import global_value, local_part, redistribute, replicated
 from .communicator import Combine
 from .dims import local_attrs
 from .layout import REPLICATE, Layout, Mesh, Partial, Placement, Shard, bounds
+from .links import link_of
 from .propagate import propagate, reason
 from .sequence import Ready, depths, in_sequence
 
@@ -120,6 +121,12 @@ class _Lowering:
         """An op on one local entry."""
         return self._put(op.call((self._calls[at].spec,), attrs), at)
 
+    def _exchange(self, op: Op[Any], at: int, mesh: Mesh, *, why: str, **attrs: Any) -> int:
+        """A communication of one local entry: over the connection of a device, or through the host."""
+        link = link_of(communication.group_of(mesh, attrs.get("axis")))
+        why = f"{why}{why and '; '}through the host: {link.reason}" if link.reason else why
+        return self._apply(op, at, mesh=mesh, **attrs, via=link.connection, why=why)
+
     def _communicated(self, begin: int, entry: int) -> None:
         """Note the communications among the local entries from `begin` on: they can begin once the graph's `entry` is
         computed."""
@@ -141,7 +148,7 @@ class _Lowering:
             return self._at[args[0]]
         inputs = [self._convert(a, s.layout, (call, args)) for a, s in zip(args, call.inputs, strict=True)]
         if op is replicated:
-            sent = self._apply(communication.broadcast, inputs[0], **attrs, why="")
+            sent = self._exchange(communication.broadcast, inputs[0], attrs["mesh"], root=attrs["root"], why="")
             self._communicated(sent, args[0])
             return sent
         if not _is_distributed(call):
@@ -217,14 +224,12 @@ class _Lowering:
         if exchanged is not None:
             axis, dim, to = exchanged
             length = given.shape[dim]
-            return self._apply(
-                communication.all_to_all, at, mesh=mesh, axis=axis, dim=dim, to=to, length=length, why=why
-            )
+            return self._exchange(communication.all_to_all, at, mesh, axis=axis, dim=dim, to=to, length=length, why=why)
         # Values are combined first, while they are small; then gathered, the innermost parts first; then split again.
         for axis, (old, new) in enumerate(zip(have, want, strict=True)):
             if isinstance(old, Partial) and not isinstance(new, Shard) and old != new:
                 attrs = {"combine": old.combine, "fixed_order": current().deterministic}
-                at = self._apply(communication.all_reduce, at, mesh=mesh, axis=axis, **attrs, why=why)
+                at = self._exchange(communication.all_reduce, at, mesh, axis=axis, **attrs, why=why)
                 self.reduced[at] = given.nbytes
                 have[axis] = REPLICATE
         for axis in reversed(_regrouped(have, want)):
@@ -232,7 +237,7 @@ class _Lowering:
             assert isinstance(old, Shard)
             have[axis] = REPLICATE
             length = Layout(mesh, tuple(have)).local_shape(given.shape)[old.dim]
-            at = self._apply(communication.all_gather, at, mesh=mesh, axis=axis, dim=old.dim, length=length, why=why)
+            at = self._exchange(communication.all_gather, at, mesh, axis=axis, dim=old.dim, length=length, why=why)
         for axis, (old, new) in enumerate(zip(have, want, strict=True)):
             if old != new:
                 at = self._placed(at, mesh, axis, old, new, why)
@@ -243,9 +248,7 @@ class _Lowering:
         if isinstance(new, Shard):
             if isinstance(old, Partial):
                 attrs = {"combine": old.combine, "fixed_order": current().deterministic}
-                return self._apply(
-                    communication.reduce_scatter, at, mesh=mesh, axis=axis, dim=new.dim, **attrs, why=why
-                )
+                return self._exchange(communication.reduce_scatter, at, mesh, axis=axis, dim=new.dim, **attrs, why=why)
             shape = self._calls[at].spec.shape
             first, length = bounds(shape[new.dim], mesh.shape[axis], mesh.coordinates[axis])
             key = [(first if length else 0, length, 1) if d == new.dim else (0, n, 1) for d, n in enumerate(shape)]

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import pairwise
 from threading import Lock, Thread
 from types import TracebackType
@@ -70,8 +71,21 @@ _ANY_ORDER: Final = {
 of 8-bit and 16-bit integers saturate on some processors, and it has no 16-bit floats."""
 
 
-_LOSSES: Final = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+_LOSSES: Final = frozenset(
+    [getattr(MPI, f"ERR_{name}", -1) for name in ("PROC_FAILED", "PROC_FAILED_PENDING", "REVOKED")]
+)
 """Errors of MPI by which a rank learns of the death of another."""
+
+
+@cache
+def _reports_losses() -> bool:
+    """True if the library reports ranks that died, and groups can go on without them (ULFM). Otherwise a rank that is
+    lost is one that misses the roll, and the program ends."""
+    try:
+        MPI.COMM_SELF.Dup().Revoke()
+    except (AttributeError, NotImplementedError, MPI.Exception):
+        return False
+    return True
 
 
 class _World:
@@ -145,6 +159,8 @@ class _World:
 
     def dead(self) -> set[int]:
         """The ranks that died, as far as MPI knows yet."""
+        if not _reports_losses():
+            return set()
         group = self.comm.Get_failed()
         if not group.size:
             return set()
@@ -274,9 +290,9 @@ class MPICommunicator(Communicator):
         self._do("receive", self._comm.Irecv, _raw(result), source, tag)
         return result
 
-    def barrier(self) -> None:
+    def barrier(self, name: str = "barrier") -> None:
         """Wait for all ranks."""
-        self._do("barrier", self._comm.Ibarrier)
+        self._do(name, self._comm.Ibarrier)
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of the ranks with the same color, ordered by key."""
@@ -288,6 +304,9 @@ class MPICommunicator(Communicator):
     def shrink(self) -> Communicator:
         """The group of the ranks that live, and of spares. A missing rank on this host is killed."""
         world = self._world
+        if not _reports_losses():
+            missing = [world.numbers[rank] for rank in self._missing]
+            raise lost("shrink", missing, "is lost, and this MPI library cannot go on without it; use Open MPI 5")
         world.call("shrink", 0.0)
         self._end_missing()
         world.settle(set(self._missing), self._grace)
@@ -349,12 +368,13 @@ class MPICommunicator(Communicator):
 
     def _fail(self, name: str, waited: float, error: MPI.Exception | None = None) -> NoReturn:
         """Call the roll, and raise `RankLost` with the missing ranks."""
-        is_loss = error is None or error.Get_error_class() in _LOSSES or self._comm.Is_revoked()
+        is_loss = error is None or error.Get_error_class() in _LOSSES or (_reports_losses() and self._comm.Is_revoked())
         if not is_loss:
             raise ArgumentError(f"[{name}] expected one operation and shape on all ranks, got {error}") from None
         world, end = self._world, time.monotonic() + _ROLL * self._grace
         world.call(name, waited)
-        self._comm.Revoke()
+        if _reports_losses():
+            self._comm.Revoke()
         own = {world.numbers.index(number) for number in self.members}
         active = own | set(range(world.size))
         silent, dead = active, active & set()

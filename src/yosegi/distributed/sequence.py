@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from .._graph.graph import Graph
-from .._schedule.fuse import in_order_of_needs
+from .._schedule.fuse import connection_of, in_order_of_needs
 from .._tensor.node import Call
 from .._tensor.op import leaf
 from .._tensor.role import View
@@ -90,7 +90,8 @@ def _order(above: Sequence[int], ready: Mapping[int, Ready]) -> list[int]:
 
 def _worth_splitting(graph: Graph, above: Sequence[int], ready: Mapping[int, Ready], order: Sequence[int]) -> set[int]:
     """The communications beside which enough other work can run: work that does not need them, and that neither they
-    nor those before them need. Elementwise ops do not count: most are fused with work that needs them."""
+    nor those before them need. Elementwise ops do not count: most are fused with work that needs them. A device runs
+    its own communication beside other work."""
     number = {entry: n for n, entry in enumerate(order)}
     first = [len(order)] * len(graph.calls)
     for entry in reversed(range(len(graph.calls))):
@@ -105,4 +106,5 @@ def _worth_splitting(graph: Graph, above: Sequence[int], ready: Mapping[int, Rea
     beside: Counter[int] = Counter()
     for (before, needed), size in sizes.items():
         beside.update({entry: size for entry in order[:before] if not needed & bits[entry]})
-    return {entry for entry, size in beside.items() if size >= _WORK}
+    on_host = {entry for entry in order if connection_of(graph.calls[entry]) is None}
+    return {entry for entry, size in beside.items() if size >= _WORK and entry in on_host}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final, final
 
-from ..._run.device import Device, Kernel, Limits, Link
-from ..._schedule.fuse import Region
+from ..._run.device import Device, Kernel, Limits, Link, Ranks
+from ..._schedule.fuse import Region, connection_of
 from ..._schedule.kernels import kernels_of, stretches
 from ..._tensor.dtype import ALL
 from ..._tensor.precision import Precision
@@ -17,11 +17,13 @@ from ..kernel.fused import PATTERNS, Fused
 from ..kernel.half_operands import with_half_operands
 from ..kernel.regions import in_order
 from .cache import Programs
+from .exchange import compile_exchange
 from .launch import Queue
 from .library_ops import LibraryOps
 from .library_products import SPLIT_TERMS, LibraryProducts
 from .machine import Machine
 from .memory import Memory
+from .peers import Connection, connected
 from .regions import compile_plain, compile_region, refusal
 from .replay import Replayed
 
@@ -78,18 +80,31 @@ class CUDADevice(QueueDevice):
 
     def compile(self, region: Region) -> Kernel:
         """The region as launches of generated kernels and products of the vendor's, recorded when it runs again; with
-        several variants, when the best is known. Calls of libraries that cannot be recorded stand between
-        recordings."""
+        several variants, when the best is known. Calls that cannot be recorded, of libraries or between ranks, stand
+        between recordings."""
         region = with_half_operands(region, self._takes_halves)
-        parts = stretches(region, self._library_ops.takes)
-        kernels = [self._library_ops.compiled(p) if self._library_ops.takes(p) else self._replayed(p) for p in parts]
+        parts = stretches(region, self._stands_alone)
+        kernels = [self._alone(p) if self._stands_alone(p) else self._replayed(p) for p in parts]
         kernel = kernels[0] if len(kernels) == 1 else in_order(region, parts, kernels)
         return watched(kernel, region, self._memory.faults)
 
     def kernels(self, region: Region) -> list[Region]:
         """The kernels of a region and the calls of libraries between them, in order."""
         region = with_half_operands(region, self._takes_halves)
-        return [k for p in stretches(region, self._library_ops.takes) for k in kernels_of(p, self._fused.fusion)]
+        return [k for p in stretches(region, self._stands_alone) for k in kernels_of(p, self._fused.fusion)]
+
+    def connected(self, ranks: Ranks) -> Connection:
+        """Connect the GPUs of all ranks."""
+        return Connection(self, connected(self.queue, ranks))
+
+    def _stands_alone(self, region: Region) -> bool:
+        """Whether a part of a unit cannot be recorded."""
+        connection = connection_of(region.calls[-1]) if len(region.nodes) == 1 else None
+        return self._library_ops.takes(region) if connection is None else bool(connection.peers.stands_alone)
+
+    def _alone(self, region: Region) -> Kernel:
+        is_call = self._library_ops.takes(region)
+        return self._library_ops.compiled(region) if is_call else compile_exchange(region, self.queue)
 
     def _takes_halves(self, product: Region) -> bool:
         return self._fused.takes_halves(product)

@@ -9,7 +9,7 @@ both streams, for which no host waits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import c_int64
 from functools import partial
@@ -124,6 +124,8 @@ class Memory:
         self._staging = Staging(runtime, stream, self._pinned)
         self._thread = _ThreadAllocations()
         self.faults = Faults()
+        self.watches: list[Callable[[], None]] = []
+        """Called before the host waits for the stream: they raise if it waits for a rank that is lost."""
         self._fault_table: Data | None = None
         self._faults_seen: Any = None
         self._lock = Lock()
@@ -153,11 +155,13 @@ class Memory:
             try:
                 block = self._pinned.take(nbytes)
             except OutOfMemory:  # no more may be pinned: through pieces that are
+                self._watch()
                 flat = np.empty(nbytes, np.uint8)
                 self._staging.download(data.pointer, flat)
             else:
                 flat = np.asarray(_Exposed(block))[:nbytes]
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
+                self._watch()
                 runtime.streamSynchronize(self._stream)
         self._check(data)
         return flat.view(data.dtype.numpy).reshape(data.shape)
@@ -261,7 +265,12 @@ class Memory:
         """Until all work is done."""
         with translated(f"[{self.name}] waiting"):
             self._runtime.setDevice(self._number)
+            self._watch()
             self._runtime.streamSynchronize(self._stream)
+
+    def _watch(self) -> None:
+        for watch in list(self.watches):
+            watch()
 
     def statistics(self) -> PoolStatistics:
         """The statistics of the pool of device memory."""

@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from ..._run.device import Kernel
-from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite
+from ..._schedule.fuse import JOINED, Region, RegionKind, connection_of, is_composite
 from ..._tensor.precision import Precision
 from ..._tensor.role import Operands, is_contraction
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.half_operands import HALVES, reads_halves
 from ..kernel.regions import compile_generated, compile_loop, generated_refusal, sequence
+from .exchange import compile_exchange
 from .fourier import compile_transform, is_transform, transform_refusal
 from .launch import Queue
 from .library_products import LibraryProducts
@@ -30,6 +31,8 @@ def refusal(region: Region, products: LibraryProducts, fused: Fused) -> str | No
             reason = fused.refusal(part)
         elif is_transform(call):
             reason = transform_refusal(call)
+        elif connection_of(call) is not None:
+            reason = None  # it is asked for what goes over its own connections alone
         else:
             reason = generated_refusal(part, Queue.language)
         if reason is not None:
@@ -63,6 +66,8 @@ def compile_plain(region: Region, queue: Queue, products: LibraryProducts, fused
         return products.compiled(region) if products.refusal(region.calls[-1]) is None else fused.compiled(region)
     if is_sliding(region):
         return fused.compiled(region)
+    if connection_of(region.calls[-1]) is not None:
+        return compile_exchange(region, queue)
     if is_transform(region.calls[-1]):
         return compile_transform(region, queue, partial(compile_loop, queue=queue))
     return compile_generated(region, queue)
