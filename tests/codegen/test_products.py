@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import erf
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from values import Array
 from yosegi._graph.expand import expand
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
-from yosegi.codegen.c.fused_kernels import PartialSums, in_parts_of_sum, of_halves, rendered
+from yosegi.codegen.c.fused_kernels import PartialSums, in_parts_of_sum, rendered
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")
 RNG = np.random.default_rng(5)
@@ -101,11 +100,11 @@ def summed_in_parts(tensor: ys.Tensor, variant: str, parts: int, folder: Path) -
     """The parts' results of a product of two arrays, added up in float64."""
     key, leaves, _ = capture([tensor._node])
     graph = simplify(expand(graph_of(key), ()))
-    cut = in_parts_of_sum(graph, parts)
+    cut = in_parts_of_sum(graph, parts, of_halves=True)
     assert cut is not None
     first = cut[0]
     assert isinstance(first, PartialSums)
-    made = rendered(graph, replace(first, product=of_halves(first.product)), cuda_code.HOSTED, TARGET, variant)
+    made = rendered(graph, first, cuda_code.HOSTED, TARGET, variant)
     given = {e: node.buffer.data for e, node in zip(graph.inputs, leaves, strict=True) if node.buffer is not None}
     arrays = [
         emulation.padded(a) for a in (*[given[e] for e in made.inputs.entries if e in given], *made.inputs.constants)
@@ -124,6 +123,16 @@ def test_sums_in_parts(dtype: Any, variant: str, folder: Path) -> None:
         x, y = (ys.asarray(v).astype(ys.float32) for v in (a, b))
         got = summed_in_parts(ys.einsum("km,kn->mn", x, y), variant, parts, folder)
         exact = a.astype(np.float64).T @ b.astype(np.float64)
+        assert np.abs(got - exact).max() <= 4e-7 * np.abs(exact).max()
+
+
+def test_sums_of_16_bit_windows_in_parts(folder: Path) -> None:
+    """A convolution of float32 numbers that are converted from 16 bits, multiplied as 16-bit numbers."""
+    image, kernel = normal(ys.float16, 2, 16, 12, 13), normal(ys.float16, 24, 16, 3, 3)
+    x, w = (ys.asarray(v).astype(ys.float32) for v in (image, kernel))
+    exact = ys.nn.conv2d(ys.asarray(image.astype(np.float64)), ys.asarray(kernel.astype(np.float64)), padding=1).numpy()
+    for variant in ("unit 32", "unit 64"):
+        got = summed_in_parts(ys.nn.conv2d(x, w, padding=1), variant, 2, folder)
         assert np.abs(got - exact).max() <= 4e-7 * np.abs(exact).max()
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ..._graph.graph import Graph
+from ..._schedule.fuse import is_exact_conversion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ...errors import Unsupported
-from .expressions import Axis, Expression, Folded, Read, Strides, Walker, Window, Windowed, forms_in, parts_of
+from .expressions import Apply, Axis, Expression, Folded, Read, Strides, Walker, Window, Windowed, forms_in, parts_of
 from .spaces import Space, space_of
 
 
@@ -108,11 +109,17 @@ class FusedContraction:
 
 
 def contraction(
-    graph: Graph, entry: int, outputs: Sequence[int], known: frozenset[int] = frozenset()
+    graph: Graph,
+    entry: int,
+    outputs: Sequence[int],
+    known: frozenset[int] = frozenset(),
+    *,
+    of_halves: bool = False,
 ) -> FusedContraction:
     """The product that is an entry of the graph, up to entries of its shape that are wanted.
 
-    `known` entries are read from memory. Raises `Unsupported` if there is more to it than one kernel does.
+    `known` entries are read from memory. With `of_halves`, a product of float32 numbers that are converted from 16 bits
+    becomes one of the 16-bit numbers. Raises `Unsupported` if there is more to it than one kernel does.
     """
     call = graph.calls[entry]
     space = space_of(call)
@@ -121,8 +128,10 @@ def contraction(
     shape, sizes = call.spec.shape, space.sizes
     first, second = (graph.args[entry][n] for n in space.operands)
     along = space.summed[0] if len(space.summed) == 1 else None
-    left = Walker(graph, sizes, along, known).at(first, space.left)
-    right = Walker(graph, sizes, None, known).at(second, space.right)
+    left = Walker(graph, sizes, along, known, converts=of_halves).at(first, space.left)
+    right = Walker(graph, sizes, None, known, converts=of_halves).at(second, space.right)
+    if of_halves and (halves := _before_conversions(left, right)) is not None:
+        left, right = halves
     walker = Walker(graph, sizes, None, known, total=entry, total_view=space.result)
     made = []
     for wanted in outputs:
@@ -144,6 +153,14 @@ def contraction(
         right_runs=OperandRuns(runs("columns", "right"), runs("depth", "right")),
         result_columns=runs("columns", "results"),
     )  # fmt: skip
+
+
+def _before_conversions(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+    """The 16-bit arrays that both operands are converted from."""
+    sources = [e.operands[0] for e in (left, right) if isinstance(e, Apply) and is_exact_conversion(e.call)]
+    if len(sources) < 2 or not all(isinstance(e, (Read, Windowed)) for e in sources):
+        return None
+    return (sources[0], sources[1]) if sources[0].dtype is sources[1].dtype else None
 
 
 def merged(

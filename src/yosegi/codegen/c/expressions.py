@@ -18,7 +18,7 @@ import numpy as np
 
 from ..._graph.graph import Graph
 from ..._graph.reference import bind
-from ..._schedule.fuse import is_constant
+from ..._schedule.fuse import is_constant, is_exact_conversion
 from ..._tensor.dtype import DType, uint32
 from ..._tensor.node import Call, Shape
 from ..._tensor.role import Placing, RandomWords, is_view
@@ -186,6 +186,8 @@ class Walker:
     total_view: View = ()
     beyond: Any = 0
     """The value of elements where windows reach beyond an array."""
+    converts: bool = False
+    """True if an array under windows may be converted from 16 bits."""
     _made: dict[tuple[int, View], Expression] = field(default_factory=dict)
 
     def at(self, entry: int, view: View) -> Expression:
@@ -263,6 +265,8 @@ class Walker:
                        for place, (axis, n) in enumerate(zip(view, shape, strict=True))
                        if isinstance(axis, Window) and self._is_beyond(axis)]  # fmt: skip
             return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows), self.beyond)
+        if self.converts and is_exact_conversion(call):
+            return Apply(call, (self.at(args[0], view),))
         inner = None if is_view(call.op.role, Placing.RESHAPED) else self._moved(call, view)
         if inner is None or sum(map(self._is_beyond, inner)) < sum(map(self._is_beyond, view)):
             # A repetition may have a dimension under a window that its operand does not have.

@@ -20,7 +20,7 @@ from ..._tensor.precision import Precision
 from ..._tensor.role import Arithmetic, Placing, Sign, is_view
 from .contractions import FusedContraction, Output, contraction
 from .dialect import Dialect, Target
-from .expressions import Apply, Expression, Read, Sum, Windowed
+from .expressions import Sum
 from .frames import inputs_of
 from .kernel_source import Inputs, Kernel
 from .naive import naive_product
@@ -132,14 +132,14 @@ def planned_kernels(graph: Graph) -> list[PlannedKernel]:
     return made + _remaining(graph, known)
 
 
-def in_parts_of_sum(graph: Graph, parts: int) -> list[PlannedKernel] | None:
+def in_parts_of_sum(graph: Graph, parts: int, *, of_halves: bool = False) -> list[PlannedKernel] | None:
     """The kernels with the sum of the only product in several parts, which a second kernel adds up. `None` if the
-    product has no such form."""
+    product has no such form. `of_halves` as for `contraction`."""
     entries = [entry for entry, call in enumerate(graph.calls) if multiplies(call)]
     if len(entries) != 1:
         return None
     (entry,) = entries
-    plain, wanted = contraction(graph, entry, (entry,)), graph.calls[entry].spec
+    plain, wanted = contraction(graph, entry, (entry,), of_halves=of_halves), graph.calls[entry].spec
     if plain.row_values or plain.summed is not float32 or wanted.size % _EVEN:
         return None
     total = Sum(float32)
@@ -154,22 +154,6 @@ def in_parts_of_sum(graph: Graph, parts: int) -> list[PlannedKernel] | None:
     small = Graph(tuple(calls), ((), *[(n,) for n in range(last)]), (last,))
     sums = PartialSums(replace(plain, total=total, result=float32, outputs=(output,)), parts, made)
     return [sums, Rest(tuple(fuse(small)), tuple(keys)), *_remaining(graph, frozenset({entry}))]
-
-
-def of_halves(product: FusedContraction) -> FusedContraction:
-    """A product of float32 numbers that are converted from 16 bits, as one of the 16-bit numbers: it is as exact, but
-    for the order of its sums."""
-    left, right = (_before_conversion(operand) for operand in (product.left, product.right))
-    is_half = left.dtype is right.dtype and left.dtype.is_half
-    return replace(product, left=left, right=right) if is_half else product
-
-
-def _before_conversion(operand: Expression) -> Expression:
-    """The 16-bit array that an operand is converted from, or the operand."""
-    if isinstance(operand, Apply) and is_exact_conversion(operand.call):
-        (source,) = operand.operands
-        return source if isinstance(source, (Read, Windowed)) else operand
-    return operand
 
 
 def library_kernels(

@@ -42,7 +42,6 @@ from ...codegen.c.fused_kernels import (
     Rest,
     in_parts_of_sum,
     library_kernels,
-    of_halves,
     planned_kernels,
     prior,
     product_variants,
@@ -311,12 +310,10 @@ class Fused:
         blocks = -(-m // tile.rows) * -(-n // tile.columns) * prod(r.size for r in product.batch)
         wanted = target.units * target.group // (_POLICY.threads_of_busy * blocks)
         parts = min(wanted, k // (_POLICY.least_stretches * tile.depth))
-        cut = in_parts_of_sum(work.graph, parts) if parts > 1 else None
-        if cut is None:
+        if parts < 2:
             return []
-        if _multiplies_halves(work):
-            cut = [replace(p, product=of_halves(p.product)) if isinstance(p, PartialSums) else p for p in cut]
-        return [(parts, cut)]
+        cut = in_parts_of_sum(work.graph, parts, of_halves=_multiplies_halves(work))
+        return [] if cut is None else [(parts, cut)]
 
     def _by_library(self, work: _Work, precision: Precision) -> list[PlannedKernel] | None:
         """The kernels with the products of a library in a precision, or `None`."""
@@ -413,8 +410,8 @@ class _Work:
             return cls(own.graph, (slide_of(own.graph, entry),))
         if not multiplies(own.graph.calls[entry]):
             raise Unsupported("it is no product any more")
-        product = contraction(own.graph, entry, (entry,))
-        return cls(own.graph, (of_halves(product) if region.precision in HALVES else product,))
+        product = contraction(own.graph, entry, (entry,), of_halves=region.precision in HALVES)
+        return cls(own.graph, (product,))
 
     @property
     def size(self) -> int:
