@@ -17,7 +17,7 @@ from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, mult
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
 from .._tensor.op import OpKind, leaf
-from .._tensor.role import Control, Exchange, Flow, Operands, is_contraction
+from .._tensor.role import Contraction, Control, Exchange, Flow
 
 _ITERATIONS: Final = 10_000  # of a loop whose number of iterations is not known
 _LEAST: Final = 100  # elements that take as long as calling an op
@@ -146,7 +146,7 @@ def _largest(call: Call) -> int:
 
 def _operations_of_product(call: Call) -> float:
     """Multiplications and additions."""
-    if is_contraction(call.op.role, Operands.MATRICES):
+    if call.op.role is Contraction.MATRICES:
         return 2.0 * call.spec.size * call.inputs[0].shape[-1]
     if call.op.kind is OpKind.CONVOLUTION:
         return 2.0 * call.spec.size * prod(call.inputs[1].shape[1:])

@@ -18,7 +18,7 @@ from typing import Final
 from .._graph.graph import Graph
 from .._tensor.dtype import bool_
 from .._tensor.node import Call, Shape
-from .._tensor.role import Extremum, Placing, Power, Reduction, Scan, is_view
+from .._tensor.role import Extremum, Power, Reduction, Scan, View
 from .fuse import Region, RegionKind, is_constant, multiplies
 from .recompute import FAR
 
@@ -149,7 +149,7 @@ class _GrowingGroup:
             at = self._along_axes(call, args[0])
         elif _has_rule(call) and call.spec.shape == self.space:
             at = self._whole(args)
-        elif _has_rule(call) or is_view(call.op.role, Placing.RESHAPED):
+        elif _has_rule(call) or call.op.role is View.RESHAPED:
             at = self._row(call, args)
         else:
             at = None
@@ -196,7 +196,7 @@ class _GrowingGroup:
         if shape not in (kept, squeezed) or shape == self.space:
             return None
         shapes = {self.graph.calls[a].spec.shape for a in mine}
-        if not is_view(call.op.role, Placing.RESHAPED) and shapes != {shape} and any(prod(s) > 1 for s in shapes):
+        if call.op.role is not View.RESHAPED and shapes != {shape} and any(prod(s) > 1 for s in shapes):
             return None
         return max(self.passes[a] for a in mine)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .._tensor.node import Shape
-from .._tensor.role import Placing, Reduction, View, is_view
+from .._tensor.role import Reduction, View
 from .fuse import Region, RegionKind, in_order_of_needs, is_composite, is_constant, join
 from .groups import RowLimits, grouped
 
@@ -258,7 +258,7 @@ def _rows(part: Region) -> Shape | None:
 
 def _fits(part: Region, space: Shape) -> bool:
     """True if a region may be part of a kernel that goes through the rows of a space."""
-    is_reshape = part.kind is RegionKind.OPAQUE and is_view(part.calls[-1].op.role, Placing.RESHAPED)
+    is_reshape = part.kind is RegionKind.OPAQUE and part.calls[-1].op.role is View.RESHAPED
     if not is_reshape and part.kind is not RegionKind.LOOP and _rows(part) != space:
         return False
     return all(part.graph.calls[e].spec.shape in (space, space[:-1], (*space[:-1], 1)) for e in part.outputs)

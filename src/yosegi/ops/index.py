@@ -20,7 +20,7 @@ from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
 from .._tensor.node import Node, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, leaf_call, number, op
-from .._tensor.role import Access, Cut, Indexing, Overwrite
+from .._tensor.role import Cut, Indexing, Overwrite
 from .._tensor.tensor import OPERATORS, Array, Tensor
 from .._trace.tracing import held, is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -172,7 +172,7 @@ def _scatter_batch(
     return applied(op, [x, value, *own], {"axes": (0, *next_axes), "at": at, "of": of})
 
 
-@_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing(Access.READ), batch=_gather_batch)
+@_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing.READ, batch=_gather_batch)
 def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
     at `at`, between the dimensions of `x` that are not indexed. An index out of range is reported as a mistake of the
@@ -188,7 +188,7 @@ def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "
     return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
 
 
-@_op(infer=_scatter_rule, vjp=_scatter_vjp, role=Indexing(Access.WRITE), batch=_scatter_batch)
+@_op(infer=_scatter_rule, vjp=_scatter_vjp, role=Indexing.WRITE, batch=_scatter_batch)
 def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "setitem") -> Arr:
     """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
     out = x.copy()
@@ -196,7 +196,7 @@ def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int
     return out
 
 
-@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, role=Indexing(Access.ADD), batch=_scatter_batch)
+@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, role=Indexing.ADD, batch=_scatter_batch)
 def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()

@@ -15,7 +15,7 @@ from ..._graph.graph import Graph
 from ..._schedule.fuse import Region, fuse, is_constant, is_exact_conversion, multiplies
 from ..._tensor.op import leaf_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Arithmetic, Placing, Sign, is_view
+from ..._tensor.role import Arithmetic, View
 from .contractions import FusedContraction, contraction
 from .dialect import Dialect, Target
 from .frames import inputs_of
@@ -141,11 +141,11 @@ def _source(graph: Graph, entry: int, *, converts: bool) -> int:
     """An operand without its permutation of axes and its factor; if asked, the 16-bit array that it is made of."""
     while True:
         call, args = graph.calls[entry], graph.args[entry]
-        if is_view(call.op.role, Placing.PERMUTED) or (converts and is_exact_conversion(call)):
+        if call.op.role is View.PERMUTED or (converts and is_exact_conversion(call)):
             entry = args[0]
             continue
         factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
-        if call.op.role != Arithmetic(Sign.TIMES) or len(factors) != 1:
+        if call.op.role is not Arithmetic.TIMES or len(factors) != 1:
             return entry
         (entry,) = [a for a in args if a not in factors]
 

@@ -18,7 +18,7 @@ from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.node import Call, spec
 from ..._tensor.op import convert, leaf_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import View
 from ..._tune.projection import GraphWriter
 
 HALVES: Final = {Precision.F16: float16, Precision.BF16: bfloat16}
@@ -160,7 +160,7 @@ class _Rewriting:
 
 def _is_permutation(call: Call) -> bool:
     """True for a view with its axes in another order."""
-    return is_view(call.op.role, Placing.PERMUTED)
+    return call.op.role is View.PERMUTED
 
 
 def _is_in_halves(part: Region) -> bool:
@@ -173,7 +173,7 @@ def _is_in_halves(part: Region) -> bool:
 
 def _keeps_elements(call: Call) -> bool:
     """True for a view with each element of its array once."""
-    return any(is_view(call.op.role, placing) for placing in (Placing.PERMUTED, Placing.RESHAPED))
+    return any(call.op.role is placing for placing in (View.PERMUTED, View.RESHAPED))
 
 
 def _needed(parts: Sequence[Region], outputs: Iterable[int]) -> list[Region]:
