@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .._graph.graph import Graph
+from .._graph.graph import Graph, bodies_of
 from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, multiplies
 from .._tensor.composite import decomposed
 from .._tensor.node import Call
@@ -125,8 +125,8 @@ def operations_of_control(call: Call) -> float:
     assert isinstance(role, Control)
     count = call.attrs["length"] if role.flow is Flow.REPEAT else 1 if role.flow is Flow.BRANCH else _ITERATIONS
     total = 0.0
-    for name in role.bodies:
-        for inner in call.attrs[name].calls:
+    for body in bodies_of(call):
+        for inner in body.calls:
             if isinstance(inner.op.role, Control):
                 total += operations_of_control(inner)
             elif multiplies(inner):

@@ -6,9 +6,11 @@ a comparison of identities: the structural key of a graph is little more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -123,6 +125,41 @@ def in_order(roots: Iterable[Node], inputs_of: Callable[[Node], Sequence[Node]])
         else:
             order[stack.pop()] = None
     return list(order)
+
+
+class _Histories:
+    """The number of functions that all threads record for a gradient, and the nodes that wait for the last to end."""
+
+    lock = Lock()
+    count = 0
+    nodes: list[Node] | None = None
+
+
+def kept_histories() -> list[Node] | None:
+    """The list in which evaluation notes nodes whose inputs it must keep; `None` if no function is recorded.
+
+    A recording anywhere in the process counts: a function may have its values computed by other threads.
+    """
+    return _Histories.nodes
+
+
+@contextmanager
+def keeping_histories() -> Iterator[None]:
+    """Keep the inputs of nodes that are computed meanwhile, until the outermost such block of the process ends."""
+    with _Histories.lock:
+        _Histories.count += 1
+        if _Histories.nodes is None:
+            _Histories.nodes = []
+    try:
+        yield
+    finally:
+        done: list[Node] | None = None
+        with _Histories.lock:
+            _Histories.count -= 1
+            if _Histories.count == 0:
+                done, _Histories.nodes = _Histories.nodes, None
+        for node in done or ():
+            node.inputs = ()
 
 
 _evaluator: Callable[[Sequence[Node]], None] | None = None

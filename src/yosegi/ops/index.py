@@ -18,11 +18,11 @@ from .._run.memory import HOST, Buffer
 from .._tensor.batch import Flags, aligned, applied, size_of, spread
 from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
-from .._tensor.node import Node, Shape, Spec, spec
+from .._tensor.node import Node, Shape, Spec, kept_histories, spec
 from .._tensor.op import Arr, Op, OpKind, leaf_call, number, op
 from .._tensor.role import Cut, Indexing, Overwrite
 from .._tensor.tensor import OPERATORS, Array, Tensor
-from .._trace.tracing import held, is_tracing
+from .._trace.tracing import is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
 from .creation import arange, asarray, zeros
@@ -257,7 +257,13 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
     `None` where the value is not there, or the way to it matters, or the key is of another kind or does not fit.
     """
     buffer = x._node.buffer
-    if buffer is None or buffer.space is not HOST or held() is not None or is_tracing() or x.layout is not None:
+    if (
+        buffer is None
+        or buffer.space is not HOST
+        or kept_histories() is not None
+        or is_tracing()
+        or x.layout is not None
+    ):
         return None
     if type(key) not in _BASIC and not (type(key) is tuple and _BASIC.issuperset(map(type, key))):
         return None
