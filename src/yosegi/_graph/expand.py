@@ -1,7 +1,7 @@
 """Graph → graph in which composites are decomposed; `_run/evaluate` calls it for graphs that have any.
 
-A composite that a device of the chain runs natively stays. Simplification comes after: it folds and shares the parts, so
-a value that a composite computes and that its gradient computes again is computed once.
+A composite that a device of the chain runs natively stays. Simplification comes after: it folds and shares the parts,
+so a value that a composite computes and that its gradient computes again is computed once.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from typing import Final
 from .._run.device import Device, host_device, owner_of
 from .._run.memory import HOST
 from .._schedule.fuse import Region
+from .._schedule.portable_region import digest
 from .._tensor.precision import Precision
 from .._tune.measurements import SAMPLES, Page, read, write
 from .candidates import Candidate
-from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, TransferCost
-from .work import Task, Work, digest
+from .cost_model import DEVICE_PRIOR, HOST_PRIOR, Speed, Task, TransferCost, Work
 
 _SAVED_EVERY: Final = 30.0  # seconds
 _RATIOS: Final = 9  # regions of a class of work whose ratio of measured to modelled time is kept

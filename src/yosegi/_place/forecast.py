@@ -11,8 +11,8 @@ from .._run.device import is_linked
 from .._run.memory import HOST
 from .._schedule.fuse import Region
 from .candidates import Candidate
+from .cost_model import Work
 from .costs import costs
-from .work import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from .cost_model import TransferCost
 from .mincut import Network
-from .speed import TransferCost
 
 NEVER: Final = 1e6
 """Seconds of a label that a region cannot have."""

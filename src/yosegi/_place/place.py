@@ -16,15 +16,15 @@ from .._run.device import Device
 from .._run.memory import HOST
 from .._run.trace import log
 from .._schedule.fuse import fuse
-from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy
 from .._tune.calibration import ensure_measured
 from .candidates import Candidate
+from .cost_model import works_of
 from .costs import costs
 from .forecast import space_of
+from .partition import Placed, Unit, units_of
 from .plan import Schedule, Step
 from .table import CandidateTable
-from .work import works_of
 
 _MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
 _SHOWS: Final = 1e-4  # seconds: what takes less is not worth asking a device for that does it no better

@@ -18,7 +18,6 @@ from .._run.device import Device, Fuses, Kernel, Launched, Projects, device_name
 from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
-from .._schedule.partition import Unit
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tensor.role import Exchange
@@ -28,12 +27,13 @@ from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
 from .certified import unit_of
+from .cost_model import Work, works_of
 from .costs import Cost, costs
 from .explain import Explanation, counted, shortened
 from .forecast import Forecast, forecast_of
+from .partition import Unit
 from .planfile import Kept, PlanFile
 from .table import CandidateTable
-from .work import Work, works_of
 
 if TYPE_CHECKING:
     from .._tune.learn import Watch

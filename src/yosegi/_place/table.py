@@ -15,14 +15,14 @@ from .._graph.graph import Graph
 from .._run.device import Device
 from .._run.memory import HOST
 from .._schedule.fuse import Region
-from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import is_delicate_sum, is_product
 from .candidates import Candidate, Refusals, candidates_for
+from .cost_model import Work
 from .costs import costs
 from .forecast import Forecast, comes_from_host, forecast_of, space_of
 from .labels import NEVER, Problem, SharedValue, best
-from .work import Work
+from .partition import Placed, Unit, units_of
 
 _LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
 _NOT_WORTH_IT: Final = "too little work to cover the launch cost"

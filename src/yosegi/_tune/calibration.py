@@ -14,9 +14,8 @@ import numpy as np
 
 from .._graph.graph import capture, graph_of
 from .._place.candidates import refusal
+from .._place.cost_model import Speed, Task, TransferCost, Work, works_of
 from .._place.costs import costs
-from .._place.speed import Speed, TransferCost
-from .._place.work import Task, Work, works_of
 from .._run.background import Job, background
 from .._run.device import BEFORE_JOINING, Device, devices, is_ending, waits_for_drivers
 from .._run.health import health

@@ -22,11 +22,11 @@ from weakref import ref
 from .._place.candidates import Candidate
 from .._place.costs import costs
 from .._place.plan import Plan, Schedule, Step
-from .._place.work import digest
 from .._run.device import Device
 from .._run.memory import HOST, Buffer
 from .._run.run import fail, is_worth_trying, run_on, run_plan
 from .._run.trace import log
+from .._schedule.portable_region import digest
 from .._tensor.options import current
 from ..errors import DeviceFailure, NotReady, ValuesLost
 from .timing import seconds_of, turn_of

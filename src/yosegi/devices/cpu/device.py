@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..._place.speed import HOST_PRIOR
-from ..._place.work import works_of
+from ..._place.cost_model import HOST_PRIOR, works_of
 from ..._run.device import Absent, Device, Kernel, Limits
 from ..._run.memory import HOST
 from ..._schedule.fuse import Region

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .._graph.graph import Graph
-from .._place.candidates import Candidate, Refusals
-from .._place.work import Work
+from .._schedule.fuse import Region, communicates, join
 from .._tensor.precision import Precision
 from .._tensor.role import Wait
-from .fuse import Region, communicates, join
+from .candidates import Candidate, Refusals
+from .cost_model import Work
 
 
 @dataclass(frozen=True, slots=True)

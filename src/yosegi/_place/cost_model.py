@@ -1,21 +1,66 @@
-"""The cost model of a device: launch + bytes / bandwidth + operations / throughput.
+"""The cost model: the work of a region, and the speed of a device, which gives the seconds that the work takes.
 
-A device that was measured has a line of its own. Before, priors decide, which are lines too: under 1 MB the host, above
-it the first device of the chain. They say nothing about how fast anything is, only what to begin with.
+Seconds are launch + bytes / bandwidth + operations / throughput. `works_of` counts the bytes and operations of regions,
+without any device. A measured device has a `Speed` of its own. Before the measurement, priors decide: under 1 MB the
+host, above it the first device of the chain. `_place/costs.py` prefers the measured times of a region to its modelled
+seconds, and `_place/place.py` compares the candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Final
 
 from .._graph import decode
+from .._graph.graph import Graph, bodies_of
+from .._schedule.fuse import Region, RegionKind, is_composite, is_constant, multiplies
+from .._tensor.composite import decomposed
 from .._tensor.dtype import ALL, as_dtype
+from .._tensor.node import Call
+from .._tensor.op import OpKind, leaf
 from .._tensor.precision import Precision
-from .work import Task, Work
+from .._tensor.role import Contraction, Control, Exchange, Flow
+
+
+class Task(Enum):
+    """The classes of work that devices do at speeds of their own."""
+
+    LOOPS = "loops"
+    REDUCTIONS = "reductions"
+    MOVEMENT = "movement"
+    PRODUCTS = "products"
+    WEIGHTED = "products by constants"
+    """With an operand that is the same in every run: a compiler can prepare it once."""
+    CONVOLUTIONS = "convolutions"
+    OTHER = "other"
+    """Sorts, decompositions, transforms, random numbers: their operations are elements, more or less."""
+    MESSAGES = "messages"
+    """Communication of ranks: no device is faster than the network."""
+
+    __hash__ = object.__hash__  # by identity: a member is looked up for every region of every plan
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The amount of work of one region of a graph."""
+
+    task: Task
+    operations: float
+    nbytes: int
+    """Read and written; what passes from op to op inside a loop is neither."""
+    dtype: str
+    """The numbers it computes in, where nothing else is asked for."""
+    operands: int = 0
+    """The bytes of a product's operands: what has to be converted for another precision."""
+    seconds: float = 0.0
+    """The predicted time of a message, which is the same on all devices."""
+
+
+# Speeds
 
 Rates = Mapping[tuple[Task, str], float]
 """Operations a second, by class and by numbers: a dtype's name, or that of a precision below the inputs' own. Infinite
@@ -66,7 +111,7 @@ class Speed:
     """Rates that were looked for, which is done for every region of every plan."""
 
     def region(self, work: Work, precision: Precision = Precision.FULL, *, coalesces: bool) -> float:
-        """The line of a region: with a launch, or as a part of a call where a device takes several regions in one."""
+        """The seconds of a region: with a launch, or as a part of a longer call if the device `coalesces`."""
         numbers = work.dtype if precision is Precision.FULL else precision.value
         rate = self._known.get((work.task, numbers))
         if rate is None:
@@ -108,7 +153,7 @@ class Speed:
             launch=decode.seconds(launch, f"{place}.launch"), part=_seconds(part, f"{place}.part"),
             wait=_seconds(wait, f"{place}.wait"), compiling=_seconds(compiling, f"{place}.compiling"),
             bandwidth=_rate(bandwidth, f"{place}.bandwidth"), conversion=_unbounded(conversion, f"{place}.conversion"),
-            upload=_way(upload, f"{place}.upload"), download=_way(download, f"{place}.download"),
+            upload=_transfer_cost(upload, f"{place}.upload"), download=_transfer_cost(download, f"{place}.download"),
             rates=_rates(rates, f"{place}.rates"), is_measured=True,
         )  # fmt: skip
 
@@ -169,13 +214,13 @@ def _rates(value: Any, place: str) -> Rates:
     return {(Task(task), numbers): rate for task, table in found.items() for numbers, rate in table.items()}
 
 
-def _way(value: Any, place: str) -> TransferCost:
+def _transfer_cost(value: Any, place: str) -> TransferCost:
     latency, bandwidth = decode.items(value, place, 2, least=2)
     return TransferCost(_seconds(latency, f"{place}[0]"), _unbounded(bandwidth, f"{place}[1]"))
 
 
-# Priors: until a device is measured. The first byte past 1 MB (in and out of a region, on the host) is where a launch
-# and the way back have paid; what a product's operations cost is the same everywhere, for nothing is known of it.
+# Priors: the cost models of devices that are not measured. A region that reads and writes 1 MB on the host takes as
+# long there as a launch and a download. Nothing is known of products: their operations cost the same everywhere.
 
 _PRODUCT: Final = 5e10
 _PRIOR_RATES: Final = {(task, _MEASURED_IN): 2.5e7 if task is Task.OTHER else _PRODUCT for task in Task}
@@ -196,3 +241,108 @@ def compiler_prior(launch: float, weighted: float) -> Speed:
         (Task.PRODUCTS, _MEASURED_IN): _PRODUCT / 2,
     }
     return replace(HOST_PRIOR, launch=launch, rates=rates, compiling=0.1)
+
+
+# The work of regions
+
+_ITERATIONS: Final = 10_000  # of a loop whose number of iterations is not known
+_LEAST: Final = 100  # elements that take as long as calling an op
+_FUNCTION: Final = 8  # simple operations that take as long as an exponential, a logarithm, a quotient
+_ALONE: Final = {
+    OpKind.MOVEMENT: Task.MOVEMENT, OpKind.SOURCE: Task.MOVEMENT,
+    OpKind.REDUCTION: Task.REDUCTIONS,  # running totals, positions of the largest
+}  # fmt: skip
+"""The classes of ops that are regions of their own."""
+
+
+def works_of(graph: Graph, regions: Sequence[Region]) -> list[Work]:
+    """The amount of work of each region of a graph."""
+    fixed = _fixed(graph) if any(r.kind is RegionKind.CONTRACTION for r in regions) else ()
+    return [_work_of(region, fixed) for region in regions]
+
+
+def _fixed(graph: Graph) -> Sequence[bool]:
+    """For each entry, whether it is the same in every run."""
+    fixed: list[bool] = []
+    for entry, args in enumerate(graph.args):
+        fixed.append(is_constant(graph, entry) or (bool(args) and all(fixed[a] for a in args)))
+    return fixed
+
+
+def _work_of(region: Region, fixed: Sequence[bool]) -> Work:
+    graph, last = region.graph, region.nodes[-1]
+    call = graph.calls[last]
+    dtype = call.spec.dtype.name
+    if region.kind is RegionKind.CONTRACTION:
+        operands = sum(s.nbytes for s in call.inputs)
+        if call.op.kind is OpKind.CONVOLUTION:
+            return Work(Task.CONVOLUTIONS, _operations_of_product(call), region.nbytes, dtype, operands)
+        task = Task.WEIGHTED if any(fixed[a] for a in graph.args[last]) else Task.PRODUCTS
+        return Work(task, _operations_of_product(call), region.nbytes, dtype, operands)
+    if is_composite(region):
+        task, operations = _parts(call)
+        return Work(task, operations, region.nbytes, dtype)
+    if isinstance(call.op.role, Exchange):
+        return Work(Task.MESSAGES, 0, 0, dtype, seconds=call.op.role.cost(call)[0])
+    if isinstance(call.op.role, Control):
+        return Work(Task.OTHER, operations_of_control(call), region.nbytes, dtype)
+    if region.kind is RegionKind.OPAQUE:
+        return Work(_ALONE.get(call.op.kind, Task.OTHER), _largest(call), region.nbytes, dtype)
+    task = Task.REDUCTIONS if region.kind is RegionKind.REDUCTION else Task.LOOPS
+    operations = sum(_largest(graph.calls[n]) * (_FUNCTION if graph.calls[n].op.inexact else 1) for n in region.nodes)
+    return Work(task, operations, region.nbytes, dtype)
+
+
+def _parts(call: Call) -> tuple[Task, float]:
+    """The amount of work of a native composite: its products, if any, and all other operations."""
+    task, operations = Task.LOOPS, 0.0
+    for inner, _ in decomposed(call).steps:
+        if inner.op.decomposition is not None:
+            kind, more = _parts(inner)
+        elif multiplies(inner):
+            kind = Task.CONVOLUTIONS if inner.op.kind is OpKind.CONVOLUTION else Task.PRODUCTS
+            more = _operations_of_product(inner)
+        else:
+            kind, more = Task.LOOPS, float(_largest(inner) * (_FUNCTION if inner.op.inexact else 1))
+        task = kind if kind is not Task.LOOPS else task
+        operations += more
+    return task, operations
+
+
+def operations_of_control(call: Call) -> float:
+    """Operations of all iterations of a loop, or of a branch. An op on few elements takes as long as on some more."""
+    role = call.op.role
+    assert isinstance(role, Control)
+    count = call.attrs["length"] if role.flow is Flow.REPEAT else 1 if role.flow is Flow.BRANCH else _ITERATIONS
+    total = 0.0
+    for body in bodies_of(call):
+        for inner in body.calls:
+            if isinstance(inner.op.role, Control):
+                total += operations_of_control(inner)
+            elif multiplies(inner):
+                total += max(_operations_of_product(inner), _LEAST)
+            elif inner.op is not leaf:
+                total += max(_largest(inner), _LEAST)
+    return count * total
+
+
+def _largest(call: Call) -> int:
+    largest = 0
+    for s in (*call.inputs, *call.outputs):
+        if s.size > largest:
+            largest = s.size
+    return largest
+
+
+def _operations_of_product(call: Call) -> float:
+    """Multiplications and additions."""
+    if call.op.role is Contraction.MATRICES:
+        return 2.0 * call.spec.size * call.inputs[0].shape[-1]
+    if call.op.kind is OpKind.CONVOLUTION:
+        return 2.0 * call.spec.size * prod(call.inputs[1].shape[1:])
+    terms = call.attrs["subscripts"].partition("->")[0].split(",")
+    lengths: dict[str, int] = {}
+    for term, given in zip(terms, call.inputs, strict=True):
+        for label, length in zip(term, given.shape, strict=True):
+            lengths[label] = max(length, lengths.get(label, 1))
+    return 2.0 * prod(lengths.values())
