@@ -1,7 +1,9 @@
-"""Graphs: capture, structural key, check, print.
+"""Nodes → graph: capture, structural key, check, print.
 
-A graph is a program in a list: each entry is a call on earlier entries. Capturing walks the nodes without recursion,
-however deep they are.
+A graph is a program in a list: each entry is a call on earlier entries. `capture` takes the nodes that evaluation wants
+and returns their structural key, which looks up a plan, with the nodes at both ends; `graph_of` makes a `Graph` of a
+key that has no plan yet. Both are called by `_run/evaluate.py`, and by `jit` for traced functions. Capturing walks the
+nodes without recursion, however deep they are.
 """
 
 from __future__ import annotations

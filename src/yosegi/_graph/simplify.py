@@ -1,4 +1,4 @@
-"""Graph → a smaller graph with the same values.
+"""Graph → a smaller graph with the same values. `_run/evaluate.py` calls `simplify` for every new structure.
 
 A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
 entries that no output needs are left out. Transposed products, whose rule depends on their readers, have a second walk.
@@ -89,12 +89,12 @@ class GraphRewriter:
         return call, args
 
     def again(self, name: str, at: int, **attrs: Any) -> int:
-        """Another op on an entry."""
+        """Add an op on an entry, and return the entry of its value."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         return self.put(made, (at,))
 
     def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
-        """Another op on an entry, without rules, which could recurse as deeply as the graph."""
+        """Add an op on an entry without applying rules, which could recurse as deeply as the graph."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         same = self.known.get((made, (at,)))
         return self.added(made, (at,)) if same is None else same
@@ -177,7 +177,7 @@ def _inverse_of_itself(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> i
 
 
 def _last_wins(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
-    """Of two reshapes, or broadcasts, in a row only the last matters; one that changes nothing does not."""
+    """Drop a reshape or a broadcast before another, and one that changes nothing."""
     if p.calls[args[0]].spec is call.spec:
         return args[0]
     if p.calls[args[0]].op is call.op:

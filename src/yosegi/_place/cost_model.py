@@ -34,7 +34,7 @@ class Task(Enum):
     MOVEMENT = "movement"
     PRODUCTS = "products"
     WEIGHTED = "products by constants"
-    """With an operand that is the same in every run: a compiler can prepare it once."""
+    """An operand is the same in every run, and a compiler can prepare it once."""
     CONVOLUTIONS = "convolutions"
     OTHER = "other"
     """Sorts, decompositions, transforms, random numbers: their operations are elements, more or less."""
@@ -51,9 +51,9 @@ class Work:
     task: Task
     operations: float
     nbytes: int
-    """Read and written; what passes from op to op inside a loop is neither."""
+    """The bytes that the region reads and writes. Values inside a loop are in registers."""
     dtype: str
-    """The numbers it computes in, where nothing else is asked for."""
+    """The name of the dtype in which the region computes, unless a precision is asked for."""
     operands: int = 0
     """The bytes of a product's operands: what has to be converted for another precision."""
     seconds: float = 0.0
@@ -90,25 +90,25 @@ class Speed:
     """The cost model of a device, in seconds and per second."""
 
     launch: float
-    """One call among many that follow each other."""
+    """Seconds of a call among many that follow each other, beside its bytes and operations."""
     bandwidth: float
-    """Bytes that a kernel reads and writes."""
+    """Bytes a second that a kernel reads and writes."""
     part: float = 0.0
-    """Each region of a call that is made of several, beside the time for its bytes and operations."""
+    """Seconds of each region in a call of several regions, beside its bytes and operations."""
     rates: Rates = field(default_factory=dict)
     upload: TransferCost = TransferCost()
-    """From the host's memory to its own."""
+    """The transfer from the host's memory to the device's."""
     download: TransferCost = TransferCost()
-    """Back, with the wait until the work is done."""
+    """The transfer from the device's memory to the host's, with the wait until the work is done."""
     conversion: float = float("inf")
-    """Bytes of operands that it brings to another precision."""
+    """Bytes of operands a second that the device converts to another precision."""
     wait: float = 0.0
     """The additional time of a call when the caller waits for its end."""
     compiling: float = 0.0
-    """Code for one region."""
+    """Seconds to compile a region."""
     is_measured: bool = False
     _known: dict[tuple[Task, str], float] = field(init=False, default_factory=dict, compare=False, repr=False)
-    """Rates that were looked for, which is done for every region of every plan."""
+    """The rates found so far: every region of every plan needs one."""
 
     def region(self, work: Work, precision: Precision = Precision.FULL, *, coalesces: bool) -> float:
         """The seconds of a region: with a launch, or as a part of a longer call if the device `coalesces`."""
@@ -132,7 +132,7 @@ class Speed:
         return known * _width(_MEASURED_IN) / _width(dtype)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the cost model as plain data."""
         rates: dict[str, dict[str, float | None]] = {}
         for (task, numbers), rate in self.rates.items():
             rates.setdefault(task.value, {})[numbers] = _finite(rate)
@@ -145,7 +145,7 @@ class Speed:
 
     @classmethod
     def from_json(cls, data: Any, place: str) -> Speed:
-        """From such data. Raises `Malformed` when it is something else."""
+        """Make the cost model of plain data. Raises `Malformed` if the data describe none."""
         launch, part, wait, compiling, bandwidth, conversion, upload, download, rates = decode.record(
             data, place, *_FIELDS
         )

@@ -1,10 +1,11 @@
-"""Groups: kernels that pass over rows several times.
+"""Regions → groups: kernels that pass over rows several times.
 
-A group runs over one space of indices. Some of its values have an element for every index (whole values), others one
-for every row, without the axes that the group reduces (row values). A reduction makes a row value of a whole one; a
-whole value may be made with row values again, in another pass over the row: so a softmax or a normalisation becomes one
-kernel, whatever ops it is written in. Rows must be many, or short, for that: each is worked on by one thread, and stays
-in its cache. A running total is a whole value that needs its row in order.
+`kernels_of` calls `grouped` for devices with `RowLimits`. A group runs over one space of indices. A whole value has an
+element for every index, a row value one for every row, without the axes that the group reduces. A reduction makes a row
+value of a whole one. A later pass over the row may make whole values of row values: so a softmax or a normalisation
+becomes one kernel, whatever ops it is written in. One thread works on a row, which stays in its cache, so rows must be
+many or short. A running total is a whole value that needs its row in order. `codegen/llvm/rows.py` writes the code of a
+group.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Spec, Call and Node: what an expression is made of.
+"""Spec, Call and Node: the parts of an expression.
 
-All three are immutable in meaning. Specs and calls are interned, so that comparing two of them, or looking one up, is
-a comparison of identities: the structural key of a graph is little more than the list of its calls.
+`Op.__call__` makes a `Node` of a `Call` and input nodes; `_graph/graph.py` reads them, and `_run/evaluate.py` gives
+them their values. All three are immutable in meaning. Specs and calls are interned, so equal ones are the same object,
+and the structural key of a graph is little more than the list of its calls.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Scan:
     """For each element, the reduction of all elements up to it along an axis."""
 
     combine: str
-    """As that of a `Reduction`."""
+    """The operation on two elements, by the names that a `Reduction` uses."""
 
 
 class Contraction(Enum):

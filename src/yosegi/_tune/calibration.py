@@ -139,7 +139,7 @@ class _Meter:
         self.tell = tell
         self.compiling: list[float] = []
         self.probes: dict[str, Probe] = {}
-        """Those that suit the device."""
+        """The probes that the device supports, by name."""
         self.best: dict[str, float] = {}
         """The shortest time of each call, from an idle device until it is idle again."""
 
@@ -279,7 +279,7 @@ class _Meter:
         return rates, conversion
 
     def _transfers(self, speed: Speed) -> tuple[TransferCost, TransferCost]:
-        """To the device's memory and back: few bytes, and many."""
+        """The costs of transfers to the device's memory and back, from the times of few bytes and of many."""
         if not all(f"{name} up" in self.best for name in _MOVED):
             return TransferCost(), TransferCost()
         sizes = [self.probes[name].arrays[0].nbytes for name in _MOVED]

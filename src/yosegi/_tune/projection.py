@@ -34,16 +34,16 @@ class GraphWriter:
             self.input(leaf_call(spec(given.shape, given.dtype)))
 
     def input(self, call: Call) -> int:
-        """Another input; its entry."""
+        """Add an input and return its entry."""
         self.inputs.append(self.append(call))
         return self.inputs[-1]
 
     def add(self, name: str, *args: int, **attrs: Any) -> int:
-        """Another call, by the name of its op; its entry."""
+        """Add a call of the op with this name and return its entry."""
         return self.append(REGISTRY[name].call(tuple([self.calls[a].spec for a in args]), attrs), *args)
 
     def append(self, call: Call, *args: int) -> int:
-        """Another call; its entry."""
+        """Add a call and return its entry."""
         self.calls.append(call)
         self.args.append(args)
         return len(self.calls) - 1

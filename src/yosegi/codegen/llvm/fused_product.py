@@ -122,7 +122,7 @@ class Cluster:
 
     @property
     def dtype(self) -> DType:
-        """In which the product is computed."""
+        """The dtype of the product."""
         return self.graph.calls[self.entry].spec.dtype
 
     @property

@@ -28,9 +28,9 @@ from .ir import Function, Module
 MOST_ELEMENTS: Final = 1 << 14
 """Elements of a result up to which its runs are looked for."""
 _SIZES: Final = ("before", "length", "behind", "count", "bytes")
-"""Of a kernel that indexes: elements before the axis, along it and behind it, indices, and bytes of the result."""
+"""The sizes of an indexing kernel: elements before, along and behind the axis, indices, and bytes of the result."""
 _WORDS: Final = 5
-"""Of a run: the array that it is read from, where in it, where in the result, how many elements, bytes between them."""
+"""The words of a run: its array, the places in it and in the result, the number of elements, bytes between them."""
 
 
 def copy_source(attributes: str) -> str:
