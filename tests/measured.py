@@ -13,8 +13,8 @@ import yosegi._tune.calibration as calibration
 import yosegi._tune.learn as learn_module
 import yosegi._tune.timing as timing_module
 from fakes import Clock, FakeDevice, installed
+from yosegi._place.cost_model import Speed, TransferCost
 from yosegi._place.costs import costs
-from yosegi._place.speed import Speed, TransferCost
 from yosegi._run.device import host_device
 
 HOST = Speed(launch=1e-6, bandwidth=1e10, part=1e-6, is_measured=True)

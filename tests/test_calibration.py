@@ -11,9 +11,8 @@ import pytest
 import yosegi as ys
 import yosegi._tune.calibration as calibration
 from fakes import FakeDevice, Slow, SlowCompiler, installed
+from yosegi._place.cost_model import Speed, Task, TransferCost
 from yosegi._place.costs import costs
-from yosegi._place.speed import Speed, TransferCost
-from yosegi._place.work import Task
 from yosegi._run.background import background
 from yosegi._run.device import host_device
 from yosegi._tensor.precision import Precision

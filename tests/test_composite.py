@@ -7,7 +7,7 @@ import yosegi as ys
 from fakes import CompilerFails, DiesAfter, FailsAtRandom, FakeDevice, ModelCompiler, OutOfMemoryAt, installed
 from gradients import check_gradient
 from yosegi._graph.expand import expand
-from yosegi._graph.graph import capture, check, graph_of
+from yosegi._graph.graph import Graph, capture, check, graph_of
 from yosegi._graph.reference import bind
 from yosegi._graph.simplify import simplify
 from yosegi._run.device import chain_named
@@ -69,9 +69,15 @@ def test_expanding_goes_all_the_way_down_and_remembers_the_name():
     )  # fmt: skip
 
 
-def test_a_graph_without_composites_is_left_as_it_is():
-    graph = graph_of(capture([ys.tanh(ys.asarray(X))._node])[0])
-    assert expand(graph, chain_named("cpu")) is graph
+def test_a_graph_knows_whether_it_has_composites():
+    def graph(x: ys.Tensor) -> Graph:
+        return graph_of(capture([x._node])[0])
+
+    x = ys.asarray(X)
+    assert not graph(ys.tanh(x)).has_composites
+    assert graph(ys.nn.softmax(x)).has_composites
+    assert not expand(graph(ys.nn.softmax(x)), ()).has_composites
+    assert graph(ys.cond(x[0, 0] > 0, ys.nn.softmax, ys.tanh, x)).has_composites
 
 
 def test_explain_tells_the_composites():

@@ -14,10 +14,10 @@ from caches import seeded
 from fakes import FakeDevice
 from yosegi._graph.graph import capture, graph_of
 from yosegi._place.candidates import Candidate
+from yosegi._place.cost_model import Speed, Task, TransferCost, works_of
 from yosegi._place.costs import Costs
-from yosegi._place.speed import Speed, TransferCost
-from yosegi._place.work import Task, digest, works_of
 from yosegi._schedule.fuse import fuse
+from yosegi._schedule.portable_region import digest
 from yosegi._tensor.precision import Precision
 from yosegi._tune.measurements import Page, path_of, read, write
 
@@ -149,7 +149,7 @@ def test_regions_of_one_structure_have_one_digest_whatever_their_constants_are()
 
 DIGEST = """
 import numpy as np, yosegi as ys
-from yosegi._place.work import digest
+from yosegi._schedule.portable_region import digest
 x = ys.asarray(np.ones((3, 4), np.float32))
 print(digest(ys.plan(ys.sum(ys.tanh(x * 2 + x), axis=1)).steps[0].region))
 """

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from yosegi._run.memory.pool import memory_limit
-from yosegi._tensor.environment import setting
+from yosegi._tensor.environment import memory_limit, setting
 from yosegi.errors import ArgumentError
 
 TWICE = """

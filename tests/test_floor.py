@@ -9,8 +9,8 @@ import yosegi as ys
 from fakes import Clock, Paced
 from measured import machine, numbers, paced_host, speed
 from yosegi._place.candidates import Candidate
+from yosegi._place.cost_model import works_of
 from yosegi._place.costs import costs
-from yosegi._place.work import works_of
 from yosegi._run.device import host_device
 from yosegi._schedule.fuse import fuse
 

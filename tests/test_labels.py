@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from yosegi._place.cost_model import TransferCost
 from yosegi._place.labels import NEVER, Problem, SharedValue, best
-from yosegi._place.speed import TransferCost
 
 SECONDS = st.one_of(st.just(0.0), st.floats(0.01, 5.0))
 

@@ -8,8 +8,8 @@ import yosegi._tune.learn as learn
 from fakes import Clock, Paced, SlowCompiler
 from measured import machine, numbers, paced_host, speed
 from yosegi._place.candidates import Candidate
+from yosegi._place.cost_model import TransferCost
 from yosegi._place.costs import costs
-from yosegi._place.speed import TransferCost
 from yosegi._run.background import background
 from yosegi._run.device import host_device
 from yosegi._tune.comparison import agree

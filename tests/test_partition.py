@@ -8,7 +8,7 @@ import pytest
 import yosegi as ys
 from fakes import FakeDevice, ModelCompiler, installed
 from yosegi._graph.graph import capture, graph_of
-from yosegi._place.work import Task, works_of
+from yosegi._place.cost_model import Task, works_of
 from yosegi._schedule.fuse import fuse
 
 RNG = np.random.default_rng(0)

@@ -12,17 +12,16 @@ from fakes import FakeDevice, ModelCompiler, installed
 from measured import HOST, machine, numbers, speed
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.simplify import simplify
+from yosegi._place.cost_model import DEVICE_PRIOR, HOST_PRIOR, Task, TransferCost, works_of
 from yosegi._place.costs import costs
 from yosegi._place.forecast import forecast_of
+from yosegi._place.partition import units_of
 from yosegi._place.place import place
 from yosegi._place.plan import Plan, Step
-from yosegi._place.speed import DEVICE_PRIOR, HOST_PRIOR, TransferCost
 from yosegi._place.table import CandidateTable
-from yosegi._place.work import Task, works_of
 from yosegi._run.device import chain_named, host_device
 from yosegi._run.run import run_plan, transfers
 from yosegi._schedule.fuse import fuse
-from yosegi._schedule.partition import units_of
 from yosegi._tensor.precision import IN_FULL
 
 SLOW_WAY = TransferCost(latency=1e-4, bandwidth=1e10)

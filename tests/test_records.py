@@ -20,9 +20,8 @@ from plan_edits import edit_once
 from yosegi._graph import decode
 from yosegi._graph.graph import capture, graph_of
 from yosegi._place.candidates import Candidate
+from yosegi._place.cost_model import Speed, Task, TransferCost, works_of
 from yosegi._place.costs import Costs
-from yosegi._place.speed import Speed, TransferCost
-from yosegi._place.work import Task, works_of
 from yosegi._run.child import ChildResult
 from yosegi._run.drivers import Driver, Verdict, remembered
 from yosegi._schedule.fuse import fuse

@@ -11,7 +11,7 @@
 """
 
 from ._graph.reference import bind
-from ._place.speed import Speed
+from ._place.cost_model import Speed
 from ._run.device import Absent, Device, Kernel, Limits, Link
 from ._schedule.fuse import Region, RegionKind
 from ._tensor.composite import composite

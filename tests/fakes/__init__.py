@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from yosegi._place.speed import TransferCost, compiler_prior
+from yosegi._place.cost_model import TransferCost, compiler_prior
 from yosegi._run.device import Kernel, Link
 from yosegi._schedule.fuse import Region
 from yosegi._tensor.dtype import ALL

@@ -112,7 +112,7 @@ def flag(value: Any, place: str) -> bool:
 
 
 def one_of(value: Any, place: str, choices: Iterable[str]) -> str:
-    """One of some texts."""
+    """The value, if it is one of the `choices`. Raises `Malformed`."""
     known = tuple(choices)
     if type(value) is not str or value not in known:
         raise Malformed(f"one of {', '.join(map(shown, known))}", value, place)

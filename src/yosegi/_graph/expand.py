@@ -1,7 +1,7 @@
-"""Graph → graph in which composites are replaced by their decomposition.
+"""Graph → graph in which composites are decomposed; `_run/evaluate` calls it for graphs that have any.
 
-A composite that a device of the chain takes whole stays. It is done before simplification, so that the parts are
-folded and shared like anything else: what a composite computes and what its gradient computes again is one value.
+A composite that a device of the chain runs natively stays. Simplification comes after: it folds and shares the parts,
+so a value that a composite computes and that its gradient computes again is computed once.
 """
 
 from __future__ import annotations
@@ -18,31 +18,19 @@ from .._tensor.node import Call
 from .._tensor.op import leaf_call, pick
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tensor.role import Control, Passed
-from .graph import Graph
+from .graph import Graph, bodies_of
 from .simplify import simplify
 
 
 def expand(graph: Graph, chain: Sequence[Device], policy: Policy = IN_FULL) -> Graph:
     """The graph with every composite decomposed that no device of the chain runs natively."""
-    if not _has_composites(graph):
-        return graph
     return _ExpandedGraph(chain, policy).expanded(graph)
-
-
-def _has_composites(graph: Graph) -> bool:
-    return any(call.op.decomposition is not None or any(map(_has_composites, _bodies(call))) for call in graph.calls)
-
-
-def _bodies(call: Call) -> list[Graph]:
-    """The graphs among a call's attributes."""
-    role = call.op.role
-    return [call.attrs[name] for name in role.bodies] if isinstance(role, Control) else []
 
 
 def _with_plain_bodies(call: Call) -> Call:
     """Control flow with the composites of its bodies decomposed: no device runs them natively there."""
     role = call.op.role
-    if not isinstance(role, Control) or not any(map(_has_composites, _bodies(call))):
+    if not isinstance(role, Control) or not any(body.has_composites for body in bodies_of(call)):
         return call
     bodies = {name: expand(call.attrs[name], ()) for name in role.bodies}
     return call.op.call(call.inputs, {**call.attrs, **{n: replace(g, origins=()) for n, g in bodies.items()}})

@@ -19,7 +19,7 @@ from .graph import Graph
 from .reference import bind, outputs_of
 
 _WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
-"""Of the dtypes below 32 bits a program asks by name, and gets them."""
+"""The dtypes that are computed wider. A program that names a 16-bit dtype gets it."""
 
 
 def float64_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:

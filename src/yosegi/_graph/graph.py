@@ -1,7 +1,9 @@
-"""Graphs: capture, structural key, check, print.
+"""Nodes → graph: capture, structural key, check, print.
 
-A graph is a program in a list: each entry is a call on earlier entries. Capturing walks the nodes without recursion,
-however deep they are.
+A graph is a program in a list: each entry is a call on earlier entries. `capture` takes the nodes that evaluation wants
+and returns their structural key, which looks up a plan, with the nodes at both ends; `graph_of` makes a `Graph` of a
+key that has no plan yet. Both are called by `_run/evaluate.py`, and by `jit` for traced functions. Capturing walks the
+nodes without recursion, however deep they are.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Final
 from .._run.memory import HOST, Buffer
 from .._tensor.node import Call, Node, Spec
 from .._tensor.op import leaf, leaf_call, pick
+from .._tensor.role import Control
 from .._trace.mistakes import value_needed
 from .._trace.tracing import tracing_transform
 from ..errors import TraceError
@@ -36,6 +39,14 @@ class Graph:
         """The entries that come from outside."""
         return tuple(i for i, call in enumerate(self.calls) if call.op is leaf)
 
+    @property
+    def has_composites(self) -> bool:
+        """True if a call here, or in the body of a loop or a branch, can be decomposed."""
+        return any(
+            call.op.decomposition is not None or any(body.has_composites for body in bodies_of(call))
+            for call in self.calls
+        )
+
     def __str__(self) -> str:
         lines = []
         for i, (call, args) in enumerate(zip(self.calls, self.args, strict=True)):
@@ -43,6 +54,12 @@ class Graph:
             shown = ", ".join([f"%{a}" for a in args] + attrs)
             lines.append(f"%{i} = {call.op.name}({shown}): {', '.join(map(repr, call.outputs))}")
         return "\n".join([*lines, "return " + ", ".join(f"%{o}" for o in self.outputs)])
+
+
+def bodies_of(call: Call) -> Sequence[Graph]:
+    """The graphs among a call's attributes: the bodies of a loop or a branch."""
+    role = call.op.role
+    return [call.attrs[name] for name in role.bodies] if isinstance(role, Control) else ()
 
 
 # The references that capture itself holds on a node while it counts them: the list of the order, the dict of the

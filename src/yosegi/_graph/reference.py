@@ -1,4 +1,8 @@
-"""The reference: the meaning of a call in NumPy, and the interpreter of graphs."""
+"""The reference: the meaning of a call in NumPy, and the interpreter of graphs.
+
+`bind` returns a NumPy function for a call. The CPU's kernels call it for ops without native code, `simplify` for
+constant folding, and every test compares with it. `interpret` computes a whole graph by these functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph → a smaller graph with the same values.
+"""Graph → a smaller graph with the same values. `_run/evaluate.py` calls `simplify` for every new structure.
 
 A walk from inputs to outputs applies, at each entry, the rules below, constant folding and common subexpressions; then
 entries that no output needs are left out. Transposed products, whose rule depends on their readers, have a second walk.
@@ -21,7 +21,7 @@ import numpy as np
 
 from .._tensor.node import Call
 from .._tensor.op import REGISTRY, OpKind, constant, embedded, leaf, pick, pick_call
-from .._tensor.role import Control, Operands, Overwrite, Passed, Placing, View, is_contraction, is_view
+from .._tensor.role import Contraction, Control, Overwrite, Passed, View
 from .graph import Graph
 from .reference import bind
 
@@ -89,12 +89,12 @@ class GraphRewriter:
         return call, args
 
     def again(self, name: str, at: int, **attrs: Any) -> int:
-        """Another op on an entry."""
+        """Add an op on an entry, and return the entry of its value."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         return self.put(made, (at,))
 
     def as_it_is(self, name: str, at: int, **attrs: Any) -> int:
-        """Another op on an entry, without rules, which could recurse as deeply as the graph."""
+        """Add an op on an entry without applying rules, which could recurse as deeply as the graph."""
         made = REGISTRY[name].call(self.calls[at].outputs, attrs)
         same = self.known.get((made, (at,)))
         return self.added(made, (at,)) if same is None else same
@@ -177,7 +177,7 @@ def _inverse_of_itself(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> i
 
 
 def _last_wins(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None:
-    """Of two reshapes, or broadcasts, in a row only the last matters; one that changes nothing does not."""
+    """Drop a reshape or a broadcast before another, and one that changes nothing."""
     if p.calls[args[0]].spec is call.spec:
         return args[0]
     if p.calls[args[0]].op is call.op:
@@ -193,7 +193,7 @@ def _permuted(p: GraphRewriter, call: Call, args: tuple[int, ...]) -> int | None
     if inner.op is call.op:
         first = inner.attrs["axes"]
         return p.again("permute_dims", p.args[args[0]][0], axes=tuple(first[a] for a in axes))
-    return _transposed_product(p, args[0], axes) if is_contraction(inner.op.role, Operands.MATRICES) else None
+    return _transposed_product(p, args[0], axes) if inner.op.role is Contraction.MATRICES else None
 
 
 def _transposed_product(p: GraphRewriter, at: int, axes: tuple[int, ...]) -> int | None:
@@ -204,9 +204,7 @@ def _transposed_product(p: GraphRewriter, at: int, axes: tuple[int, ...]) -> int
     operands = p.args[at]
     if axes != swapped or p.users[at] != 1 or any(p.calls[x].spec.ndim != ndim for x in operands):
         return None
-    transposed = [
-        x for x in operands if is_view(p.calls[x].op.role, Placing.PERMUTED) and p.calls[x].attrs["axes"] == swapped
-    ]
+    transposed = [x for x in operands if p.calls[x].op.role is View.PERMUTED and p.calls[x].attrs["axes"] == swapped]
     before = p.calls[at].spec.size + sum(p.calls[x].spec.size for x in transposed)
     if not transposed or sum(p.calls[x].spec.size for x in operands if x not in transposed) > before:
         return None
@@ -246,8 +244,8 @@ def simplify(graph: Graph) -> Graph:
     made, wider = _walked(graph, Counter()), None
     while made is not wider:  # what a narrower loop does not read, another need not make
         made, wider = _narrowed(made), made
-    if not any(is_view(call.op.role, Placing.PERMUTED)
-               and is_contraction(made.calls[args[0]].op.role, Operands.MATRICES)
+    if not any(call.op.role is View.PERMUTED
+               and made.calls[args[0]].op.role is Contraction.MATRICES
                for call, args in zip(made.calls, made.args, strict=True)):  # fmt: skip
         return made
     return _walked(made, Counter([*[a for args in made.args for a in args], *made.outputs]))

@@ -1,4 +1,8 @@
-"""Candidates for a region: devices, each in the precisions that are admitted."""
+"""Candidates for a region: devices, each in the precisions that the policy admits.
+
+`candidates_for` takes a region and the chain of devices, and returns the candidates with the reasons against the other
+devices. `CandidateTable` calls it for a placement, and `Step` when a candidate has failed and another must take over.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class Candidate:
 
     @classmethod
     def of(cls, device: Device, precision: Precision = Precision.FULL) -> Candidate:
-        """The one of a device and a precision."""
+        """Return the candidate of a device and a precision."""
         return _CANDIDATES.setdefault((id(device), precision), cls(device, precision))
 
     def __str__(self) -> str:
@@ -34,7 +38,7 @@ class Candidate:
 
 
 _CANDIDATES: Final[dict[tuple[int, Precision], Candidate]] = {}
-"""By the identity of devices, which they keep alive: whatever these say of equality and hashes."""
+"""Candidates by the identity of their devices, which they keep alive, and by precision."""
 
 
 def candidates_for(

@@ -13,11 +13,11 @@ from typing import Final
 from .._run.device import Device, host_device, owner_of
 from .._run.memory import HOST
 from .._schedule.fuse import Region
+from .._schedule.portable_region import digest
 from .._tensor.precision import Precision
 from .._tune.measurements import SAMPLES, Page, read, write
 from .candidates import Candidate
-from .speed import DEVICE_PRIOR, HOST_PRIOR, Speed, TransferCost
-from .work import Task, Work, digest
+from .cost_model import DEVICE_PRIOR, HOST_PRIOR, Speed, Task, TransferCost, Work
 
 _SAVED_EVERY: Final = 30.0  # seconds
 _RATIOS: Final = 9  # regions of a class of work whose ratio of measured to modelled time is kept
@@ -80,8 +80,8 @@ class Costs:
         return Cost(compute, conversion)
 
     def region(self, work: Work, candidate: Candidate) -> float:
-        """One region by the line of the device, as far as it has been right about such work; without the launch where
-        several regions share one."""
+        """Seconds of a region by the cost model, corrected by what such work took beside its prediction. The launch is
+        left out if several regions share one."""
         device = candidate.device
         seconds = self.speed(device).region(work, candidate.precision, coalesces=device.coalesces)
         factors = self._factors.get(device.name)
@@ -140,7 +140,7 @@ class Costs:
         with self._lock:
             page = self._pages.setdefault(device.name, Page())
             page.speed = self._speeds[device.name] = speed
-            page.ratios.clear()  # they were about another line
+            page.ratios.clear()  # they were ratios to another cost model
             self._factors.pop(device.name, None)
             self._devices[device.name] = device
             self._unsaved.add(device.name)
@@ -171,7 +171,7 @@ class Costs:
                 write(device, page)
 
     def reset(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not there."""
+        """Replace the lock in a forked child: a thread that does not exist there may hold it."""
         self._lock = Lock()
 
     def clear(self) -> None:

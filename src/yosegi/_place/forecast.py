@@ -11,8 +11,8 @@ from .._run.device import is_linked
 from .._run.memory import HOST
 from .._schedule.fuse import Region
 from .candidates import Candidate
+from .cost_model import Work
 from .costs import costs
-from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Forecast:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The seconds of compute, conversion and transfer together."""
         return self.compute + self.conversion + self.transfer
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, in milliseconds."""
+        """Return the forecast as plain data, in milliseconds."""
         parts = {"compute": self.compute, "conversion": self.conversion, "transfer": self.transfer, "total": self.total}
         return {**{f"{name}_ms": s * 1e3 for name, s in parts.items()}, "is_measured": self.is_measured}
 

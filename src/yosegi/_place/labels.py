@@ -1,4 +1,4 @@
-"""Which label each region gets, so that the whole costs least.
+"""The labelling of regions that costs least in all.
 
 A label is a candidate: a device and a precision. A region costs something under each label it may have; a value costs
 something on its way from the label that makes it to those that read it; and where a device takes neighbours in one
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from .cost_model import TransferCost
 from .mincut import Network
-from .speed import TransferCost
 
 NEVER: Final = 1e6
 """Seconds of a label that a region cannot have."""
@@ -50,7 +50,7 @@ class Problem:
     feeders: Sequence[int]
     """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
     transfers: Sequence[Sequence[TransferCost]]
-    """From each memory to each other."""
+    """The cost of a transfer from each memory to each other memory."""
 
     def total(self, labels: Sequence[int]) -> float:
         """The cost of a labelling."""
@@ -109,7 +109,7 @@ def _moved(problem: Problem, labels: list[int]) -> tuple[list[int], float]:
 
 
 class _ExpansionMove:
-    """One move as a network: a region's node on the second side means that it takes the label."""
+    """An expansion move as a network: regions whose nodes are on the second side of the cut take the label."""
 
     def __init__(self, problem: Problem, labels: Sequence[int], label: int) -> None:
         self.problem = problem

@@ -37,7 +37,7 @@ class Network:
         self._edges: list[list[int]] = [[] for _ in range(nodes)]
 
     def node(self) -> int:
-        """One more node."""
+        """Add a node and return its number."""
         self._excess.append(0.0)
         self._edges.append([])
         return len(self._excess) - 1
@@ -105,7 +105,7 @@ class _Trees:
         return -1
 
     def _augment(self, meeting: int) -> deque[int]:
-        """Send all the flow that a way from root to root has room for; the nodes whose branch that cuts off."""
+        """Send all the flow that a path from root to root has room for, and return the nodes that it cuts off."""
         to, left, parent, excess = self.to, self.left, self.parent, self.excess
         flow = left[meeting]
         ends = (to[meeting ^ 1], 1), (to[meeting], 0)  # in the first tree, flow comes from the parent

@@ -1,13 +1,15 @@
-"""Regions → plan: each region gets a candidate so that computing, converting and moving cost least together.
+"""Graph → schedule: each region gets a candidate so that computing, converting and moving cost least together.
 
-The devices that could be worth it are asked what they can do; a labelling of least cost is found by minimum cuts; it is
-compared with the plans that put all they can on one device; and one of these is the plan unless the cut is clearly
-cheaper.
+`_run/evaluate.py` calls `place` with a simplified graph and the chain of devices. `fuse` makes regions of the graph.
+The devices that could gain time are asked what they support. Minimum cuts find a labelling of least cost, which is
+compared with the placements that give one device all it supports; the labelling wins only if its forecast is clearly
+lower. `units_of` joins neighbouring regions of a device to the steps of the schedule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from logging import INFO
 from typing import Final
 
@@ -16,21 +18,34 @@ from .._run.device import Device
 from .._run.memory import HOST
 from .._run.trace import log
 from .._schedule.fuse import fuse
-from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy
 from .._tune.calibration import ensure_measured
 from .candidates import Candidate
+from .cost_model import works_of
 from .costs import costs
 from .forecast import space_of
+from .partition import Placed, Unit, units_of
 from .plan import Schedule, Step
 from .table import CandidateTable
-from .work import works_of
 
-_MATTERS: Final = 1e-3  # seconds: what takes less on the host is not worth measuring devices for
-_SHOWS: Final = 1e-4  # seconds: what takes less is not worth asking a device for that does it no better
-_FEW: Final = 16  # regions: of longer programs, parts alone are seldom what was measured
-_CLEARLY: Final = 0.8  # of a single device's forecast: splitting a program costs more than forecasts say, if anything
-_NEAR: Final = 2.0  # times what the host takes: a device that comes so near may be better than its line
+
+@dataclass(frozen=True, slots=True)
+class PlacementPolicy:
+    """The times from which other devices than the host are considered, and from which one of them is chosen."""
+
+    measured_seconds: float = 1e-3
+    """Devices are measured for graphs that take at least these seconds on the host."""
+    asked_seconds: float = 1e-4
+    """Devices whose cost model is slower than the host's are asked for graphs of at least these seconds."""
+    near_ratio: float = 2.0
+    """A device is asked if its cost model predicts less than this multiple of the host's time."""
+    short_regions: int = 16
+    """Measured times of single regions count in graphs of up to this many regions. Longer ones run as larger units."""
+    split_share: float = 0.8
+    """A graph is split over devices if the forecast is below this share of the best single device's."""
+
+
+_POLICY: Final = PlacementPolicy()
 
 
 def place(
@@ -42,23 +57,24 @@ def place(
     repeats: bool = False,
     reused: Collection[int] = (),
 ) -> Schedule:
-    """The steps of least cost over the devices of a chain, of which the last is the host and can do everything.
+    """Return the schedule of least cost over the devices of a chain. The last device is the host and runs everything.
 
-    Devices that the user has named get all they can, but for pieces that are not worth a call to one that compiles
-    subgraphs; under a fixed policy all devices do, without exception. `policy` says which precisions are admitted,
-    `repeats` that they will run many times, `reused` at which positions the inputs are the same in every run.
+    Devices that the user has named get all regions that they support, except regions that are too small for a call to
+    a device that compiles subgraphs. Under a fixed policy there is no exception. `policy` states the admitted
+    precisions, `repeats` that the graph will run many times, `reused` the positions of inputs that are the same in
+    every run.
     """
     placing = _Placing(graph, chain, policy, repeats, reused)
     if policy.is_fixed:
         return placing.in_order()
     if len(chain) == 1:
-        if policy.precisions and placing.takes > _MATTERS:
+        if policy.precisions and placing.host_seconds > _POLICY.measured_seconds:
             ensure_measured(chain)
         return placing.on_host()
     if is_named:
         return placing.as_named()
     asked = placing.worth_asking()
-    if (asked or placing.takes > _MATTERS) and ensure_measured(chain):
+    if (asked or placing.host_seconds > _POLICY.measured_seconds) and ensure_measured(chain):
         asked = placing.worth_asking()
     if not asked:
         return placing.on_host()
@@ -75,7 +91,7 @@ def place_on(
 
 
 class _Placing:
-    """One graph, on its way to a plan."""
+    """The placement of one graph: its regions, the devices to choose from, and the schedules that they give."""
 
     def __init__(
         self, graph: Graph, chain: tuple[Device, ...], policy: Policy, repeats: bool, reused: Collection[int] = ()
@@ -92,21 +108,23 @@ class _Placing:
     # Which devices to ask
 
     @property
-    def takes(self) -> float:
-        """Seconds that the host takes for all, by its line."""
+    def host_seconds(self) -> float:
+        """Seconds of the whole graph on the host, by its cost model."""
         return costs.modelled(self.works, Candidate.of(self.host)).total
 
     def worth_asking(self) -> list[Device]:
-        """The devices that could make a plan that is worth it; none if the host is clearly best."""
+        """The devices that could give a faster plan; none if the host is clearly best."""
         near = {space_of(self.graph, i) for i in self.graph.inputs} - {HOST}
-        host, total = Candidate.of(self.host), self.takes
+        host, total = Candidate.of(self.host), self.host_seconds
         alone = [self._region(n, host, total) for n in range(len(self.works))]
         total = max(total, sum(alone))
         return [d for d in self.chain[:-1] if d.space in near or self._is_worth_asking(d, alone, total)]
 
     def _is_worth_asking(self, device: Device, alone: Sequence[float], total: float) -> bool:
-        """Whether a device gains more, over regions that it does better than the host, than using it costs; or does
-        the whole nearly as well, so that its line may be wrong about it."""
+        """True if a device gains more time, over the regions that it does faster than the host, than its use costs.
+
+        A measured device that is predicted to be nearly as fast is asked too: its cost model may be wrong.
+        """
         candidate, speed = Candidate.of(device), costs.speed(device)
         once = (speed.launch if device.coalesces else 0.0) + (0.0 if device.space == HOST else speed.download.latency)
         if total <= max(once, speed.launch):
@@ -116,11 +134,13 @@ class _Placing:
             cost = self._region(n, candidate, total)
             gain += max(0.0, here - cost)
             there += cost
-        return gain > once or (speed.is_measured and there < _NEAR * total and total > _SHOWS)
+        return gain > once or (
+            speed.is_measured and there < _POLICY.near_ratio * total and total > _POLICY.asked_seconds
+        )
 
     def _region(self, number: int, candidate: Candidate, total: float) -> float:
-        """A region by the line, or, in short programs of some length, as it was measured."""
-        if len(self.regions) <= _FEW and total > _SHOWS:
+        """Seconds of a region: as measured, in graphs of few regions that take some time; else by the cost model."""
+        if len(self.regions) <= _POLICY.short_regions and total > _POLICY.asked_seconds:
             measured = costs.measured(self.regions[number], candidate)
             if measured is not None:
                 return measured
@@ -159,7 +179,7 @@ class _Placing:
         chosen = min(layouts, key=lambda layout: layout.forecast.total)
         if cut not in starts:
             mixed = table.layout(cut)
-            if mixed.forecast.total < _CLEARLY * chosen.forecast.total:
+            if mixed.forecast.total < _POLICY.split_share * chosen.forecast.total:
                 chosen = mixed
         return Schedule.of(self.graph, self._steps(chosen.units))
 

@@ -1,4 +1,9 @@
-"""Plan: the steps by which a graph is computed, each on a device."""
+"""Plan: the steps that compute a graph, each a unit on a device.
+
+`_run/evaluate.py` makes a `Plan` of the schedule that `place` returns and keeps it by the graph's key. `_run/run.py`
+runs its steps: `Step.kernel_on` compiles the unit for a candidate, once. `_tune/learn.py` may give the plan another
+schedule.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,6 @@ from .._run.device import Device, Fuses, Kernel, Launched, Projects, device_name
 from .._run.memory import HOST
 from .._run.trace import Record
 from .._schedule.fuse import Region, RegionKind, fuse
-from .._schedule.partition import Unit
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tensor.role import Exchange
@@ -28,12 +32,13 @@ from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
 from .certified import unit_of
+from .cost_model import Work, works_of
 from .costs import Cost, costs
 from .explain import Explanation, counted, shortened
 from .forecast import Forecast, forecast_of
+from .partition import Unit
 from .planfile import Kept, PlanFile
 from .table import CandidateTable
-from .work import Work, works_of
 
 if TYPE_CHECKING:
     from .._tune.learn import Watch
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, repr=False)
 class Step:
-    """One unit of a plan, and what is compiled of it."""
+    """A unit of a plan, with its kernels."""
 
     region: Region
     candidate: Candidate
@@ -86,7 +91,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """Its region in words."""
+        """The ops of the region in words."""
         if not self._title:
             self._title = str(self.region)
         return self._title
@@ -121,12 +126,12 @@ class Step:
 
     @property
     def tolerance(self) -> float | None:
-        """How far off its results may be, if they carry a certificate."""
+        """The largest relative error of its results; `None` if they carry no certificate."""
         tolerance = self.policy.tolerance
         return tolerance if tolerance is not None and is_product(self.region) else None
 
     def error_on(self, candidate: Candidate) -> float | None:
-        """How far off a candidate's result was when it was last looked at."""
+        """The relative error of a candidate's last certified result."""
         kernel = self.kernels.get(candidate)
         return kernel.error if isinstance(kernel, Certified) else None
 
@@ -221,7 +226,7 @@ class Schedule:
 
     @classmethod
     def of(cls, graph: Graph, steps: Sequence[Step]) -> Schedule:
-        """These steps for a graph."""
+        """Make a schedule of a graph and its steps."""
         return cls(graph, tuple(steps), graph.inputs)
 
     def forecast(self, reused: Collection[int] = ()) -> Forecast:

@@ -1,8 +1,9 @@
 """Regions and labels: the candidates of each region, their costs, and the cost of a labelling.
 
-A label is a device. The precision in which it computes a region changes nothing for the region's neighbours, whose
-inputs and outputs stay as they are: so each device is taken at the precision that is cheapest there, or, where nothing
-may depend on measurements, at the first that it has; and the cut is about devices alone.
+A label is a device. The precision in which a device computes a region does not concern the region's neighbours, whose
+inputs and outputs keep their dtypes. So a device computes each region in its cheapest precision, or, where nothing may
+depend on measurements, in the first that it has, and the labelling is about devices alone. `place` makes a table for
+each graph, and `labels` finds the labelling.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from .._graph.graph import Graph
 from .._run.device import Device
 from .._run.memory import HOST
 from .._schedule.fuse import Region
-from .._schedule.partition import Placed, Unit, units_of
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import is_delicate_sum, is_product
 from .candidates import Candidate, Refusals, candidates_for
+from .cost_model import Work
 from .costs import costs
 from .forecast import Forecast, comes_from_host, forecast_of, space_of
 from .labels import NEVER, Problem, SharedValue, best
-from .work import Work
+from .partition import Placed, Unit, units_of
 
 _LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
 _NOT_WORTH_IT: Final = "too little work to cover the launch cost"
@@ -150,16 +151,16 @@ class CandidateTable:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
 
     def _corrections(self, known: Iterable[UnitForecast]) -> list[float]:
-        """For each label, how many times their lines the units took that were measured."""
-        timed, lines = [0.0] * len(self.labels), [0.0] * len(self.labels)
+        """For each label, the measured over the modelled time of the units that were measured."""
+        timed, modelled = [0.0] * len(self.labels), [0.0] * len(self.labels)
         for layout in known:
             for unit in layout.units:
                 seconds = costs.measured(unit.region, unit.candidate)
                 if seconds is not None:
                     label = self.labels.index(unit.candidate.device)
                     timed[label] += seconds
-                    lines[label] += costs.modelled(unit.works, unit.candidate).total
-        return [t / line if line else 1.0 for t, line in zip(timed, lines, strict=True)]
+                    modelled[label] += costs.modelled(unit.works, unit.candidate).total
+        return [t / m if m else 1.0 for t, m in zip(timed, modelled, strict=True)]
 
     def _problem(self, corrections: Sequence[float]) -> Problem:
         names = list(dict.fromkeys((HOST, *[d.space for d in self.labels], *self._outside().values())))

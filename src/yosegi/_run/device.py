@@ -18,7 +18,7 @@ from math import inf
 from threading import Event, RLock, Thread
 from typing import Any, Final, NoReturn, Protocol, final, runtime_checkable
 
-from .._place.speed import Speed
+from .._place.cost_model import Speed
 from .._schedule.fuse import Region
 from .._tensor.dtype import DType
 from .._tensor.environment import setting

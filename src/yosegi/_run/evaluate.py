@@ -18,7 +18,7 @@ from .._place.place import place, place_on
 from .._place.plan import Plan, Schedule
 from .._schedule.fuse import communicates
 from .._tensor.environment import is_measuring, setting
-from .._tensor.node import Node, in_order, install_evaluator
+from .._tensor.node import Node, in_order, install_evaluator, kept_histories
 from .._tensor.op import leaf as leaf_op
 from .._tensor.op import leaf_call, pick
 from .._tensor.options import Options, current
@@ -26,7 +26,7 @@ from .._tensor.precision import Policy
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
-from .._trace.tracing import held, is_tracing
+from .._trace.tracing import is_tracing
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting
 from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, ValuesLost
@@ -132,11 +132,12 @@ def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Cal
     """The graph, placed with the composites native that one of the `takers` has; decomposed if none gets any."""
     _Planned.number += 1
     made = placing(_simplified(graph, takers, policy))
-    return placing(_simplified(graph, (), policy)) if is_whole_in_vain(made) else made
+    is_in_vain = made.graph.has_composites and is_whole_in_vain(made)
+    return placing(_simplified(graph, (), policy)) if is_in_vain else made
 
 
 def _simplified(graph: Graph, takers: Sequence[Device], policy: Policy) -> Graph:
-    expanded = expand(graph, takers, policy)
+    expanded = expand(graph, takers, policy) if graph.has_composites else graph
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
@@ -239,7 +240,7 @@ def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[No
 
 def _let_go(node: Node) -> None:
     """Let go of the history of a value that the host has; while a gradient is recorded, when that is done."""
-    keep = held()
+    keep = kept_histories()
     if keep is None:
         node.inputs = ()
     else:

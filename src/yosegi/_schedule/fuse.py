@@ -1,9 +1,9 @@
-"""Graph → regions: the device-neutral units of placement.
+"""Graph → regions: the device-neutral units of placement. `_place/place.py` calls `fuse` for a simplified graph.
 
 Elementwise ops of one shape that feed each other become one loop, which may end in a reduction: its intermediate values
-are not written to memory. A product is a region, and so is every op that fuses with nothing. `join` makes one region of
-neighbours when placement has put them on one device; the joined region keeps the regions that it is made of, and
-`kernels` cuts it into kernels.
+are not written to memory. A product is a region, and so is every op that fuses with nothing. After placement,
+`_place/partition.py` joins neighbours on one device by `join`; the joined region keeps the regions that it is made of,
+and `_schedule/kernels.py` cuts it into kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RegionKind(Enum):
     CONTRACTION = "contraction"
     """A product, of matrices or of windows."""
     OPAQUE = "opaque"
-    """One op that fuses with nothing: a sort, a decomposition, a movement. A composite of several outputs has the ops
+    """An op that fuses with nothing: a sort, a decomposition, a movement. A composite of several outputs has the ops
     behind it that pick them."""
     SEQUENCE = "sequence"
     """Neighbours on one device, compiled as one unit."""
@@ -48,7 +48,10 @@ JOINED: Final = frozenset({RegionKind.SEQUENCE, RegionKind.PROJECTION})
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Some entries of a graph, with their inputs and outputs. Constants belong to every region that reads them."""
+    """Entries of a graph that are placed together, with their inputs and outputs.
+
+    Constants belong to every region that reads them.
+    """
 
     graph: Graph
     kind: RegionKind

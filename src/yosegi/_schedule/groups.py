@@ -1,10 +1,11 @@
-"""Groups: kernels that pass over rows several times.
+"""Regions → groups: kernels that pass over rows several times.
 
-A group runs over one space of indices. Some of its values have an element for every index (whole values), others one
-for every row, without the axes that the group reduces (row values). A reduction makes a row value of a whole one; a
-whole value may be made with row values again, in another pass over the row: so a softmax or a normalisation becomes one
-kernel, whatever ops it is written in. Rows must be many, or short, for that: each is worked on by one thread, and stays
-in its cache. A running total is a whole value that needs its row in order.
+`kernels_of` calls `grouped` for devices with `RowLimits`. A group runs over one space of indices. A whole value has an
+element for every index, a row value one for every row, without the axes that the group reduces. A reduction makes a row
+value of a whole one. A later pass over the row may make whole values of row values: so a softmax or a normalisation
+becomes one kernel, whatever ops it is written in. One thread works on a row, which stays in its cache, so rows must be
+many or short. A running total is a whole value that needs its row in order. `codegen/llvm/rows.py` writes the code of a
+group.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from .._graph.graph import Graph
 from .._tensor.dtype import bool_
 from .._tensor.node import Call, Shape
-from .._tensor.role import Extremum, Placing, Power, Reduction, Scan, is_view
+from .._tensor.role import Extremum, Power, Reduction, Scan, View
 from .fuse import Region, RegionKind, is_constant, multiplies
 from .recompute import FAR
 
@@ -149,7 +150,7 @@ class _GrowingGroup:
             at = self._along_axes(call, args[0])
         elif _has_rule(call) and call.spec.shape == self.space:
             at = self._whole(args)
-        elif _has_rule(call) or is_view(call.op.role, Placing.RESHAPED):
+        elif _has_rule(call) or call.op.role is View.RESHAPED:
             at = self._row(call, args)
         else:
             at = None
@@ -196,7 +197,7 @@ class _GrowingGroup:
         if shape not in (kept, squeezed) or shape == self.space:
             return None
         shapes = {self.graph.calls[a].spec.shape for a in mine}
-        if not is_view(call.op.role, Placing.RESHAPED) and shapes != {shape} and any(prod(s) > 1 for s in shapes):
+        if call.op.role is not View.RESHAPED and shapes != {shape} and any(prod(s) > 1 for s in shapes):
             return None
         return max(self.passes[a] for a in mine)
 

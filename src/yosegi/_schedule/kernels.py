@@ -1,11 +1,12 @@
-"""Unit → kernels: the fusion that depends on a device.
+"""Unit → kernels: the fusion that depends on a device. A device's `compile` calls `kernels_of` with its predicates.
 
-A unit is made of regions that `fuse` has built. A device gives predicates (`Fusion`), and this pass cuts the unit:
-regions over one index space become one kernel where the device passes over rows several times, and a product takes its
-neighbours. A loop that reads a product's result, element by element, is its epilogue; a loop that makes an operand is
-its prologue; an operand that is a view of an array is read in place. So `relu(x @ w.T + b)` is one kernel in any
-spelling. Reductions along the last axis take the loops between them where the device has a kernel for rows. A kernel of
-several regions keeps them as its `regions`; devices compile what stands here and decide nothing.
+A unit is a joined region of regions that `fuse` has built. A device gives predicates (`Fusion`), and this pass cuts the
+unit: regions over one index space become one kernel where the device passes over rows several times, and a product
+takes its neighbours. A loop that reads a product's result, element by element, is its epilogue; a loop that makes an
+operand is its prologue; an operand that is a view of an array is read in place. So `relu(x @ w.T + b)` is one kernel in
+any spelling. Reductions along the last axis take the loops between them where the device has a kernel for rows. The
+result is a list of regions, one for each kernel, which keep the regions that they are made of. Devices compile these
+and decide nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .._tensor.node import Shape
-from .._tensor.role import Placing, Reduction, View, is_view
+from .._tensor.role import Reduction, View
 from .fuse import Region, RegionKind, in_order_of_needs, is_composite, is_constant, join
 from .groups import RowLimits, grouped
 
@@ -169,7 +170,7 @@ class _Kernels:
         return self._shown_of(_joined(region, (self._parts[behind],), ()), {place, behind})
 
     def _as_one(self, places: set[int]) -> Region:
-        """Some parts as one region."""
+        """Join the parts at these places to a region."""
         first, *others = [self._parts[p] for p in sorted(places)]
         return self._shown_of(_joined(first, others, ()), places)
 
@@ -258,7 +259,7 @@ def _rows(part: Region) -> Shape | None:
 
 def _fits(part: Region, space: Shape) -> bool:
     """True if a region may be part of a kernel that goes through the rows of a space."""
-    is_reshape = part.kind is RegionKind.OPAQUE and is_view(part.calls[-1].op.role, Placing.RESHAPED)
+    is_reshape = part.kind is RegionKind.OPAQUE and part.calls[-1].op.role is View.RESHAPED
     if not is_reshape and part.kind is not RegionKind.LOOP and _rows(part) != space:
         return False
     return all(part.graph.calls[e].spec.shape in (space, space[:-1], (*space[:-1], 1)) for e in part.outputs)

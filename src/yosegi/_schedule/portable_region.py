@@ -1,11 +1,16 @@
-"""Regions as plain data, on their way to a child process."""
+"""Regions for other processes: as plain data for a child process, and as a digest for records on disk."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from .._graph.graph import Graph
 from .._graph.portable import Plain, graph_as_plain, graph_of_plain
+from .._tensor.node import Call
 from .._tensor.op import leaf_call
 from .._tensor.precision import Precision
 from .fuse import Region, RegionKind
@@ -37,3 +42,30 @@ def region_of_plain(data: Plain) -> Region:
         graph_of_plain(data["graph"]), RegionKind(data["kind"]), nodes, inputs, outputs, data["repeats"],
         Precision(data["precision"]),
     )  # fmt: skip
+
+
+def digest(region: Region) -> str:
+    """The calls of a region and how they are wired, as a short text. The values of its constants play no part."""
+    graph = region.graph
+    at = {entry: f"%{n}" for n, entry in enumerate((*region.inputs, *region.nodes))}
+    words = [_word(graph.calls[i]) for i in region.inputs]
+    for n in region.nodes:
+        words.append(_word(graph.calls[n]))
+        words += [at[a] if a in at else _word(graph.calls[a]) for a in graph.args[n]]
+    words += [at[o] for o in region.outputs]
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=12).hexdigest()
+
+
+_words: Final[WeakKeyDictionary[Call, str]] = WeakKeyDictionary()
+
+
+def _word(call: Call) -> str:
+    word = _words.get(call)
+    if word is None:
+        attrs = {name: _described(value) for name, value in call.attrs.items() if name not in ("space", "pinned")}
+        word = _words[call] = f"{call.op.name} {attrs} {call.outputs}"
+    return word
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else repr(value)

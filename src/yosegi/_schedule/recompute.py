@@ -45,7 +45,7 @@ class _Recomputation:
     def __init__(self, region: Region, least: int) -> None:
         self._region, self._graph, self._least = region, region.graph, least
         self._nodes = sorted(region.nodes)
-        """In the order of the program: `fuse` has moved late ops to the first value that they read."""
+        """The entries in the order of the program. `fuse` has moved late ops to the first value that they read."""
         self._place = {entry: n for n, entry in enumerate(self._nodes)}
         self._readers = self._all_readers()
         self._last = {e: max(places) for e, places in self._places().items()}
@@ -142,7 +142,7 @@ class _Recomputation:
         return _is_elementwise(call) and call.spec.shape == shape
 
     def _stays(self) -> frozenset[int]:
-        """Large values of late readers that find all that they read when it is their turn."""
+        """The large values of late readers whose operands are all there when the readers run."""
 
         def has_all(entry: int) -> bool:
             place = self._place[entry]

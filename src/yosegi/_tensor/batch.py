@@ -17,7 +17,7 @@ from typing import Any
 
 from .node import Node
 from .op import Op, pick_call
-from .role import Extremum, Placing, Reduction, Scan, View
+from .role import Extremum, Reduction, Scan, View
 from .tensor import OPERATORS, Tensor
 
 Rule = Callable[..., "Tensor | tuple[Tensor, ...] | None"]
@@ -114,12 +114,12 @@ def _next(axis: int | tuple[int, ...]) -> int | tuple[int, ...]:
     return tuple([a + 1 for a in axis]) if isinstance(axis, tuple) else axis + 1
 
 
-def _viewed(placing: Placing) -> Rule:
+def _viewed(view: View) -> Rule:
     def rule(op: Op[Any], batched: Flags, x: Tensor, /, **attrs: Any) -> Tensor | tuple[Tensor, ...]:
-        if placing is Placing.PERMUTED:
+        if view is View.PERMUTED:
             return applied(op, [x], {**attrs, "axes": (0, *[a + 1 for a in attrs["axes"]])})
         shape = (x.shape[0], *attrs["shape"])
-        given = aligned(x, True, len(attrs["shape"])) if placing is Placing.BROADCAST else x
+        given = aligned(x, True, len(attrs["shape"])) if view is View.BROADCAST else x
         return applied(op, [given], {**attrs, "shape": shape})
 
     return rule
@@ -140,7 +140,7 @@ def rule_of(op: Op[Any]) -> Rule | None:
     if op.batch is not None:
         return op.batch
     if isinstance(op.role, View):
-        return _viewed(op.role.placing)
+        return _viewed(op.role)
     if op.scalar is not None:
         return elementwise
     if isinstance(op.role, (Reduction, Scan)):

@@ -176,7 +176,7 @@ def rank(dtype: DType) -> int:
 
 
 def number_type(value: Any) -> type | None:
-    """Which of Python's number types a value is of, `None` if it is no Python number."""
+    """The type of a Python number: `bool`, `int`, `float` or `complex`; `None` for any other value."""
     return next((t for t in _BY_PYTHON if isinstance(value, t)), None)
 
 

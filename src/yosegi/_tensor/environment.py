@@ -138,6 +138,16 @@ def is_measuring() -> bool:
     return bool(setting("YOSEGI_CALIBRATE", True))
 
 
+def memory_limit(device: str) -> int | None:
+    """The bytes that a device may use by YOSEGI_MEMORY_LIMIT; `None` without a limit.
+
+    The last of several sizes for the device counts.
+    """
+    names = ("", device, device.partition(":")[0])
+    sizes = [size for name, size in setting("YOSEGI_MEMORY_LIMIT", ()) if name in names]
+    return sizes[-1] if sizes else None
+
+
 def check() -> None:
     """Raise `ArgumentError` if any variable says what it cannot."""
     for name in _SETTINGS:

@@ -14,7 +14,7 @@ import numpy as np
 _SIDE: Final = 48  # the most elements along one side of a picture
 _PIXELS: Final = 144  # its longer side on the page
 _COLOURS: Final = {1: (31, 119, 180), -1: (230, 97, 0), 0: (128, 128, 128)}
-"""Of elements above and below zero, and of those that are not finite."""
+"""The colours of elements above zero, below zero, and not finite."""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,14 +1,17 @@
-"""Spec, Call and Node: what an expression is made of.
+"""Spec, Call and Node: the parts of an expression.
 
-All three are immutable in meaning. Specs and calls are interned, so that comparing two of them, or looking one up, is
-a comparison of identities: the structural key of a graph is little more than the list of its calls.
+`Op.__call__` makes a `Node` of a `Call` and input nodes; `_graph/graph.py` reads them, and `_run/evaluate.py` gives
+them their values. All three are immutable in meaning. Specs and calls are interned, so equal ones are the same object,
+and the structural key of a graph is little more than the list of its calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -123,6 +126,41 @@ def in_order(roots: Iterable[Node], inputs_of: Callable[[Node], Sequence[Node]])
         else:
             order[stack.pop()] = None
     return list(order)
+
+
+class _Histories:
+    """The number of functions that all threads record for a gradient, and the nodes that wait for the last to end."""
+
+    lock = Lock()
+    count = 0
+    nodes: list[Node] | None = None
+
+
+def kept_histories() -> list[Node] | None:
+    """The list in which evaluation notes nodes whose inputs it must keep; `None` if no function is recorded.
+
+    A recording anywhere in the process counts: a function may have its values computed by other threads.
+    """
+    return _Histories.nodes
+
+
+@contextmanager
+def keeping_histories() -> Iterator[None]:
+    """Keep the inputs of nodes that are computed meanwhile, until the outermost such block of the process ends."""
+    with _Histories.lock:
+        _Histories.count += 1
+        if _Histories.nodes is None:
+            _Histories.nodes = []
+    try:
+        yield
+    finally:
+        done: list[Node] | None = None
+        with _Histories.lock:
+            _Histories.count -= 1
+            if _Histories.count == 0:
+                done, _Histories.nodes = _Histories.nodes, None
+        for node in done or ():
+            node.inputs = ()
 
 
 _evaluator: Callable[[Sequence[Node]], None] | None = None

@@ -1,16 +1,17 @@
-"""`@op`: an operation as one block.
+'''`@op`: an operation as one block.
 
-The block holds all there is to know of an operation: the rule for its output's spec, the NumPy reference body, the
-gradient, the scalar rule for code generation, its class and its tolerance. Parameters annotated `Arr` are tensors,
-all others are attributes, part of the program's structure:
+The block holds the rule for the output's spec, the NumPy reference body, the gradient, the scalar rule for code
+generation, the class and the tolerance. Parameters annotated `Arr` are tensors, all others are attributes, part of the
+program's structure:
 
     @op(OpKind.ACTIVATION, infer=floating, vjp=lambda g, out, x: (g * conj(out),), scalar=lambda k, x: k.exp(x))
     def exp(x: Arr, /) -> Arr:
-        \"\"\"Element-wise e**x.\"\"\"
+        """Element-wise e**x."""
         return np.exp(x)
 
-Calling an op builds a node; nothing is computed. Everything about the call is checked here, at the user's line.
-"""
+The decorator returns an `Op`. User code calls it with tensors, arrays or numbers, and gets a tensor on a new node;
+nothing is computed. The call is checked here, at the user's line. Everything behind reads the op through `Call.op`.
+'''
 
 from __future__ import annotations
 

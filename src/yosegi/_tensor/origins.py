@@ -36,7 +36,7 @@ class Origin:
 MODULE: Final[ContextVar[tuple[Any, str] | None]] = ContextVar("module", default=None)
 """The module whose call is under way, and its path."""
 BACKWARD: Final[ContextVar[Origin | None]] = ContextVar("backward", default=None)
-"""In the pass back, the origin of the nodes that it makes."""
+"""The origin of the nodes that a pass back makes."""
 _ORIGINS: Final[WeakKeyDictionary[Node, Origin]] = WeakKeyDictionary()
 _UNKNOWN: Final = Origin()
 
@@ -60,7 +60,7 @@ def _here() -> Origin:
 
 
 def _record() -> None:
-    """From now on, let every node record its origin where the option is on."""
+    """Let every new node record its origin where the option is on."""
     plain = Node.__init__
 
     def init(self: Node, call: Call, inputs: tuple[Node, ...], buffer: Any = None) -> None:

@@ -1,6 +1,7 @@
 """Roles: the structure of an op, as fusion, costs and code generation need it.
 
-An op states its role in its block. A pass asks for the role, never for the op's name.
+An op states its role in its block. A pass asks for the role, never for the op's name. A role with a few kinds is an
+enum (`role is View.RESHAPED`, `isinstance(role, View)`); every other role is a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -11,22 +12,15 @@ from enum import Enum
 from typing import Any
 
 
-class Placing(Enum):
-    """How a view finds the element for an index."""
-
-    PERMUTED = "permuted"
-    """By the same indices in another order."""
-    BROADCAST = "broadcast"
-    """By fewer indices, or by 0 along some axes."""
-    RESHAPED = "reshaped"
-    """By the same position in row-major order."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Enum):
     """An op whose output has its input's elements under other indices. Nothing is computed."""
 
-    placing: Placing
+    PERMUTED = "permuted"
+    """Elements by their indices in another order."""
+    BROADCAST = "broadcast"
+    """Elements by fewer indices, or by index 0 along some axes."""
+    RESHAPED = "reshaped"
+    """Elements by their position in row-major order, which stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +115,11 @@ class Scan:
     """For each element, the reduction of all elements up to it along an axis."""
 
     combine: str
-    """As that of a `Reduction`."""
+    """The operation on two elements, by the names that a `Reduction` uses."""
 
 
-class Operands(Enum):
-    """The operands of a contraction and the indices it sums over."""
+class Contraction(Enum):
+    """Sums of products of two operands' elements, by the kind of the operands."""
 
     MATRICES = "matrices"
     """Rows by columns, as `matmul` does."""
@@ -135,40 +129,19 @@ class Operands(Enum):
     """Windows of an image by weights, as a convolution does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """Sums of products of two operands' elements."""
-
-    operands: Operands
-
-
-class Access(Enum):
-    """The use of the elements at given indices."""
+class Indexing(Enum):
+    """Elements at indices that are data, by their use."""
 
     READ = "read"
     WRITE = "write"
     ADD = "add"
 
 
-@dataclass(frozen=True, slots=True)
-class Indexing:
-    """Elements at indices that are data."""
-
-    access: Access
-
-
-class Sign(Enum):
-    """An operation that a product's library computes with it."""
+class Arithmetic(Enum):
+    """An elementwise sum or product of two operands. Libraries of products compute it with the product."""
 
     PLUS = "+"
     TIMES = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """An elementwise sum or product of two operands."""
-
-    sign: Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +165,12 @@ class Progression:
     """True if the step is given, False if the number of elements is."""
 
 
-class Spectrum(Enum):
-    """The numbers that a Fourier transform reads and writes."""
+class Transform(Enum):
+    """A Fourier transform, by the numbers that it reads and writes."""
 
     COMPLEX = "complex to complex"
     HALF = "real to half of a spectrum"
     FROM_HALF = "half of a spectrum to real"
-
-
-@dataclass(frozen=True, slots=True)
-class Transform:
-    """A Fourier transform."""
-
-    spectrum: Spectrum
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +242,3 @@ Role = (
     | Progression | Transform | RandomWords | Attention | AttentionGradient | Cut | Overwrite | Passed | Control | Leaf
     | Wait | Exchange
 )  # fmt: skip
-
-
-def is_contraction(role: Role | None, operands: Operands) -> bool:
-    """True for a contraction of such operands."""
-    return isinstance(role, Contraction) and role.operands is operands
-
-
-def is_view(role: Role | None, placing: Placing) -> bool:
-    """True for a view with such indices."""
-    return isinstance(role, View) and role.placing is placing

@@ -35,7 +35,7 @@ SPELLINGS: Final[dict[str, dict[str, str]]] = {
     "transpose": {"dim0": "ys.swapaxes", "dim1": "ys.swapaxes"},
     "uniform": {"maxval": "high=", "minval": "low="},
 }  # fmt: skip
-"""By function, "" for all of them: what a keyword is called here."""
+"""The names of keywords here, by function; "" stands for all functions."""
 
 
 NAMES: Final[dict[str, str]] = {

@@ -1,10 +1,11 @@
 """Tensor: a handle on a node.
 
-Operators and functions build nodes. Work happens when a value is needed: `numpy()`, `float()`, `repr`, `__dlpack__`.
+Operators and functions build nodes. `numpy()`, `float()`, `repr` and `__dlpack__` need a value: they call the
+evaluator, which `_run/evaluate.py` installs, and convert its result by `interchange`.
 
-Tensors are values: no write to one ever shows through another. `x[i] = v` and `x += v` make the handle `x` point at
-a new value; tensors made from `x` before keep the old one. Arrays handed out (`numpy()`, `np.asarray(x)`) are
-read-only views that cannot be made writeable, so that this holds for NumPy's hands too.
+Tensors are values: no write to one ever shows through another. `x[i] = v` and `x += v` make the handle `x` point at a
+new value; tensors made from `x` before keep the old one. Arrays handed out (`numpy()`, `np.asarray(x)`) are read-only
+views that cannot be made writeable, so that this holds for NumPy's hands too.
 """
 
 from __future__ import annotations

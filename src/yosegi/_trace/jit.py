@@ -26,7 +26,7 @@ from .._run.trace import trace
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
 from .._tensor.html import folded, heading
 from .._tensor.interchange import sealed
-from .._tensor.node import Call, Node, Spec, evaluate, fetch, in_order, spec
+from .._tensor.node import Call, Node, Spec, evaluate, fetch, in_order, kept_histories, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
@@ -37,7 +37,7 @@ from ..ops.creation import asarray
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
 from .reverse import variable
-from .tracing import Feed, held, is_recording, is_tracing, tracing
+from .tracing import Feed, is_recording, is_tracing, tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -254,7 +254,7 @@ class Jitted(Generic[P, R]):
                         break
                 else:
                     replay = self._replays.get(tuple(key))
-                    if replay is None or not replay.is_plain or held() is not None:
+                    if replay is None or not replay.is_plain or kept_histories() is not None:
                         return self._call(args, kwargs)
                     if replay.generation != Generation.number or trace.profiles:
                         return self._call(args, kwargs)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import numpy as np
 from .._run.memory import Buffer
 from .._tensor.dtype import DType
 from .._tensor.interchange import READS, ValueRead
-from .._tensor.node import Node, Shape, spec
+from .._tensor.node import Node, Shape, keeping_histories, spec
 from .._tensor.op import from_array, leaf_call
 from .._tensor.tensor import Tensor
 
@@ -74,15 +73,6 @@ def tracing_transform() -> str | None:
     return None if trace is None else trace.transform
 
 
-class _Recordings:
-    """How many functions are being recorded, in any thread, and the nodes that wait for the last to end."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.count = 0
-        self.nodes: list[Node] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Recording:
     """The effects of one function while it was recorded, apart from the graph that it has built."""
@@ -93,7 +83,6 @@ class Recording:
     """The arguments by which it took gradients itself: these need not depend on what they are taken at."""
 
 
-_recordings = _Recordings()
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
@@ -102,37 +91,19 @@ def is_recording() -> bool:
     return _recording.get() is not None
 
 
-def held() -> list[Node] | None:
-    """Where evaluation must note nodes whose inputs it has to leave in place; `None` when nothing is being recorded.
-
-    A recording anywhere in the process counts: a function may have its values computed by other threads.
-    """
-    return _recordings.nodes
-
-
 @contextmanager
 def recording(variables: Sequence[Node]) -> Iterator[Recording]:
     """Keep the graph of everything that is computed meanwhile, for a gradient by these."""
     outer, own = _recording.get(), Recording()
     if outer is not None:
         outer.gradients.extend(variables)
-    with _recordings.lock:
-        _recordings.count += 1
-        if _recordings.nodes is None:
-            _recordings.nodes = []
     token, reads = _recording.set(own), READS.set(own.reads)
     try:
-        yield own
+        with keeping_histories():
+            yield own
     finally:
         READS.reset(reads)
         _recording.reset(token)
-        with _recordings.lock:
-            _recordings.count -= 1
-            done = _recordings.nodes if _recordings.count == 0 else None
-            if _recordings.count == 0:
-                _recordings.nodes = None
-        for node in done or ():
-            node.inputs = ()
 
 
 def printed(line: Print) -> None:

@@ -1,8 +1,9 @@
-"""Autotuning: several variants of the same work are compared with the reference and timed.
+"""Autotuning: variants of the same work are compared with the reference and timed, and the fastest correct one wins.
 
-Each candidate's result is compared with the reference's. Those that are right take turns: what drifts on the machine
-falls on all of them alike, so what counts is what one took beside the best of the same round. The rounds of one sitting
-share its luck, and count once, however many they are: where a lead is small, only another sitting can tell.
+Devices call it, through `records`, with kernels by name and their arguments; the result names the winner and the
+reasons against the others. Candidates whose results are right take turns. A disturbance of the machine concerns all
+candidates of a round, so a candidate's time counts in relation to the best of the same round. The rounds of a sitting
+are not independent and count once: a small lead needs another sitting.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ class TrialSetup:
     """Made when something is to be measured, not before."""
     reference: Kernel
     roundings: float = 64
-    """How many times the spacing of the largest numbers of a result an element may be off."""
+    """The largest error of an element, in units of the spacing of the result's largest numbers."""
     settle: float = 0.0
     """Seconds before each turn, in which the threads of the variant before come to rest."""
     turn: Turn = back_to_back
-    """Another clock, for calls that return before their work is done."""
+    """The clock. Calls that return before their work is done need one of the device."""
     tie: float = _POLICY.tie_share
     """A candidate that is faster by less than this share does not come before one that is named before it."""
     seconds: float = _POLICY.sitting_seconds
@@ -82,11 +83,11 @@ class Refusal:
 
     reason: str
     lasts: bool = True
-    """Whether it would be so again: memory that was short may be there the next time."""
+    """False if the candidate may succeed the next time, when there may be more memory."""
 
     @classmethod
     def of(cls, failure: Exception) -> Refusal:
-        """That of one that failed."""
+        """The refusal of a candidate that raised this exception."""
         return cls(f"{type(failure).__name__}: {failure}", not isinstance(failure, (OutOfMemory, MemoryError)))
 
 
@@ -184,8 +185,8 @@ def _scores(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[
 
 
 def _leading(sittings: Sequence[Sequence[Mapping[str, float]]], refused: Mapping[str, Refusal]) -> list[str]:
-    """Those that are not clearly slower than another, neither in the middle nor at best: where the two disagree, other
-    work on the machine has had its say."""
+    """The candidates that are not clearly slower than another, neither by their median nor by their best time. If the
+    two disagree, other work has disturbed the measurement."""
     scores = _scores(sittings, refused)
     best = _best([taken for sitting in sittings for taken in sitting])
     most, longest = (
@@ -220,7 +221,7 @@ def _check(
 def _benchmark(
     kernels: Mapping[str, Kernel], arguments: Sequence[Any], trial: TrialSetup, refused: dict[str, Refusal]
 ) -> Sitting:
-    """One sitting: rounds until one candidate has a clear lead, or the time is over. Those that fail are noted."""
+    """Time the candidates in rounds until one has a clear lead or the time is over. Failures go into `refused`."""
     rounds: list[dict[str, float]] = []
     running = list(kernels)
     last: dict[str, float] = {}

@@ -14,9 +14,8 @@ import numpy as np
 
 from .._graph.graph import capture, graph_of
 from .._place.candidates import refusal
+from .._place.cost_model import Speed, Task, TransferCost, Work, works_of
 from .._place.costs import costs
-from .._place.speed import Speed, TransferCost
-from .._place.work import Task, Work, works_of
 from .._run.background import Job, background
 from .._run.device import BEFORE_JOINING, Device, devices, is_ending, waits_for_drivers
 from .._run.health import health
@@ -140,7 +139,7 @@ class _Meter:
         self.tell = tell
         self.compiling: list[float] = []
         self.probes: dict[str, Probe] = {}
-        """Those that suit the device."""
+        """The probes that the device supports, by name."""
         self.best: dict[str, float] = {}
         """The shortest time of each call, from an idle device until it is idle again."""
 
@@ -280,7 +279,7 @@ class _Meter:
         return rates, conversion
 
     def _transfers(self, speed: Speed) -> tuple[TransferCost, TransferCost]:
-        """To the device's memory and back: few bytes, and many."""
+        """The costs of transfers to the device's memory and back, from the times of few bytes and of many."""
         if not all(f"{name} up" in self.best for name in _MOVED):
             return TransferCost(), TransferCost()
         sizes = [self.probes[name].arrays[0].nbytes for name in _MOVED]

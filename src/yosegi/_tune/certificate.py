@@ -46,7 +46,7 @@ from .projection import VECTORS, projection_of, projects, width_of
 _MORE: Final = 16
 """Vectors of the second estimate."""
 _SPREAD: Final = {VECTORS: 21.0, _MORE: 2.69}
-"""By the number of vectors, how much the spread of the differences counts."""
+"""The weight of the spread of the differences, by the number of vectors."""
 SINGLE: Final = 3e-5
 """Tolerances from which an estimate in float32 is precise enough."""
 ROUNDED: Final = 1e-7
@@ -158,7 +158,7 @@ class Certified:
         self._there = {id(c): memory.from_host(c) for c in constants} if self._projector is not None else {}
         self._doubts = 0
         self.error: float | None = None
-        """As it was found the last time: an upper bound."""
+        """An upper bound of the relative error of the last result; `None` before the first."""
 
     def __call__(self, *data: Any) -> tuple[Any, ...]:
         both = None if self._fused is None else self._fused(*data)

@@ -1,12 +1,12 @@
-"""Learning from real runs: some are timed, what was measured goes into the table, and a plan on `auto` is judged by its
-measured total against that of every single device.
+"""Learning from real runs: measured costs of steps, and perhaps a faster plan on `auto`.
 
-A look is a run timed step by step and two timed as a whole. The third run of a plan begins one, and then every run
-whose number has doubled since the last. After the first look the plan is judged: each single-device plan, which is the
-plan that naming the device gives, is tried beside it on real inputs. Predictions decide the order of the trials, and
-whether a candidate plan that is predicted to be hopeless is worth a run; nothing else. Trials together take at most
-half of the time that the plan itself has taken, or up to `decided_runs` twice that time, if that is enough to decide by
-then. A plan that has slowed down since it was judged is judged again.
+`_run/evaluate.py` gives a new plan a `Watch` and runs it through `execute`. A look is a run timed step by step and two
+timed as a whole. The third run of a plan begins one, and then every run whose number has doubled since the last. After
+the first look the plan is judged: each single-device plan, which is the plan that naming the device gives, is tried
+beside it on real inputs. Predictions decide the order of the trials, and whether a candidate plan that is predicted to
+be hopeless is worth a run; nothing else. Trials together take at most half of the time that the plan itself has taken,
+or up to `decided_runs` twice that time, if that is enough to decide by then. A plan that has slowed down since it was
+judged is judged again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weakref import ref
 from .._place.candidates import Candidate
 from .._place.costs import costs
 from .._place.plan import Plan, Schedule, Step
-from .._place.work import digest
 from .._run.device import Device
 from .._run.memory import HOST, Buffer
 from .._run.run import fail, is_worth_trying, run_on, run_plan
 from .._run.trace import log
+from .._schedule.portable_region import digest
 from .._tensor.options import current
 from ..errors import DeviceFailure, NotReady, ValuesLost
 from .timing import seconds_of, turn_of
@@ -38,25 +38,25 @@ class LearningPolicy:
     """The effort that a plan's run time pays for, and the times from which another plan is tried or replaces it."""
 
     decided_runs: int = 200
-    """Runs by which a plan has been judged."""
+    """The number of runs after which a plan has been judged."""
     late_runs: int = 100
-    """Runs from which more effort is spent, to decide in time."""
+    """The number of runs after which more effort is spent, to decide in time."""
     effort_shares: tuple[float, float] = (0.5, 2.0)
-    """Of the time that a plan has taken, for all trials together, before `late_runs` and from then on."""
+    """The share of a plan's run time that all trials together may take, before `late_runs` and from then on."""
     far_ratio: float = 8.0
-    """Times a plan's time: a candidate plan with a GPU predicted to take longer is hopeless."""
+    """A candidate plan with a GPU is hopeless if it is predicted to take this multiple of the plan's time."""
     far_effort_share: float = 0.1
-    """Of the time that a plan has taken, for a trial of a hopeless candidate plan."""
+    """The share of a plan's run time that the trial of a hopeless candidate plan may take."""
     missed_ratio: float = 1.3
-    """Times the prediction, or the time when the plan was judged: something has changed."""
+    """A run that takes this multiple of the prediction, or of its time when judged, starts a new search."""
     better_share: float = 0.97
-    """Of a plan's time: a candidate plan must take less to replace it."""
+    """A candidate plan replaces the plan if it takes less than this share of its time."""
     unmeasured_seconds: float = 1e-3
-    """Seconds of a run: below, a device that was never measured is not tried."""
+    """Runs shorter than these seconds are not tried on devices that were never measured."""
     bounded_seconds: float = 1e-4
-    """Seconds of a run: below, effort is bounded whatever it takes to decide."""
+    """For runs shorter than these seconds, effort is bounded even if no decision is reached."""
     unwatched_seconds: float = 1e-3
-    """Seconds of a run: below, watching a host kernel that has been judged would show."""
+    """A judged host kernel whose runs are shorter than these seconds is not timed any more."""
     trusted_ratio: float = 4.0
     """Times its estimate that a trial counts as effort: one surprise must not delay all others."""
     planning_seconds: float = 1e-4

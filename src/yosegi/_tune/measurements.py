@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from .._graph import decode
 from .._graph.decode import Malformed
-from .._place.speed import Speed
-from .._place.work import Task
+from .._place.cost_model import Speed, Task
 from .._run.device import Device
 from .._run.trace import log
 from .._tensor.precision import Precision

@@ -15,7 +15,7 @@ from .._schedule.fuse import Region, RegionKind
 from .._tensor.dtype import float32
 from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import REGISTRY, leaf_call
-from .._tensor.role import Contraction, Operands, is_contraction
+from .._tensor.role import Contraction
 
 VECTORS: Final = 8
 """How many random vectors a product is projected on."""
@@ -34,16 +34,16 @@ class GraphWriter:
             self.input(leaf_call(spec(given.shape, given.dtype)))
 
     def input(self, call: Call) -> int:
-        """Another input; its entry."""
+        """Add an input and return its entry."""
         self.inputs.append(self.append(call))
         return self.inputs[-1]
 
     def add(self, name: str, *args: int, **attrs: Any) -> int:
-        """Another call, by the name of its op; its entry."""
+        """Add a call of the op with this name and return its entry."""
         return self.append(REGISTRY[name].call(tuple([self.calls[a].spec for a in args]), attrs), *args)
 
     def append(self, call: Call, *args: int) -> int:
-        """Another call; its entry."""
+        """Add a call and return its entry."""
         self.calls.append(call)
         self.args.append(args)
         return len(self.calls) - 1
@@ -80,9 +80,9 @@ def projects(call: Call) -> bool:
 
 def operations(call: Call) -> int:
     """How many numbers a product multiplies."""
-    if is_contraction(call.op.role, Operands.MATRICES):
+    if call.op.role is Contraction.MATRICES:
         return call.spec.size * call.inputs[0].shape[-1]
-    if is_contraction(call.op.role, Operands.WINDOWS):
+    if call.op.role is Contraction.WINDOWS:
         return call.spec.size * prod(call.inputs[1].shape[1:])
     sizes: dict[str, int] = {}
     for labels, given in zip(_terms(call)[0], call.inputs, strict=True):
@@ -92,9 +92,9 @@ def operations(call: Call) -> int:
 
 def width_of(call: Call) -> int | None:
     """The length of the random vectors for a product; `None` if it has no such projection."""
-    if is_contraction(call.op.role, Operands.MATRICES):
+    if call.op.role is Contraction.MATRICES:
         return call.inputs[1].shape[-1] if call.inputs[1].ndim > 1 else None
-    if is_contraction(call.op.role, Operands.WINDOWS):
+    if call.op.role is Contraction.WINDOWS:
         return call.inputs[1].shape[0] if call.attrs["groups"] == 1 else None
     free = _free(call)
     sizes = dict(zip(_terms(call)[0][-1], call.inputs[-1].shape, strict=True))
@@ -113,7 +113,7 @@ def projection_of(call: Call, vectors: int) -> Region:
     assert isinstance(role, Contraction)
     random = spec((width, vectors), call.spec.dtype)
     writer = GraphWriter(*call.inputs, call.spec, random)
-    seen, wanted = _WRITES[role.operands](writer, call, vectors)
+    seen, wanted = _WRITES[role](writer, call, vectors)
     difference = writer.add("subtract", seen, wanted)
     difference = writer.add("reshape", difference, shape=(prod(writer.shape(difference)[:-1]), vectors), copy=None)
     transposed = writer.add("permute_dims", difference, axes=(1, 0))
@@ -154,8 +154,8 @@ def _einsum(w: GraphWriter, call: Call, vectors: int) -> tuple[int, int]:
     return seen, w.add("einsum", 0, folded, subscripts=f"{first},{left}->{kept}")
 
 
-_WRITES: Final[dict[Operands, _Write]] = {
-    Operands.MATRICES: _matmul, Operands.WINDOWS: _conv, Operands.LABELS: _einsum,
+_WRITES: Final[dict[Contraction, _Write]] = {
+    Contraction.MATRICES: _matmul, Contraction.WINDOWS: _conv, Contraction.LABELS: _einsum,
 }  # fmt: skip
 _LABELS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

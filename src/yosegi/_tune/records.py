@@ -1,12 +1,12 @@
 """Tuning records: the fastest correct variant of each kind of work on this machine, measured and remembered.
 
-The winner is remembered for everything of its kind, here and by later processes. Which candidates there
-are, on what they are tried, and what their kind is, the caller says.
+Devices call `TuningRecords.best` with candidates, arguments to try them on, and the kind of the work. A known winner
+is returned at once; otherwise `autotune` measures. The winner serves all work of its kind, in this process and later
+ones.
 
-A lead that was small may have been luck. It is measured once more when the winner has run so often that this costs
-little, and what was found is kept together with what was found before. A process stays with what it has chosen, so that
-its results and its plans stay what they are; the next one begins with what all sittings say. After a few of them the
-choice stands.
+A small lead may have been luck. It is measured again when the winner has run so often that this costs little, and the
+results of both measurements are kept. A process keeps its choice, so that its results and plans do not change; the next
+process begins with the choice of all measurements. After a few of them the choice is final.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .autotune import Kernel, Refusal, Sitting, TrialSetup, TuningResult, autotu
 from .store import Programs, package_digest
 
 Candidates = Mapping[str, Callable[[], Kernel]]
-"""By name; each makes its kernel when it is asked to."""
+"""Functions that make the kernels of the candidates, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,10 @@ class TuningRecords:
         return Tuned(kernel, verdict, lambda: self._measure_again(kind, candidates, trial))
 
     def _measure_again(self, kind: str, candidates: Candidates, trial: TrialSetup) -> None:
-        """Another sitting of those who were close, for later processes. It happens inside somebody's call, which has
-        its result already: whatever fails here does not matter to it."""
+        """Measure the close candidates in another sitting, for later processes.
+
+        It runs inside a user's call that has its result already: a failure here does not concern the call.
+        """
         if current().deterministic:
             return
         with self._lock:
@@ -166,7 +168,7 @@ class TuningRecords:
         self._stored.put(self._stored.name(kind), json.dumps(found, indent=1).encode())
 
     def _after_fork(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not there."""
+        """Replace the lock in a forked child: a thread that does not exist there may hold it."""
         self._lock = RLock()
 
 

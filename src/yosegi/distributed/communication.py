@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._place.speed import TransferCost
+from .._place.cost_model import TransferCost
 from .._tensor.dtype import int64
 from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, op

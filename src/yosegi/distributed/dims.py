@@ -15,18 +15,14 @@ from .._tensor.batch import Along, merged
 from .._tensor.node import Shape, Spec
 from .._tensor.op import Op
 from .._tensor.role import (
-    Access,
     Arithmetic,
     Contraction,
     Cut,
     Extremum,
     Indexing,
-    Operands,
     Overwrite,
-    Placing,
     Reduction,
     Scan,
-    Sign,
     Triangle,
     View,
 )
@@ -73,13 +69,13 @@ def dims_of(op: Op[Any], inputs: Sequence[Spec], attrs: Attrs, outputs: Sequence
 def linear_groups(op: Op[Any]) -> tuple[tuple[int, ...], ...]:
     """The groups of inputs of which the op is a linear function, with the other inputs fixed."""
     match op.role:
-        case Arithmetic(Sign.PLUS):
+        case Arithmetic.PLUS:
             return ((0, 1),)
-        case Arithmetic(Sign.TIMES) | Contraction():
+        case Arithmetic.TIMES | Contraction():
             return ((0,), (1,))
-        case View() | Triangle() | Reduction("sum") | Scan("sum") | Indexing(Access.READ):
+        case View() | Triangle() | Reduction("sum") | Scan("sum") | Indexing.READ:
             return ((0,),)
-        case Indexing(Access.ADD) | Overwrite():
+        case Indexing.ADD | Overwrite():
             return ((0, 1),)
     return op.linear
 
@@ -123,9 +119,9 @@ def _elementwise(role: Any, inputs: Sequence[Shape], attrs: Attrs, output: Shape
 
 
 def _view(role: View, inputs: Sequence[Shape], attrs: Attrs, output: Shape) -> Dims:
-    if role.placing is Placing.BROADCAST:
+    if role is View.BROADCAST:
         return _elementwise(role, inputs, attrs, output)
-    if role.placing is Placing.PERMUTED:
+    if role is View.PERMUTED:
         return Dims((tuple(range(len(output))),), (attrs["axes"],))
     return _reshaped(inputs[0], output)
 
@@ -180,10 +176,10 @@ def _triangle(role: Triangle, inputs: Sequence[Shape], attrs: Attrs, output: Sha
 
 
 def _contraction(role: Contraction, inputs: Sequence[Shape], attrs: Attrs, output: Shape) -> Dims:
-    if role.operands is Operands.LABELS:
+    if role is Contraction.LABELS:
         return _einsum(inputs, attrs["subscripts"])
     first, second = inputs
-    if role.operands is Operands.WINDOWS:
+    if role is Contraction.WINDOWS:
         channels: Label | None = "inner" if attrs["groups"] == 1 else None
         outer: Label | None = "outer" if attrs["groups"] == 1 else None
         rest = (None,) * (len(first) - 2)
@@ -216,17 +212,17 @@ def _einsum(inputs: Sequence[Shape], subscripts: str) -> Dims:
 def _indexing(role: Indexing, inputs: Sequence[Shape], attrs: Attrs, output: Shape) -> Dims:
     axes, at = attrs["axes"], attrs["at"]
     own: Labels = tuple([None if d in axes else d for d in range(len(inputs[0]))])
-    indices = inputs[1:] if role.access is Access.READ else inputs[2:]
+    indices = inputs[1:] if role is Indexing.READ else inputs[2:]
     width = max(map(len, indices))
     lengths = [1] * width
     for shape in indices:
         for d, n in enumerate(shape, width - len(shape)):
             lengths[d] = n if n != 1 else lengths[d]
-    chosen: Labels = tuple([None if role.access is Access.WRITE else f"index {d}" for d in range(width)])
+    chosen: Labels = tuple([None if role is Indexing.WRITE else f"index {d}" for d in range(width)])
     places = tuple([_aligned(shape, tuple(lengths), chosen) for shape in indices])
     rest = [label for label in own if label is not None]
     region = (*rest[:at], *chosen, *rest[at:])
-    if role.access is Access.READ:
+    if role is Indexing.READ:
         return Dims((own, *places), (region,))
     kept = [n for d, n in enumerate(inputs[0]) if d not in axes]
     value = _aligned(inputs[1], (*kept[:at], *lengths, *kept[at:]), region)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .._place.speed import TransferCost
+from .._place.cost_model import TransferCost
 from .._tensor.options import current as options
 from ..errors import ArgumentError, ShapeError
 from .communicator import Combine, Communicator

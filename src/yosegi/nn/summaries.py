@@ -16,7 +16,7 @@ from .training import stateful
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One module of a summary."""
+    """A module in a summary."""
 
     path: str
     """The name of the module in the model; empty for the model itself."""

@@ -12,7 +12,7 @@ from .._tensor.batch import Flags
 from .._tensor.composite import composite
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, Op, OpKind, op
-from .._tensor.role import Contraction, Operands
+from .._tensor.role import Contraction
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -113,7 +113,7 @@ def _conv_batch(op: Op[Any], batched: Flags, x: Tensor, w: Tensor, *, groups: in
 
 
 @op(OpKind.CONVOLUTION, infer=_conv_rule, vjp=_conv_vjp, promotes_from=0, batch=_conv_batch,
-    role=Contraction(Operands.WINDOWS))  # fmt: skip
+    role=Contraction.WINDOWS)  # fmt: skip
 def conv(
     x: Arr,
     w: Arr,

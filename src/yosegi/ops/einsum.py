@@ -11,7 +11,7 @@ import numpy as np
 from .._tensor.batch import Flags, applied
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, Op, OpKind, op
-from .._tensor.role import Contraction, Operands
+from .._tensor.role import Contraction
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError, ShapeError
 from . import rules
@@ -136,7 +136,7 @@ def _einsum_batch(op: Op[Any], batched: Flags, *operands: Tensor, subscripts: st
 
 
 @op(OpKind.LINEAR_ALGEBRA, infer=_einsum_rule, vjp=_einsum_vjp, promotes_from=0, batch=_einsum_batch,
-    role=Contraction(Operands.LABELS))  # fmt: skip
+    role=Contraction.LABELS)  # fmt: skip
 def _einsum(*operands: Arr, subscripts: str) -> Arr:
     return np.einsum(subscripts, *operands, optimize=len(operands) > 1)
 

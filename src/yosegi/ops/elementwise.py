@@ -17,7 +17,7 @@ import numpy as np
 from .._tensor.dtype import DType, bool_, int_info, number_type
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Op, OpKind, convert, flat, op
-from .._tensor.role import Arithmetic, Nonnegative, Power, Sign
+from .._tensor.role import Arithmetic, Nonnegative, Power
 from .._tensor.tensor import Operand, Tensor
 from ..errors import ArgumentError
 from . import rules
@@ -30,7 +30,7 @@ _real_math = partial(_op, infer=rules.real_floating, inexact=True)
 
 
 @_op(infer=rules.numeric, ufunc=np.add, operator="add", vjp=lambda g, out, a, b: (g, g),
-     scalar=lambda k, a, b: k.add(a, b), role=Arithmetic(Sign.PLUS))  # fmt: skip
+     scalar=lambda k, a, b: k.add(a, b), role=Arithmetic.PLUS)  # fmt: skip
 def add(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise sum."""
 
@@ -42,7 +42,7 @@ def subtract(x1: Arr, x2: Arr, /) -> Arr:
 
 
 @_op(infer=rules.numeric, ufunc=np.multiply, operator="mul", vjp=lambda g, out, a, b: (g * conj(b), g * conj(a)),
-     scalar=lambda k, a, b: k.mul(a, b), role=Arithmetic(Sign.TIMES))  # fmt: skip
+     scalar=lambda k, a, b: k.mul(a, b), role=Arithmetic.TIMES)  # fmt: skip
 def multiply(x1: Arr, x2: Arr, /) -> Arr:
     """Element-wise product."""
 

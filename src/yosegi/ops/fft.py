@@ -16,7 +16,7 @@ from .._tensor.batch import along
 from .._tensor.dtype import complex_of, default_float, number_type, real_of
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, OpKind, from_array, op
-from .._tensor.role import Spectrum, Transform
+from .._tensor.role import Transform
 from .._tensor.tensor import Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -51,7 +51,7 @@ def _complex_vjp(
     return (complex_transform(g, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),)
 
 
-@_op(infer=_complex_rule, vjp=_complex_vjp, role=Transform(Spectrum.COMPLEX), batch=along("axes"))
+@_op(infer=_complex_rule, vjp=_complex_vjp, role=Transform.COMPLEX, batch=along("axes"))
 def complex_transform(x: Arr, /, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Arr:
     """The transform of complex numbers along some axes."""
     return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
@@ -77,7 +77,7 @@ def _half_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, norm: str) -> tup
     return (from_half_spectrum(_weighted(g, axis, n, 0.5), n=n, axis=axis, norm=_OPPOSITE[norm]),)
 
 
-@_op(infer=_half_rule, vjp=_half_vjp, role=Transform(Spectrum.HALF), batch=along("axis"))
+@_op(infer=_half_rule, vjp=_half_vjp, role=Transform.HALF, batch=along("axis"))
 def half_spectrum(x: Arr, /, *, axis: int, norm: str) -> Arr:
     """The first half of the transform of real numbers along an axis; the second is its mirror image."""
     return np.fft.rfft(x, axis=axis, norm=norm)
@@ -95,7 +95,7 @@ def _from_half_vjp(g: Tensor, out: Tensor, x: Tensor, *, n: int, axis: int, norm
     return (_weighted(half_spectrum(g, axis=axis, norm=_OPPOSITE[norm]), axis, n, 2),)
 
 
-@_op(infer=_from_half_rule, vjp=_from_half_vjp, role=Transform(Spectrum.FROM_HALF), batch=along("axis"))
+@_op(infer=_from_half_rule, vjp=_from_half_vjp, role=Transform.FROM_HALF, batch=along("axis"))
 def from_half_spectrum(x: Arr, /, *, n: int, axis: int, norm: str) -> Arr:
     """The n real numbers along an axis of which this is half the transform."""
     return np.fft.irfft(x, n, axis=axis, norm=norm)

@@ -19,11 +19,11 @@ from .._run.memory import HOST, Buffer
 from .._tensor.batch import Flags, aligned, applied, size_of, spread
 from .._tensor.dtype import DType, as_dtype, bool_, int64, number_type
 from .._tensor.interchange import settled
-from .._tensor.node import Node, Shape, Spec, spec
+from .._tensor.node import Node, Shape, Spec, kept_histories, spec
 from .._tensor.op import Arr, Op, OpKind, leaf_call, number, op
-from .._tensor.role import Access, Cut, Indexing, Overwrite
+from .._tensor.role import Cut, Indexing, Overwrite
 from .._tensor.tensor import OPERATORS, Array, Tensor
-from .._trace.tracing import held, is_tracing
+from .._trace.tracing import is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
 from .creation import arange, asarray, zeros
@@ -176,7 +176,7 @@ def _scatter_batch(
     return applied(op, [x, value, *own], {"axes": (0, *next_axes), "at": at, "of": of})
 
 
-@_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing(Access.READ), batch=_gather_batch)
+@_op(infer=_gather_rule, vjp=_gather_vjp, role=Indexing.READ, batch=_gather_batch)
 def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """The elements at `indices` along `axes`. The dimensions of the indices, broadcast together, stand in the result
     at `at`, between the dimensions of `x` that are not indexed. An index out of range is reported as a mistake of the
@@ -192,7 +192,7 @@ def gather(x: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "
     return np.moveaxis(taken, range(count), range(at, at + count)) if at else taken
 
 
-@_op(infer=_scatter_rule, vjp=_scatter_vjp, role=Indexing(Access.WRITE), batch=_scatter_batch)
+@_op(infer=_scatter_rule, vjp=_scatter_vjp, role=Indexing.WRITE, batch=_scatter_batch)
 def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "setitem") -> Arr:
     """`x` with the elements that `gather` would read replaced; of several values for one element, the last stays."""
     out = x.copy()
@@ -200,7 +200,7 @@ def scatter(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int
     return out
 
 
-@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, role=Indexing(Access.ADD), batch=_scatter_batch)
+@op(OpKind.REDUCTION, infer=_scatter_rule, vjp=_scatter_add_vjp, role=Indexing.ADD, batch=_scatter_batch)
 def scatter_add(x: Arr, value: Arr, /, *indices: Arr, axes: tuple[int, ...], at: int, of: str = "getitem") -> Arr:
     """`x` with values added to the elements that `gather` would read; several values for one element are all added."""
     out = x.copy()
@@ -271,7 +271,13 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
     `None` where the value is not there, or the way to it matters, or the key is of another kind or does not fit.
     """
     buffer = x._node.buffer
-    if buffer is None or buffer.space is not HOST or held() is not None or is_tracing() or x.layout is not None:
+    if (
+        buffer is None
+        or buffer.space is not HOST
+        or kept_histories() is not None
+        or is_tracing()
+        or x.layout is not None
+    ):
         return None
     if type(key) not in _BASIC and not (type(key) is tuple and _BASIC.issuperset(map(type, key))):
         return None

@@ -12,7 +12,7 @@ from .._tensor.batch import Flags, aligned, stacked
 from .._tensor.dtype import float32, promote
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, Op, OpKind, op
-from .._tensor.role import Contraction, Operands
+from .._tensor.role import Contraction
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, AxisError, ShapeError
 from . import rules
@@ -74,7 +74,7 @@ def _matmul_batch(op: Op[Any], batched: Flags, a: Tensor, b: Tensor) -> Tensor:
 
 
 @op(OpKind.LINEAR_ALGEBRA, infer=_matmul_rule, vjp=_matmul_vjp, promotes_from=0, operator="matmul", batch=_matmul_batch,
-    role=Contraction(Operands.MATRICES))  # fmt: skip
+    role=Contraction.MATRICES)  # fmt: skip
 def matmul(x1: Arr, x2: Arr, /) -> Arr:
     """The matrix product. Vectors stand for a row on the left and a column on the right; stacks broadcast."""
     if x1.ndim > 2 and x2.ndim == 2:  # one product of all rows, where NumPy would call BLAS once per matrix

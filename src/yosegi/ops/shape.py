@@ -12,7 +12,7 @@ import numpy as np
 from .._tensor.batch import along, stacked
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import Arr, Normal, OpKind, op
-from .._tensor.role import Placing, Triangle, View
+from .._tensor.role import Triangle, View
 from .._tensor.tensor import OPERATORS, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
@@ -31,7 +31,7 @@ def _reshape_rule(x: Spec, *, shape: Any, copy: bool | None) -> Normal:
     return Normal(spec(tuple(wanted), x.dtype), {"shape": tuple(wanted)})
 
 
-@_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),), role=View(Placing.RESHAPED))
+@_op(infer=_reshape_rule, vjp=lambda g, out, x, *, shape: (reshape(g, x.shape),), role=View.RESHAPED)
 def reshape(x: Arr, /, shape: Any, *, copy: bool | None = None) -> Arr:
     """The elements, in row-major order, in another shape; one length may be -1. `copy` changes nothing here:
     tensors are values."""
@@ -49,7 +49,7 @@ def _permute_rule(x: Spec, *, axes: Any) -> Normal:
 
 
 @_op(infer=_permute_rule, vjp=lambda g, out, x, *, axes: (permute_dims(g, tuple(np.argsort(axes).tolist())),),
-     role=View(Placing.PERMUTED))  # fmt: skip
+     role=View.PERMUTED)  # fmt: skip
 def permute_dims(x: Arr, /, axes: tuple[int, ...]) -> Arr:
     """The dimensions in another order."""
     return np.transpose(x, axes)
@@ -63,7 +63,7 @@ def _broadcast_rule(x: Spec, *, shape: Any) -> Normal:
 
 
 @_op(infer=_broadcast_rule, vjp=lambda g, out, x, *, shape: (g,), scalar=lambda k, x, *, shape: x,
-     role=View(Placing.BROADCAST))  # fmt: skip
+     role=View.BROADCAST)  # fmt: skip
 def broadcast_to(x: Arr, /, shape: Any) -> Arr:
     """The tensor repeated along new dimensions and those of length 1, without copies."""
     return np.broadcast_to(x, shape)

@@ -20,7 +20,7 @@ Mask = Callable[[str, Tensor], bool]
 
 
 def select(condition: Tensor, yes: Tree, no: Tree) -> Tree:
-    """One of two trees, by a condition that is a tensor."""
+    """The tree `yes` where the condition is true, else `no`."""
     return tree_map(lambda a, b: where(condition, a, b), yes, no)
 
 

@@ -30,12 +30,12 @@ def _steps(step: Tensor) -> Tensor:
 
 
 def _progress(step: Tensor, first: float, last: float) -> Tensor:
-    """From 0 at the first step to 1 at the last, and constant outside."""
+    """The progress from 0 at the first step to 1 at the last, constant outside."""
     return clip((_steps(step) - first) / (last - first), 0.0, 1.0)
 
 
 def _cosine(progress: Tensor) -> Tensor:
-    """From 0 to 1 along half a wave."""
+    """The progress along half a wave, from 0 to 1."""
     return (1 - cos(progress * pi)) / 2
 
 

@@ -61,7 +61,7 @@ class Finding:
     families: dict[str, str | None] = field(default_factory=dict)
     """Families of programs, each with the mistake of the device, or `None`."""
     speed: dict[str, Any] | None = None
-    """Its cost model, if it could be measured."""
+    """The cost model of the device, if it could be measured."""
     kernels: dict[str, dict[str, float]] = field(default_factory=dict)
     """Seconds of matrix products by size, in each variant."""
 
@@ -86,11 +86,11 @@ class Diagnosis:
         return not is_wrong and not any(finding.mistakes for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the diagnosis as plain data."""
         return {"devices": [asdict(finding) for finding in self.findings], "bench": self.bench.to_json()}
 
     def show(self, console: Console) -> None:
-        """As tables."""
+        """Print the diagnosis as tables."""
         console.print(_devices(self.findings))
         for finding in self.findings:
             for family, wrong in finding.mistakes.items():

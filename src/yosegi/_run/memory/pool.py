@@ -13,7 +13,6 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
-from ..._tensor.environment import setting
 from ...errors import OutOfMemory
 
 ALIGNMENT: Final = 64
@@ -199,11 +198,3 @@ def size_class(nbytes: int) -> int:
         return ALIGNMENT
     step = 1 << max((nbytes - 1).bit_length() - 3, 4)
     return -(-nbytes // step) * step
-
-
-def memory_limit(device: str) -> int | None:
-    """The bytes that a device may use by the environment variable YOSEGI_MEMORY_LIMIT, `None` if it does not say: of
-    several that fit its name, the last counts."""
-    names = ("", device, device.partition(":")[0])
-    sizes = [size for name, size in setting("YOSEGI_MEMORY_LIMIT", ()) if name in names]
-    return sizes[-1] if sizes else None

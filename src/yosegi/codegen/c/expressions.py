@@ -21,7 +21,8 @@ from ..._graph.reference import bind
 from ..._schedule.fuse import is_constant, is_exact_conversion
 from ..._tensor.dtype import DType, uint32
 from ..._tensor.node import Call, Shape
-from ..._tensor.role import Placing, RandomWords, is_view
+from ..._tensor.role import RandomWords
+from ..._tensor.role import View as ViewRole
 from ...errors import Unsupported
 from ..scalar.folds import Fold, folds
 from ..scalar.primitives import Primitives
@@ -267,7 +268,7 @@ class Walker:
             return Windowed(entry, call.spec.dtype, self.strides(shape, view), tuple(windows), self.beyond)
         if self.converts and is_exact_conversion(call):
             return Apply(call, (self.at(args[0], view),))
-        inner = None if is_view(call.op.role, Placing.RESHAPED) else self._moved(call, view)
+        inner = None if call.op.role is ViewRole.RESHAPED else self._moved(call, view)
         if inner is None or sum(map(self._is_beyond, inner)) < sum(map(self._is_beyond, view)):
             # A repetition may have a dimension under a window that its operand does not have.
             raise Unsupported(f"{call.op.name} under windows that reach beyond it")
@@ -279,14 +280,14 @@ class Walker:
     def _moved(self, call: Call, view: View) -> View | None:
         """The view of the operand of a movement that changes nothing but the view."""
         shape = call.inputs[0].shape
-        if is_view(call.op.role, Placing.PERMUTED):
+        if call.op.role is ViewRole.PERMUTED:
             inner: list[Axis] = [None] * len(shape)
             for place, axis in enumerate(call.attrs["axes"]):
                 inner[axis] = view[place]
             return tuple(inner)
-        if is_view(call.op.role, Placing.BROADCAST):
+        if call.op.role is ViewRole.BROADCAST:
             return view[len(view) - len(shape) :]
-        if is_view(call.op.role, Placing.RESHAPED):
+        if call.op.role is ViewRole.RESHAPED:
             longer = [(n, a) for n, a in zip(call.spec.shape, view, strict=True) if n != 1]
             if [n for n, _ in longer] == [n for n in shape if n != 1]:
                 left = iter(longer)

@@ -17,7 +17,7 @@ from ..._tensor.dtype import float32
 from ..._tensor.node import Spec, spec
 from ..._tensor.op import REGISTRY, convert, leaf_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Arithmetic, Placing, Sign, is_view
+from ..._tensor.role import Arithmetic, View
 from .contractions import FusedContraction, Output, contraction
 from .dialect import Dialect, Target
 from .expressions import Sum
@@ -186,11 +186,11 @@ def _source(graph: Graph, entry: int, *, converts: bool) -> int:
     """An operand without its permutation of axes and its factor; if asked, the 16-bit array that it is made of."""
     while True:
         call, args = graph.calls[entry], graph.args[entry]
-        if is_view(call.op.role, Placing.PERMUTED) or (converts and is_exact_conversion(call)):
+        if call.op.role is View.PERMUTED or (converts and is_exact_conversion(call)):
             entry = args[0]
             continue
         factors = [a for a in args if is_constant(graph, a) and not graph.calls[a].spec.ndim]
-        if call.op.role != Arithmetic(Sign.TIMES) or len(factors) != 1:
+        if call.op.role is not Arithmetic.TIMES or len(factors) != 1:
             return entry
         (entry,) = [a for a in args if a not in factors]
 

@@ -30,7 +30,7 @@ from typing import Final
 
 from ..._tensor.dtype import DType, bool_, int32, int64, uint64
 from ..._tensor.node import Call, Shape, Spec
-from ..._tensor.role import Access, Indexing
+from ..._tensor.role import Indexing
 from ...ops.rules import broadcast_shapes
 from ..scalar.access import Dimension, dimensions
 from ..scalar.value import Value
@@ -67,7 +67,7 @@ class _Indexed:
     @classmethod
     def of(cls, call: Call) -> _Indexed:
         """Those of a call."""
-        first = 1 if call.op.role == Indexing(Access.READ) else 2
+        first = 1 if call.op.role is Indexing.READ else 2
         return cls(call.inputs[0], call.inputs[first:], call.attrs["axes"], call.attrs["at"], call.attrs["of"])
 
     @property

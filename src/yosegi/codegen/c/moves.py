@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import constant, embedded
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import View
 from .copies import Copy, strides_of
 
 Moves = list[tuple[int, Copy]]
@@ -17,7 +17,7 @@ Moves = list[tuple[int, Copy]]
 
 def is_free(call: Call) -> bool:
     """True for a call that needs no kernel: a constant, or the same memory in another shape."""
-    return call.op in (constant, embedded) or is_view(call.op.role, Placing.RESHAPED)
+    return call.op in (constant, embedded) or call.op.role is View.RESHAPED
 
 
 def moves(call: Call) -> Moves | None:

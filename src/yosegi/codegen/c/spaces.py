@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from ..._tensor.node import Call, Shape
-from ..._tensor.role import Contraction, Operands
+from ..._tensor.role import Contraction
 from ...errors import Unsupported
 from .expressions import View, Window
 
@@ -45,7 +45,7 @@ def space_of(call: Call) -> Space:
     role = call.op.role
     if not isinstance(role, Contraction):
         raise Unsupported(f"no kernel for {call.op.name}")
-    return _SPACES[role.operands](call)
+    return _SPACES[role](call)
 
 
 def _of_matrices(call: Call) -> Space:
@@ -109,4 +109,4 @@ def _of_windows(call: Call) -> Space:
     )
 
 
-_SPACES: Final = {Operands.MATRICES: _of_matrices, Operands.LABELS: _of_labels, Operands.WINDOWS: _of_windows}
+_SPACES: Final = {Contraction.MATRICES: _of_matrices, Contraction.LABELS: _of_labels, Contraction.WINDOWS: _of_windows}

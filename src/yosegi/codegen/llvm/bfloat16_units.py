@@ -34,7 +34,7 @@ PAIRS: Final = {
     2: ((1, 0), (0, 0), (0, 1)),
     3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 0), (0, 2)),
 }
-"""By the number of parts: the pairs that are multiplied, in an order in which each needs one new part."""
+"""The pairs of parts that are multiplied, by the number of parts, in an order in which each pair needs one new part."""
 
 _ROWS_OF_DOTS: Final = 8
 _UNROLLED: Final = 2
@@ -178,7 +178,7 @@ def _place(code: Function, base: str, apart: str, i: int, j: int) -> str:
 
 
 def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects: bool) -> None:
-    """Some rows of sums at a time, which are vectors; all rows take the same columns, and an element each.
+    """Write the sums of rows by vectors of columns. All rows read the same columns, and each an element of its own.
 
     Sums begin with zero: they are added one by one, and a long row of sums would lose digits.
     """

@@ -18,18 +18,18 @@ class BlockingPolicy:
     """The shares of the caches that blocks take, and the costs by which work is cut."""
 
     rows_share: float = 0.8
-    """Of the first cache, for the lines that a tile reads. The right operand's panels, which pass through it, leave
-    little of them there; what counts is that the fewer blocks there are, the less often sums go to memory and back."""
+    """The share of the first cache for the lines that a tile reads. The right operand's panels pass through this cache
+    and leave little of the lines there, but fewer blocks mean fewer transfers of sums to memory and back."""
     panels_share: float = 0.48
-    """Of the second cache, for a unit's part of the right operand."""
+    """The share of the second cache for a unit's part of the right operand."""
     uncopied_share: float = 0.8
-    """Of the first cache, for a right operand that is read where it lies, without being copied."""
+    """The share of the first cache for a right operand that is read without being packed."""
     single_work: int = 1 << 17
     """Products of elements up to which one thread is faster than two."""
     copied_rows: int = 16
-    """With how many rows a column can be multiplied in the time that it takes to copy it."""
+    """Packing a column takes as long as multiplying it by this number of rows."""
     read_columns: int = 4
-    """With how many columns a row can be multiplied in the time that it takes to read it from farther away."""
+    """Reading a row from a farther cache takes as long as multiplying it by this number of columns."""
     late_share: float = 0.1
     """The share of a unit that threads wait for one another in the end."""
     most_units: int = 12

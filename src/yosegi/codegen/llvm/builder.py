@@ -90,7 +90,7 @@ class LlvmBuilder(Primitives):
         return self.value(dtype, f"shufflevector {kind} {first}, {kind} poison, {lanes}")
 
     def lane(self, x: Value, at: int) -> Value:
-        """One lane, as a scalar."""
+        """A lane of a vector as a scalar."""
         if self.width == 1:
             return x
         return like([x], [self.code.pure(f"extractelement {self.type(x.dtype)} {t}, i64 {at}") for t in texts([x])])[0]
@@ -157,7 +157,7 @@ class LlvmBuilder(Primitives):
         return self._both(sign, a, b, a.dtype, exact=not a.dtype.is_float)
 
     def _quotient(self, a: Value, b: Value) -> Value:
-        """Of integers: by way of floats that have more digits, where there are such, because those have vectors."""
+        """The quotient of integers, computed in floats of more digits if there are such: these have vectors."""
         if a.dtype.bits == 64:
             word = "sdiv" if a.dtype.kind == "signed integer" else "udiv"
             return self.value(a.dtype, f"{word} {self.type(a.dtype)} {a.text}, {b.text}")

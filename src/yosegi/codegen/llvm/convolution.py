@@ -179,7 +179,7 @@ def _tile(
 def _stored(
     code: Function, words: KernelArguments, dtype: DType, shape: TileShape, sums: str, first: str, target: str
 ) -> None:
-    """Of a tile's windows those that count, to the result, row by row of its planes."""
+    """Store the windows of a tile that count to the result, row by row of its planes."""
     k = LlvmBuilder(code, shape.lanes)
     item = dtype.itemsize
     last = least(code, add(code, first, str(shape.columns)), words["windows"])

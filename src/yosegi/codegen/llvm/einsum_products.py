@@ -13,7 +13,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
 from ..._tensor.op import REGISTRY
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 
 
 def expanded(region: Region) -> Region:
@@ -62,7 +62,7 @@ def _alive(graph: Graph, entries: Sequence[int]) -> tuple[int, ...]:
 
 def _expands(call: Call) -> bool:
     """True for an einsum that is a product of matrices."""
-    return is_contraction(call.op.role, Operands.LABELS) and _labels(call) is not None
+    return call.op.role is Contraction.LABELS and _labels(call) is not None
 
 
 def _put(program: GraphRewriter, name: str, *args: int, **attrs: Any) -> int:

@@ -48,7 +48,7 @@ class KernelArguments:
 
 
 class NativeLaunch(ctypes.Structure):
-    """One kernel with its sizes, which follow behind."""
+    """A kernel, followed by its sizes in memory."""
 
     _fields_ = [
         ("kernel", ctypes.c_void_p), ("finish", ctypes.c_void_p), ("pool", ctypes.c_void_p),

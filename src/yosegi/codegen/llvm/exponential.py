@@ -23,19 +23,19 @@ class _ExponentialConstants:
     """The bits of a fraction."""
     bias: int
     ln2: tuple[float, float]
-    """In two parts, of which the first times n is exact."""
+    """ln 2 as a sum of two parts: the first times n is exact."""
     low: float
-    """Where e**x has become 0."""
+    """The x below which e**x is 0."""
     high: float
-    """Where e**x has become infinite."""
+    """The x above which e**x is infinite."""
     normal: float
-    """From where on e**x is no subnormal number."""
+    """The x above which e**x is no subnormal number."""
     lift: int
     """A power of two that lifts subnormal numbers up among the normal ones."""
     flat: float
-    """Where tanh has become 1."""
+    """The x above which tanh is 1."""
     bent: float
-    """Up to where tanh has a polynomial."""
+    """The x below which tanh has a polynomial."""
     exp: tuple[float, ...]
     """q in e**r = 1 + r + r² q(r)."""
     expm1: tuple[float, ...]

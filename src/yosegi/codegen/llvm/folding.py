@@ -1,4 +1,4 @@
-"""How a pass folds elements: a state that each element changes, and two states that become one."""
+"""Reductions of a pass: a state that each element changes, and the combination of two states."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Folding(Protocol):
         """The state that changes nothing."""
 
     def step(self, k: LlvmBuilder, state: State, x: Value, place: Place, had: Value | None) -> State:
-        """One more element; `place` gives its number in the row, `had` are lanes whose element does not count."""
+        """The state with an element added. `place` gives its number in the row; lanes in `had` do not count."""
 
     def combine(self, k: LlvmBuilder, a: State, b: State) -> State:
-        """Two states as one."""
+        """The state of the elements of two states."""
 
     def end(self, k: LlvmBuilder, state: State) -> Value:
         """The result."""
@@ -51,7 +51,7 @@ def folding_of(call: Call, elements: int) -> Folding:
 
 
 class _Total:
-    """One number: a sum, a product, the largest, the smallest."""
+    """A reduction to one number: the sum, the product, the largest or the smallest element."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold

@@ -20,7 +20,7 @@ from ..._schedule.groups import Group
 from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import OpKind
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .passes import Passes
@@ -122,7 +122,7 @@ class Cluster:
 
     @property
     def dtype(self) -> DType:
-        """In which the product is computed."""
+        """The dtype of the product."""
         return self.graph.calls[self.entry].spec.dtype
 
     @property
@@ -205,11 +205,7 @@ def joins(_: Region, base: Region, neighbour: Region) -> bool:
 
 def is_product(call: Call) -> bool:
     """Whether the call is a product of matrices, or of stacks of them, or of vectors, that a kernel can be made for."""
-    return (
-        is_contraction(call.op.role, Operands.MATRICES)
-        and call.spec.dtype in _DTYPES
-        and all(s.size > 0 for s in call.inputs)
-    )
+    return call.op.role is Contraction.MATRICES and call.spec.dtype in _DTYPES and all(s.size > 0 for s in call.inputs)
 
 
 def work(call: Call) -> int:

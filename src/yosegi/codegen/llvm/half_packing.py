@@ -165,7 +165,7 @@ class _Packer:
     # Line by line
 
     def _lines(self, read: _Read) -> None:
-        """One line after another, a vector for each half of a step."""
+        """Pack line by line, with a vector for each half of a step."""
         code = self.code
         halves = (self.rest, most(code, sub(code, self.rest, str(LINES)), 0))
         masks = [lanes_below(self.k, n) for n in halves]
@@ -325,7 +325,7 @@ class _Packer:
         return made
 
     def _rounded(self, both: list[str]) -> str:
-        """To the nearest, of two the even one; numbers below the smallest normal one to zero."""
+        """Round to the nearest bfloat16, ties to even, and subnormal numbers to zero."""
         code, kind = self.code, self.k.type(float32)
         name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
         made = code.call(f"<{STEP} x bfloat>", name, [kind, kind], [both[1], both[0]])

@@ -17,7 +17,7 @@ class _InverseConstants:
     """Constants that depend on the float format. Polynomials are in order of rising powers."""
 
     half_pi: tuple[float, float]
-    """In two parts, their sum exact to twice the format's digits."""
+    """pi / 2 as a sum of two parts with twice the format's digits."""
     reach: float
     """Numbers within this factor of 1 have sums and products that are normal numbers."""
     asin: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Values as texts, through loops and from one width to another."""
+"""Values as texts: carried through loops, and converted from one vector width to another."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Elements from memory and to it.
+"""Loads and stores of vectors of elements.
 
-Elements lie as NumPy has them: truth values as bytes of which any but zero is true, complex numbers with their parts
-side by side. Pointers are aligned to one element, no more is promised. Under a mask, lanes that are left out are
-neither read nor written; what is had of them is zero.
+Elements have NumPy's format: truth values are bytes of which any but zero is true, complex numbers have their parts
+side by side. Pointers are aligned to one element. Under a mask, lanes that are left out are neither read nor written;
+their value is zero.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def load(k: LlvmBuilder, dtype: DType, pointer: str, mask: str | None = None) ->
 
 
 def repeated(k: LlvmBuilder, dtype: DType, pointer: str) -> Value:
-    """One element, in every lane."""
+    """A vector with the same element in every lane."""
     single = load(k.at_width(1), dtype, pointer)
     return like([single], [k.splat(real_of(dtype), t).text for t in texts([single])])[0]
 

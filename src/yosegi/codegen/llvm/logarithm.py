@@ -87,7 +87,7 @@ def _format(x: Number) -> _LogarithmConstants:
 
 
 def taken_apart(x: Number) -> tuple[Number, Number, Number]:
-    """Of a positive normal number: e, f, and e + bias where the exponent of a float has it."""
+    """Split a positive normal number into e, f, and e + bias at the exponent's bits."""
     f = _format(x)
     shifted = x.bits() + ((f.bias << f.fraction) - f.two_thirds)
     exponent = shifted >> f.fraction

@@ -20,7 +20,7 @@ from ..._graph.reference import bind
 from ..._tensor.dtype import DType, bool_
 from ..._tensor.node import Call
 from ..._tensor.op import OpKind
-from ..._tensor.role import Access, Indexing
+from ..._tensor.role import Indexing
 from ...errors import UserError
 from .entry import PARAMETERS, KernelArguments
 from .ir import Function, Module
@@ -28,9 +28,9 @@ from .ir import Function, Module
 MOST_ELEMENTS: Final = 1 << 14
 """Elements of a result up to which its runs are looked for."""
 _SIZES: Final = ("before", "length", "behind", "count", "bytes")
-"""Of a kernel that indexes: elements before the axis, along it and behind it, indices, and bytes of the result."""
+"""The sizes of an indexing kernel: elements before, along and behind the axis, indices, and bytes of the result."""
 _WORDS: Final = 5
-"""Of a run: the array that it is read from, where in it, where in the result, how many elements, bytes between them."""
+"""The words of a run: its array, the places in it and in the result, the number of elements, bytes between them."""
 
 
 def copy_source(attributes: str) -> str:
@@ -131,25 +131,25 @@ def index_sizes(call: Call) -> list[int] | None:
     x, at = call.inputs[0], call.attrs["at"]
     indices = call.inputs[-1]
     before, length, behind = prod(x.shape[:at]), x.shape[at], prod(x.shape[at + 1 :])
-    if role.access is not Access.READ:
+    if role is not Indexing.READ:
         region = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
         dtype = call.spec.dtype
-        adds = role.access is Access.ADD
+        adds = role is Indexing.ADD
         if call.inputs[1].shape != region or (adds and (dtype.is_half or dtype.is_complex or dtype is bool_)):
             return None
     return [before, length, behind, indices.size, call.spec.nbytes]
 
 
-def index_source(does: Access, dtype: DType, index: DType, attributes: str) -> str:
+def index_source(does: Indexing, dtype: DType, index: DType, attributes: str) -> str:
     """The module of a kernel: of the array that is read, the values if there are any, the indices, the flag and the
     result."""
     module = Module()
     code = module.function("kernel", PARAMETERS)
     given = KernelArguments(code, _SIZES)
     before, length, behind, count, nbytes = given.all_sizes()
-    arrays = given.arrays(4 if does is Access.READ else 5)
+    arrays = given.arrays(4 if does is Indexing.READ else 5)
     x, places, flag, out = arrays[0], *arrays[-3:]
-    if does is not Access.READ:
+    if does is not Indexing.READ:
         code.call("ptr", "memcpy", ["ptr", "ptr", "i64"], [out, x, nbytes])
     with code.loop(0, count) as each:
         place = _place(code, places, index, each.index, length)
@@ -160,9 +160,9 @@ def index_source(does: Access, dtype: DType, index: DType, attributes: str) -> s
             whole = code.let(f"add i64 {code.let(f'mul i64 {row.index}, {length}')}, {place}")
             part = code.let(f"add i64 {code.let(f'mul i64 {row.index}, {count}')}, {each.index}")
             of_whole, of_part = (code.let(f"mul i64 {n}, {behind}") for n in (whole, part))
-            if does is Access.READ:
+            if does is Indexing.READ:
                 _copied(code, dtype, (x, of_whole), (out, of_part), behind)
-            elif does is Access.WRITE:
+            elif does is Indexing.WRITE:
                 _copied(code, dtype, (arrays[1], of_part), (out, of_whole), behind)
             else:
                 _added(code, dtype, (arrays[1], of_part), (out, of_whole), behind)

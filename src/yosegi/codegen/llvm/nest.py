@@ -1,7 +1,8 @@
-"""How a kernel walks its space: dimensions, and the addresses of operands.
+"""The loop nest of a group: its dimensions, and the addresses of its operands. `rows` makes it, `walk` walks it.
 
-Sizes and strides are data of a kernel, not part of its text, so that one object serves every shape of a kind. What is
-part of the text: how many dimensions there are, which are reduced, and how each operand lies along that of the vectors.
+Sizes and strides are data of a kernel, not part of its text, so that one object serves every shape of a kind. The text
+depends on the number of dimensions, on those that are reduced, and on the stride of each operand along the vectors: 0,
+1, or any other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SHORT: Final = 8
 """The length below which vectors run along another dimension than the innermost, if that is longer."""
 
 Strides = Mapping[int, tuple[int, ...]]
-"""Of some entries, the elements from one index to the next along each of their dimensions; others are contiguous."""
+"""The strides of entries, in elements. An entry without strides is contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class VectorTarget:
 
     vector_bytes: int
     attributes: str
-    """Of every function."""
+    """The LLVM attributes of every function."""
     converts_halves: bool = True
     registers: int = 16
     """Registers that hold a vector."""
@@ -40,11 +41,11 @@ class VectorTarget:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array as a group reads or writes it."""
+    """An array that a group reads or writes."""
 
     entry: int
     view: Shape
-    """Its shape, as the space has it."""
+    """The shape in which the index space addresses the array."""
     dtype: DType
     strides: tuple[int, ...] | None = None
 
@@ -89,7 +90,7 @@ class Nest:
         self.total = prod(d.size for d in dims)
 
     def crossing(self) -> int | None:
-        """Of an operand whose elements are not side by side along the vectors: the dimension along which they are."""
+        """The dimension along which an operand is contiguous that has strides along the vectors."""
         for n, along in enumerate(self.vector.strides):
             beside = [place for place, d in enumerate(self.dims)
                       if d is not self.vector and d.strides[n] in (1, -1) and d.size >= _SHORT]  # fmt: skip

@@ -133,11 +133,11 @@ class Number:
         return self if self.dtype is dtype else Number(self.k, self.k.converted(self.value, dtype))
 
     def signed_as(self, other: Number) -> Number:
-        """Its magnitude with the sign of another."""
+        """The magnitude of this number with the sign of another."""
         return self._made("copysign", other)
 
     def sqrt(self) -> Number:
-        """Its root."""
+        """The square root."""
         return self._made("sqrt")
 
     def trunc(self) -> Number:
@@ -164,7 +164,7 @@ def polynomial(x: Number, coefficients: Sequence[float]) -> Number:
 
 
 def select(condition: Number, a: Number | float, b: Number | float) -> Number:
-    """One or the other, at least one of them no constant."""
+    """`a` where the condition is true, else `b`. At least one of them is a `Number`."""
     kind = a if isinstance(a, Number) else b
     assert isinstance(kind, Number)
     return Number(kind.k, kind.k.chosen(condition.value, kind._of(a).value, kind._of(b).value))

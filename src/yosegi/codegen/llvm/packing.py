@@ -22,14 +22,14 @@ PARAMETERS: Final = (
 
 
 class MatrixOrder(Enum):
-    """How an operand lies."""
+    """The order of a matrix in memory."""
 
     ROWS = "rows"
-    """The elements of a row side by side."""
+    """Rows are contiguous."""
     COLUMNS = "columns"
-    """Those of a column."""
+    """Columns are contiguous."""
     APART = "apart"
-    """Neither."""
+    """Neither rows nor columns are contiguous."""
 
 
 def order_of(across: int, along: int, rows: int, lanes: int, item: int) -> MatrixOrder:

@@ -57,7 +57,7 @@ class Passes:
             {n: folding_of(calls[n], length) for n in nodes if reduces(calls[n]) and passes[n] == p}
             for p in range(self.count)
         ]
-        """By pass, the reductions."""
+        """The reductions of each pass."""
         self.running = {n: Running(calls[n]) for n in nodes if runs(calls[n])}
         self.stored = [[n for n in group.outputs if group.is_whole(n) and passes[n] == p] for p in range(self.count)]
         self.rows = [[n for n in nodes if not group.is_whole(n) and passes[n] == p] for p in range(self.count)]
@@ -119,6 +119,6 @@ class Passes:
         return k.literal(np.asarray(bind(call)()).reshape(()).item(), call.spec.dtype)
 
     def dtype(self, entry: int) -> DType:
-        """As what a value is kept: as it is computed with."""
+        """The dtype in which a value is kept for later passes: the one that it is computed in."""
         dtype = self.group.graph.calls[entry].spec.dtype
         return float32 if dtype.is_half else dtype

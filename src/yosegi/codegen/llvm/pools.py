@@ -182,7 +182,7 @@ class _Frame:
         inner.values = outer.values
 
     def _places(self, dimension: int, window: str, length: str) -> tuple[str, str, str, str]:
-        """Of a window: its first element, which may be padding, the step between places, and the places on elements."""
+        """A window's first element, which may be padding, the step between places, and the places on elements."""
         code, step = self.code, self.size[f"dilation_{dimension}"]
         first = mul(code, window, self.size[f"stride_{dimension}"])
         first = sub(code, first, self.size[f"padding_{dimension}"])

@@ -40,7 +40,7 @@ class FusedStage:
 
     function: Elementwise
     dtype: DType
-    """Of the value that it is given."""
+    """The dtype of the value that the function reads."""
     sides: tuple[Side, ...] = ()
     words: str | None = None
     """The identity of the function, if it has one."""

@@ -85,7 +85,7 @@ def _write_columns(module: Module, target: VectorTarget) -> None:
 def _write_block(
     k: LlvmBuilder, size: dict[str, str], arrays: tuple[str, str, str], first: str, count: str, columns: list[str]
 ) -> None:
-    """Some columns times the vectors, for `count` rows from the first of a block on."""
+    """Write the product of columns and random vectors for the `count` rows of a block."""
     code = k.code
     x, v, out = arrays
     starts = [shifted(code, x, add(code, mul(code, c, size["x_row"]), mul(code, first, 4))) for c in columns]

@@ -1,7 +1,8 @@
-"""Groups of ops as kernels: plain loops, reductions, and row after row in several passes.
+"""Groups of ops as LLVM IR: plain loops, reductions, and kernels that pass over rows several times.
 
-A unit of work is a block of a plain loop, a row, or one vector of rows. A long row, or all of an array, is cut into
-slices that do not depend on the number of threads; what they come to is folded in the end by `finish`.
+The CPU calls `kernel` with a `Group` of the fusion pass. `nest` describes the index space, `passes` orders the ops,
+and `walk` writes the code of a unit of work: a block of a plain loop, a row, or a vector of rows. A long row, or all of
+an array, is cut into slices that do not depend on the number of threads; `finish` combines their results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Code that seldom runs: short, rather than fast.
+"""Code that seldom runs, written to be short.
 
-It costs as much to compile as what always runs. So what only few arguments need is written for narrow vectors, in a
-loop over the parts of the usual ones.
+It costs as much to compile as code that always runs. Cases that only few arguments need are therefore written for
+narrow vectors, in a loop over the parts of the usual vectors.
 """
 
 from __future__ import annotations

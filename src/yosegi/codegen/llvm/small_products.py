@@ -58,7 +58,7 @@ def product_source(dtype: DType, target: VectorTarget) -> str:
 
 
 class _RowProduct:
-    """One row of a result."""
+    """Writes a row of the result."""
 
     def __init__(self, code: Function, dtype: DType, lanes: int, size: dict[str, str]) -> None:
         self.code, self.dtype, self.item, self.lanes, self.size = code, dtype, dtype.itemsize, lanes, size

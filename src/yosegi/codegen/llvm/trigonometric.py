@@ -140,7 +140,7 @@ def _cosine(r: Number, rest: Number) -> Number:
 
 
 def _flipped(x: Number, sign: Number) -> Number:
-    """With the other sign where the first bit of an integer is set."""
+    """The number, negated where the first bit of an integer is set."""
     return (x.bits() ^ sign).as_float()
 
 

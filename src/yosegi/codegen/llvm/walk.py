@@ -1,11 +1,11 @@
-"""One unit of a kernel's work, pass after pass.
+"""The code of one unit of a group's work, pass after pass. `rows` calls it for blocks, rows and vectors of rows.
 
 Vectors run along one dimension. Where a loop walks it, the last vector begins early enough to fit: some elements are
-computed twice, and none is left for scalar code; in a reduction, the lanes that were there before count as nothing.
-Where the rows lie side by side along it, each lane is a row of its own.
+computed twice, and none is left for scalar code; in a reduction, lanes that were computed before do not count. Where
+rows lie side by side along it, each lane is a row.
 
-Sums go through short blocks, whose totals are summed again: their error grows with a block's length, not with
-the row's.
+Sums go through short blocks, whose totals are summed again: their error grows with a block's length, not with the
+row's.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Ground:
         self.loops = frame.steps(dims)
         self.vector = frame.steps([nest.vector])
         self.length = self.vector.sizes[0]
-        """Of the dimension of the vectors."""
+        """The size of the dimension of the vectors."""
         self.apart = {n: frame.number(nest.along(n)) for n in range(len(nest.operands))
                       if nest.along(n) not in (0, 1, -1)}  # fmt: skip
-        """Of operands that are neither neighbours nor the same along the vectors: how many elements apart they are."""
+        """The strides along the vectors of operands that are neither contiguous nor constant there."""
         self.weights = ["0"] * len(dims)
         """The weight of each loop's index in the number of an element of its row."""
         if course.counts:
@@ -95,7 +95,7 @@ class Walk:
         self.bases = bases
         """The operands' addresses where the unit begins."""
         self.bounds: tuple[str, str] | None = None
-        """Of the outermost loop, where the unit is only a part of it."""
+        """The bounds of the outermost loop, if the unit is only a part of it."""
         self.span: tuple[str, str] | None = None
         """The bounds of the dimension of the vectors, where the unit is only a part of it."""
         self.row_builder = LlvmBuilder(frame.code, course.lanes if course.across else 1)
@@ -128,7 +128,7 @@ class Walk:
         return found or self.element(self.row_builder, self.place(user, entry), self.bases)
 
     def place(self, user: int, entry: int) -> int:
-        """Which operand an op reads."""
+        """The number of the operand that an op reads."""
         course = self.course
         return course.numbers[operand_of(course.group, user, entry, course.strides)]
 
@@ -315,7 +315,7 @@ class Pass:
         self, k: LlvmBuilder, n: int, here: Sequence[str], scratch: str, place: str, carried: _Carried,
         fixed: dict[int, Value], had: Value | None, *, streams: bool = False,
     ) -> _Carried:  # fmt: skip
-        """One vector of elements: computed, stored, folded."""
+        """Compute a vector of elements, store it and add it to the reductions."""
         walk, course, passes = self.walk, self.course, self.course.passes
         values: dict[int, Value] = {}
         totals = dict(carried.totals)
@@ -368,7 +368,7 @@ class _Carried:
     folds: list[dict[int, State]]
     """For each width of vectors, the states of the reductions."""
     totals: dict[int, Value]
-    """Of running totals."""
+    """The values of running totals."""
 
     def _values(self) -> list[Value]:
         return [v for states in self.folds for state in states.values() for v in state] + list(self.totals.values())

@@ -1,7 +1,7 @@
-"""Where elements lie in memory.
+"""Addresses of elements: the dimensions of a loop, and the strides of its arrays along them.
 
 Data is contiguous unless strides are given. A loop's input is as large as the loop, or is repeated along some of its
-dimensions; neighbouring dimensions along which every input behaves alike are walked as one.
+dimensions. Neighbouring dimensions along which every input behaves alike become one.
 """
 
 from __future__ import annotations

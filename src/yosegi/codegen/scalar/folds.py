@@ -28,7 +28,7 @@ def folds(call: Call) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One reduction. Truth values are folded as the integers 0 and 1, 16-bit floats as float."""
+    """A reduction. Truth values are combined as the integers 0 and 1, 16-bit floats as float."""
 
     name: str
     of_truth: bool

@@ -1,4 +1,4 @@
-"""Primitives on real numbers that languages have no operator or function for, in those that they have."""
+"""Primitives on real numbers that languages lack, written in the primitives that they have."""
 
 from __future__ import annotations
 

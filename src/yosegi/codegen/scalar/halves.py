@@ -1,6 +1,6 @@
-"""16-bit floats held in float: rounding to what 16 bits can say, and the next such number.
+"""16-bit floats held in float: rounding to the nearest 16-bit number, and the next such number.
 
-It is done on the bits of the float, which every dialect can, whether its devices have 16-bit arithmetic or not.
+The functions work on the bits of the float, so they run on every device, with 16-bit arithmetic or without.
 """
 
 from __future__ import annotations

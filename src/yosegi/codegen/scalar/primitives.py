@@ -57,7 +57,7 @@ class Primitives(ABC):
 
     @abstractmethod
     def chosen(self, condition: Value, a: Value, b: Value) -> Value:
-        """One of two numbers."""
+        """`a` where the condition is true, else `b`."""
 
     @abstractmethod
     def arithmetic(self, sign: str, a: Value, b: Value) -> Value:

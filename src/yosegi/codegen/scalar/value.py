@@ -13,13 +13,13 @@ from ..._tensor.dtype import DType
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value: an expression that can be repeated at no cost, and for complex dtypes a second one."""
+    """A value: an expression that can be repeated at no cost. Complex dtypes have a second one."""
 
     dtype: DType
     text: str
     imag: str = ""
     exact: bool = True
-    """Of a 16-bit float: whether it is one already, or still has float's precision."""
+    """False for a 16-bit float that is not rounded yet."""
 
 
 def texts(values: Iterable[Value]) -> list[str]:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from typing import Final, final
 
-from ..._place.speed import compiler_prior
+from ..._place.cost_model import compiler_prior
 from ..._run.drivers import Driver
 from ..._tensor.precision import Precision
 from ..model.device import ModelDevice

@@ -25,7 +25,7 @@ from ..._schedule.groups import Group, RowLimits, grouped
 from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Spec
 from ..._tensor.op import leaf, pick
-from ..._tensor.role import Access, Control, Flow, Indexing, Operands, Placing, is_contraction, is_view
+from ..._tensor.role import Contraction, Control, Flow, Indexing, View
 from ...codegen.llvm.control import (
     ABSOLUTE,
     Choose,
@@ -86,7 +86,7 @@ class Loops:
         """The code that moves elements of a size."""
         return self.runtime.compiler.load(move_source(itemsize, self._attributes), ("kernel",))
 
-    def index(self, does: Access, dtype: DType, index: DType) -> Code:
+    def index(self, does: Indexing, dtype: DType, index: DType) -> Code:
         """The code that reads or writes elements at places that are data."""
         return self.runtime.compiler.load(index_source(does, dtype, index, self._attributes), ("kernel",))
 
@@ -295,15 +295,15 @@ class _GraphInstructions:
             self._place(entry)
         elif call.op is pick:
             self.places[entry] = self.several[given[0]][call.attrs["index"]]
-        elif is_view(call.op.role, Placing.RESHAPED):
+        elif call.op.role is View.RESHAPED:
             self.places[entry] = self._place(given[0])
         elif _transposes(call):
             self.transposed[entry] = given[0]
         elif isinstance(call.op.role, Control):
             self._nested(entry, call)
         elif isinstance(call.op.role, Indexing):
-            self._indexed(entry, call, call.op.role.access)
-        elif is_contraction(call.op.role, Operands.MATRICES):
+            self._indexed(entry, call, call.op.role)
+        elif call.op.role is Contraction.MATRICES:
             self._product(entry, call)
         else:
             self._moved(entry, call)
@@ -330,7 +330,7 @@ class _GraphInstructions:
         code = self.writer.loops.product(call.spec)
         self.instructions.append(self.writer.kernel(code, sizes, [*read, self._new(entry)]))
 
-    def _indexed(self, entry: int, call: Call, does: Access) -> None:
+    def _indexed(self, entry: int, call: Call, does: Indexing) -> None:
         sizes = index_sizes(call)
         if sizes is None:
             raise Unsupported(f"{call.op.name} of {list(call.inputs)} inside a loop")
@@ -358,7 +358,7 @@ def _prepared(graph: Graph) -> Region:
 def _transposes(call: Call) -> bool:
     """True for a transpose of matrices, or of stacks of them."""
     ndim = call.spec.ndim
-    return is_view(call.op.role, Placing.PERMUTED) and call.attrs["axes"] == (*range(ndim - 2), ndim - 1, ndim - 2)
+    return call.op.role is View.PERMUTED and call.attrs["axes"] == (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 def _product_sizes(call: Call, a_transposed: bool, b_transposed: bool) -> list[int] | None:

@@ -17,7 +17,7 @@ from ..._run.trace import log, trace
 from ..._schedule.fuse import is_constant
 from ..._tensor.dtype import as_dtype, float32, float64
 from ..._tensor.node import Call as OpCall
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..._tune.autotune import Kernel, TrialSetup
 from ..._tune.records import TuningRecords
 from ...codegen.llvm.convolution import (
@@ -185,7 +185,7 @@ class Convolutions:
     def body(self, graph: Graph, entry: int) -> TunedConvolution | None:
         """The function that replaces the reference body of a convolution, or `None`."""
         call = graph.calls[entry]
-        if not is_contraction(call.op.role, Operands.WINDOWS) or call.spec.dtype not in (float32, float64):
+        if call.op.role is not Contraction.WINDOWS or call.spec.dtype not in (float32, float64):
             return None
         work = call.spec.size * prod(call.inputs[1].shape[1:])
         if work < _POLICY.numpy_products:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..._place.speed import HOST_PRIOR
-from ..._place.work import works_of
+from ..._place.cost_model import HOST_PRIOR, works_of
 from ..._run.device import Absent, Device, Kernel, Limits
 from ..._run.memory import HOST
-from ..._run.memory.pool import memory_limit
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import ALL
+from ..._tensor.environment import memory_limit
 from ..._tensor.op import OpKind
 from ..._tensor.precision import Precision
 from ..._tune.store import processor
@@ -47,9 +46,13 @@ class Cpu:
 
     def __init__(self) -> None:
         limit = memory_limit(self.name)
-        self.results = Results()
         self.account = None if limit is None else Account(limit, self.results)
         self.limits = Limits(frozenset(ALL), frozenset(OpKind), precisions=_Precisions(self), unit=None)
+
+    @cached_property
+    def results(self) -> Results:
+        """Memory for the results of native kernels. NumPy's kernels need none."""
+        return Results()
 
     @cached_property
     def stages(self) -> Stages:

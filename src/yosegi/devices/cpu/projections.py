@@ -11,7 +11,7 @@ import numpy as np
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import float32
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..._tune.store import package_digest
 from ...codegen.llvm.projections import BLOCK, ROWS, VECTORS, projection_source
 from .callables import ALIGNED, Call, Runtime
@@ -36,7 +36,7 @@ class Projections:
         """A projection's region as a kernel. What is not a product of float32 arrays with one matrix as its right
         operand, or lies otherwise, goes to another kernel."""
         a, b, c, r = (region.graph.calls[n].spec for n in region.inputs)
-        is_matmul = all(is_contraction(call.op.role, Operands.MATRICES) for call in region.calls[:3])
+        is_matmul = all(call.op.role is Contraction.MATRICES for call in region.calls[:3])
         if not is_matmul or b.ndim != 2 or a.ndim < 2 or {s.dtype for s in (a, b, c)} != {float32}:
             return otherwise
         if r.shape[1] != VECTORS:

@@ -16,7 +16,7 @@ from ..._run.trace import log
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from .bfloat16_support import Found, find
 from .half_calls import HalfProducts, Projected, is_worth
 from .native_groups import Natives
@@ -107,7 +107,7 @@ class Reduced:
 def _reduces(graph: Graph, entry: int) -> bool:
     """Whether an entry is a product that is worth it."""
     call = graph.calls[entry]
-    if not is_contraction(call.op.role, Operands.MATRICES) or call.spec.dtype is not float32:
+    if call.op.role is not Contraction.MATRICES or call.spec.dtype is not float32:
         return False
     left, right = call.inputs
     return is_worth(left.shape, right.shape, kept=_has_constant(graph, entry))

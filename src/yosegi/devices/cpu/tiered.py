@@ -23,7 +23,7 @@ from ..._graph.expand import expand, in_parts
 from ..._graph.graph import Graph
 from ..._graph.reference import interpreter
 from ..._graph.simplify import simplify
-from ..._place.work import operations_of_control
+from ..._place.cost_model import operations_of_control
 from ..._run.background import only_ready
 from ..._run.device import Kernel, waits_for_drivers
 from ..._run.forks import in_forked_child

@@ -22,7 +22,7 @@ from ..._schedule.fuse import Region, fuse, is_constant
 from ..._tensor.dtype import DType, complex64, complex128, float32, float64, real_of
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import convert, leaf_call
-from ..._tensor.role import Spectrum, Transform
+from ..._tensor.role import Transform
 from ...codegen.c.builder import INT_LIMIT
 from ...codegen.c.kernel_source import NAME
 from ...codegen.c.kernel_source import Kernel as Generated
@@ -97,13 +97,13 @@ def steps_of(call: Call) -> list[Step]:
     x, made, attrs = call.inputs[0], call.spec, call.attrs
     is_double = float64 in (x.dtype, real_of(x.dtype))
     steps: list[Step] = []
-    if call.op.role == Transform(Spectrum.COMPLEX):
+    if call.op.role is Transform.COMPLEX:
         axes, is_inverse, count = attrs["axes"], attrs["inverse"], prod(x.shape[a] for a in attrs["axes"])
         for run in _runs(sorted(axes)):
             sizes = x.shape[run[0] : run[-1] + 1]
             steps += _along(x.shape, run, "Z2Z" if is_double else "C2C", is_inverse, sizes, sizes)
     else:
-        axis, is_inverse = attrs["axis"], call.op.role == Transform(Spectrum.FROM_HALF)
+        axis, is_inverse = attrs["axis"], call.op.role is Transform.FROM_HALF
         count = attrs["n"] if is_inverse else x.shape[axis]
         kind = ("Z2D" if is_double else "C2R") if is_inverse else ("D2Z" if is_double else "R2C")
         steps = _along(x.shape, (axis,), kind, is_inverse, (count,), (made.shape[axis],))

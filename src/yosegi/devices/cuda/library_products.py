@@ -18,7 +18,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
-from ..._tensor.role import Contraction, Operands, is_contraction
+from ..._tensor.role import Contraction
 from ...codegen.c.builder import SizeParameters
 from ...codegen.c.copies import strides_of
 from ...codegen.c.dialect import Dialect, Target
@@ -97,7 +97,7 @@ class LibraryProducts:
 
     def refusal(self, call: Call) -> str | None:
         """Why there is no product for a call, or `None`."""
-        if is_contraction(call.op.role, Operands.WINDOWS):
+        if call.op.role is Contraction.WINDOWS:
             return self.convolutions.refusal(call)
         if not isinstance(call.op.role, Contraction):
             return f"no CUDA kernel for {call.op.name}"
@@ -110,7 +110,7 @@ class LibraryProducts:
 
     def compiled(self, region: Region) -> Kernel:
         """The product of a region, at its precision."""
-        if is_contraction(region.calls[-1].op.role, Operands.WINDOWS):
+        if region.calls[-1].op.role is Contraction.WINDOWS:
             return self.convolutions.compiled(region)
         queue, memory = self._queue, self._queue.memory
         graph, entry = region.graph, region.nodes[-1]
@@ -195,7 +195,7 @@ def _stacks(p: _Product, sizes: tuple[int, int, int]) -> list[Batch]:
 
 
 def _product(call: Call) -> _Product | None:
-    return _of_matrices(call) if is_contraction(call.op.role, Operands.MATRICES) else _of_indices(call)
+    return _of_matrices(call) if call.op.role is Contraction.MATRICES else _of_indices(call)
 
 
 def _of_matrices(call: Call) -> _Product:

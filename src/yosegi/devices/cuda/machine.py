@@ -9,7 +9,7 @@ from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.node import Call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
 from ...codegen.c.kernel_source import Kernel as Generated
@@ -78,7 +78,7 @@ class Machine:
         if not self.has_library(call):
             return {}
         convolutions = self._products.convolutions
-        others = range(1, ENGINES) if is_contraction(call.op.role, Operands.WINDOWS) else ()
+        others = range(1, ENGINES) if call.op.role is Contraction.WINDOWS else ()
         return {LIBRARY: partial(self.compile, region)} | {
             f"{LIBRARY}, engine {rank + 1}": partial(convolutions.compiled, region, rank) for rank in others
         }

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..._run.memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key, memory_limit
+from ..._run.memory.pool import Block, BlockKey, Pool, PoolStatistics, block_key
 from ..._tensor.dtype import DType, as_dtype, int64
+from ..._tensor.environment import memory_limit
 from ..._tensor.node import Shape
 from ...errors import DeviceFailure, OutOfMemory, UserError
 from ..kernel.faults import Faults, Span

@@ -16,7 +16,7 @@ from typing import Final
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
 from ..._tensor.dtype import float32
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..._tune.projection import VECTORS
 from ...codegen.c.builder import INT_LIMIT
 from ...codegen.c.dialect import Dialect
@@ -176,7 +176,7 @@ def projection(region: Region, queue: Queue, dialect: Dialect) -> Kernel | None:
     """The kernel of a projection's region; `None` unless it is that of a product of float32 arrays: all rows by one
     matrix, or two stacks of as many matrices."""
     a, b, c, r = (region.graph.calls[n].spec for n in region.inputs)
-    is_matmul = all(is_contraction(call.op.role, Operands.MATRICES) for call in region.calls[:3])
+    is_matmul = all(call.op.role is Contraction.MATRICES for call in region.calls[:3])
     if not is_matmul or a.ndim < 2 or r.shape[1] != VECTORS or {s.dtype for s in (a, b, c)} != {float32}:
         return None
     if b.ndim > 2 and a.shape[:-2] != b.shape[:-2]:

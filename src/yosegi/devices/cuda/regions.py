@@ -8,7 +8,7 @@ from functools import partial
 from ..._run.device import Kernel
 from ..._schedule.fuse import JOINED, Region, RegionKind, connection_of, is_composite
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..kernel.fused import Fused, is_sliding
 from ..kernel.half_operands import HALVES, reads_halves
 from ..kernel.regions import compile_generated, compile_loop, generated_refusal, sequence
@@ -57,7 +57,7 @@ def compile_region(region: Region, queue: Queue, products: LibraryProducts, fuse
 
 def _convolves(region: Region) -> bool:
     """True for a product over windows."""
-    return region.kind is RegionKind.CONTRACTION and is_contraction(region.calls[-1].op.role, Operands.WINDOWS)
+    return region.kind is RegionKind.CONTRACTION and region.calls[-1].op.role is Contraction.WINDOWS
 
 
 def compile_plain(region: Region, queue: Queue, products: LibraryProducts, fused: Fused) -> Kernel:

@@ -28,7 +28,7 @@ from ..._schedule.kernels import Fusion
 from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
-from ..._tensor.role import AttentionGradient, Operands, is_contraction
+from ..._tensor.role import AttentionGradient, Contraction
 from ..._tune.autotune import TrialSetup
 from ..._tune.records import TuningRecords, size_class
 from ...codegen.c.attention import plain_attention, plain_refusal
@@ -332,7 +332,7 @@ class Fused:
             work = self._work(product)
         except Unsupported:
             return False
-        if _multiplies_halves(work) and is_contraction(product.calls[-1].op.role, Operands.WINDOWS):
+        if _multiplies_halves(work) and product.calls[-1].op.role is Contraction.WINDOWS:
             return True
         cut = self._by_library(work, product.precision)
         return cut is not None and len(cut) == 1

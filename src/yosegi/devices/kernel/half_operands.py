@@ -20,7 +20,7 @@ from ..._tensor.dtype import DType, bfloat16, float16, float32
 from ..._tensor.node import Call, spec
 from ..._tensor.op import convert, leaf_call, pick_call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Cut, Operands, Placing, is_contraction, is_view
+from ..._tensor.role import Contraction, Cut, View
 from ..._tune.projection import GraphWriter
 
 HALVES: Final = {Precision.F16: float16, Precision.BF16: bfloat16}
@@ -44,7 +44,7 @@ def with_half_operands(region: Region, takes: Callable[[Region], bool]) -> Regio
     that the device computes from 16-bit operands as one kernel; others stay as they are."""
     parts = region.parts
     is_whole = any(map(_attends_in_halves, parts))
-    is_alone = len(parts) == 1 and not is_contraction(region.calls[-1].op.role, Operands.WINDOWS)
+    is_alone = len(parts) == 1 and region.calls[-1].op.role is not Contraction.WINDOWS
     if not is_whole and (is_alone or not any(map(_is_in_halves, parts))):
         return region
     rewriting = _Rewriting(region, parts, takes)
@@ -212,7 +212,7 @@ class _Rewriting:
 
 def _is_permutation(call: Call) -> bool:
     """True for a view with its axes in another order."""
-    return is_view(call.op.role, Placing.PERMUTED)
+    return call.op.role is View.PERMUTED
 
 
 def _is_in_halves(part: Region) -> bool:
@@ -231,9 +231,7 @@ def _attends_in_halves(part: Region) -> bool:
 
 def _keeps_elements(call: Call) -> bool:
     """True for a view with each element of its array at most once."""
-    return isinstance(call.op.role, Cut) or any(
-        is_view(call.op.role, placing) for placing in (Placing.PERMUTED, Placing.RESHAPED)
-    )
+    return isinstance(call.op.role, Cut) or any(call.op.role is placing for placing in (View.PERMUTED, View.RESHAPED))
 
 
 def _needed(parts: Sequence[Region], outputs: Iterable[int]) -> list[Region]:

@@ -14,7 +14,7 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call
 from ..._tensor.precision import Precision
-from ..._tensor.role import Operands, is_contraction
+from ..._tensor.role import Contraction
 from ..._tune.timing import seconds_of
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
@@ -78,7 +78,7 @@ class Machine:
     def by_library(self, region: Region) -> dict[str, Callable[[], Kernel]]:
         """A convolution by the library. It is not expected to be best: nothing runs it before it was found correct."""
         call, library = region.calls[-1], self._library
-        if library is None or not is_contraction(call.op.role, Operands.WINDOWS):
+        if library is None or call.op.role is not Contraction.WINDOWS:
             return {}
         if not self._is_trusted("windows", call.spec.dtype) or not library.convolves(call):
             return {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..._schedule.fuse import is_exact_conversion
 from ..._tensor.dtype import DType, bfloat16, float16, float32
-from ..._tensor.role import Arithmetic, Sign
+from ..._tensor.role import Arithmetic
 from ...codegen.c.contractions import FusedContraction, MergedAxes
 from ...codegen.c.expressions import Apply, ConstantNumber, Expression, Read, Sum
 
@@ -84,7 +84,7 @@ def _scaled(operand: Expression, half: DType | None) -> tuple[Read | None, float
     """An array, and what it is multiplied by; with `half`, the array that is converted from that dtype."""
     if half is not None and isinstance(operand, Apply) and is_exact_conversion(operand.call):
         (operand,) = operand.operands
-    if isinstance(operand, Apply) and operand.call.op.role == Arithmetic(Sign.TIMES):
+    if isinstance(operand, Apply) and operand.call.op.role is Arithmetic.TIMES:
         numbers = [p for p in operand.operands if isinstance(p, ConstantNumber)]
         arrays = [p for p in operand.operands if isinstance(p, Read)]
         if len(numbers) == len(arrays) == 1 and numbers[0].value:
@@ -108,7 +108,7 @@ def _behind(
     terms: list[Expression] = []
     while added:
         term = added.pop()
-        if isinstance(term, Apply) and term.call.op.role == Arithmetic(Sign.PLUS):
+        if isinstance(term, Apply) and term.call.op.role is Arithmetic.PLUS:
             added += term.operands
         else:
             terms.append(term)

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..._run.forks import in_forked_child
-from ..._run.memory.pool import Block, Pool, PoolStatistics, memory_limit
+from ..._run.memory.pool import Block, Pool, PoolStatistics
 from ..._tensor.dtype import DType, as_dtype, int64
+from ..._tensor.environment import memory_limit
 from ..._tensor.node import Shape
 from ...errors import DeviceFailure, DeviceLost, OutOfMemory, UserError
 from .faults import Faults, Span

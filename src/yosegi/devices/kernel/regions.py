@@ -15,7 +15,7 @@ from ..._schedule.fuse import JOINED, Region, RegionKind, is_composite, is_const
 from ..._schedule.kernels import kernels_of
 from ..._tensor.op import pick
 from ..._tensor.options import current
-from ..._tensor.role import Placing, is_view
+from ..._tensor.role import View
 from ...codegen.c.copies import copy_kernel
 from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernel_source import Inputs
@@ -167,7 +167,7 @@ def _movement(region: Region, queue: Queue) -> Kernel:
     sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
                for a in args if is_constant(region.graph, a)}  # fmt: skip
     copies = moves(call)
-    is_reshape = is_view(call.op.role, Placing.RESHAPED)
+    is_reshape = call.op.role is View.RESHAPED
     if copies is None and not is_reshape:
         raise Unsupported(f"no {queue.language} kernel for {call.op.name}")
     steps = [(args[n], queue.launch(copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..._place.speed import Speed
+from ..._place.cost_model import Speed
 from ..._run.device import Device, Kernel, Limits, host_device
 from ..._run.drivers import Driver, Verdict
 from ..._run.memory import HOST

@@ -18,12 +18,12 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from ..._place.work import digest
 from ..._run.drivers import Driver
 from ..._run.forks import in_forked_child
-from ..._run.memory.pool import Pool, memory_limit
+from ..._run.memory.pool import Pool
 from ..._schedule.fuse import Region
-from ..._schedule.portable_region import region_as_plain
+from ..._schedule.portable_region import digest, region_as_plain
+from ..._tensor.environment import memory_limit
 from ..._tune.store import cache_folder
 from ...errors import CompileFailure, DeviceFailure, DeviceLost, LaunchFailure
 from .errors import failure, translated

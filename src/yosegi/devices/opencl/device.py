@@ -5,10 +5,9 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any, Final, final
 
-from ..._place.work import digest
 from ..._run.drivers import Driver
 from ..._schedule.fuse import Region
-from ..._schedule.portable_region import region_as_plain
+from ..._schedule.portable_region import digest, region_as_plain
 from ..._tensor.dtype import ALL, DType, complex128, float64
 from ...codegen.c.dialect import Target
 from ..kernel.device import KernelDevice

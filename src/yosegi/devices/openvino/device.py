@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
-from ..._place.speed import compiler_prior
+from ..._place.cost_model import compiler_prior
 from ..._run.drivers import Driver
 from ..model.device import ModelDevice
 from .compiler import PluginCompiler, machine

@@ -32,9 +32,9 @@ class KVCache(NamedTuple):
     """
 
     keys: Any
-    """Of shape (batch, heads, length, features)."""
+    """The keys, of shape (batch, heads, length, features)."""
     values: Any
-    """Of the same shape."""
+    """The values, of the shape of the keys."""
     used: Any
     """How many positions are used, an int32 scalar."""
 

@@ -32,7 +32,7 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One device in one case."""
+    """The result of a device in a case."""
 
     result: Result
     speedup: Ratio | None

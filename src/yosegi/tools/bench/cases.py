@@ -51,7 +51,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure."""
+    """A call to measure."""
 
     suite: str
     name: str
@@ -112,7 +112,7 @@ def cases(*, large: bool = False) -> Iterator[Case]:
 
 
 def gelu(f: Functions, z: Any) -> Any:
-    """By tanh."""
+    """The approximation of gelu by tanh."""
     return 0.5 * z * (1.0 + f.tanh(sqrt(2 / pi) * (z + 0.044715 * z * z * z)))
 
 
@@ -232,7 +232,7 @@ def _eps(dtype: DType) -> float:
 
 
 def _tolerance(dtype: DType, terms: float) -> float:
-    """Of a result rounded once, from so many roundings of what accumulates it: nothing is summed as halves."""
+    """The tolerance of a result that is rounded once and summed over `terms` terms. Nothing is summed in 16 bits."""
     accumulated = _eps(float32) if dtype.is_half else _eps(dtype)
     return 2 * _eps(dtype) + accumulated * terms
 

@@ -19,7 +19,7 @@ FASTER, SLOWER, SAME = "faster", "slower", "no difference"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One contender in one case, before and after."""
+    """The times of a contender in a case, before and after."""
 
     case: str
     contender: str

@@ -19,7 +19,7 @@ STATUSES: Final = ("ok", "wrong", "failed", "elsewhere", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One contender in one case."""
+    """The result of a contender in a case."""
 
     case: str
     suite: str
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def timing(self) -> Timing:
-        """Its times."""
+        """The times of all sittings."""
         return Timing(self.sittings)
 
     @property
@@ -72,11 +72,11 @@ class Document:
     """A program, and where its steps ran."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the run as plain data."""
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
     def write(self, path: str | Path) -> None:
-        """To a file."""
+        """Write the run to a file."""
         Path(path).write_text(json.dumps(self.to_json(), indent=1), encoding="utf-8")
 
     def of_case(self, case: str) -> list[Result]:

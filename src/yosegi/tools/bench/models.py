@@ -1,4 +1,4 @@
-"""Whole models in plain user code, for the question where each of them runs best: their parameters come one by one."""
+"""Whole models in plain user code. `regret` compares their placements."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Outcome:
         return self.hopeless[name] if name in self.hopeless else Timing(self.seconds[name]).median
 
     def ratio(self, one: str, other: str) -> float:
-        """One's time over the other's, in the middle round."""
+        """The median over the rounds of one contender's time divided by another's."""
         if one in self.hopeless or other in self.hopeless:
             return self.median(one) / self.median(other)
         return Timing(self.seconds[one]).ratio_to(Timing(self.seconds[other])).median
@@ -110,7 +110,7 @@ class Run:
         return exp(sum(log(o.ratio(device, AUTO)) for o in self.outcomes) / len(self.outcomes))
 
     def write(self, path: str | Path) -> None:
-        """To a file."""
+        """Write the figures to a file."""
         Path(path).write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1), encoding="utf-8")
 
 
@@ -177,7 +177,7 @@ class _Entry:
         return tuple(dict.fromkeys(step.device.name for step in self.plan.steps))
 
     def sit(self) -> None:
-        """One sitting of all contenders."""
+        """Time all contenders in one sitting."""
         for name, timing in race(self.contenders, rounds=_ROUNDS, seconds=1.0, settle=0.02).items():
             self.timings[name] = self.timings[name].joined(timing) if name in self.timings else timing
 
@@ -220,7 +220,7 @@ def _learn(function: Jitted[..., Any], inputs: Sequence[Any]) -> tuple[Plan, int
 
 
 def _check(program: Program, contenders: dict[str, Contender]) -> None:
-    """Nobody is timed who is wrong."""
+    """Raise if a contender's result is wrong: only right ones are timed."""
     results: dict[str, Any] = {}
     for name, contender in contenders.items():
         with contender.turn():

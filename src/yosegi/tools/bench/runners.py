@@ -28,7 +28,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Somebody who can run cases: how arrays get there, how a program becomes a call, how results come back."""
+    """A library that can run cases: it takes arrays, makes a call of a program, and gives results back."""
 
     name: str
     mode: str

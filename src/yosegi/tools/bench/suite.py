@@ -124,7 +124,7 @@ class _Entry:
         return statistics.get(figure) or 0
 
     def contender(self, inputs: Sequence[Any]) -> Contender | None:
-        """Its turn, on inputs of its own. If it fails now, though it did not before, it is out of the race."""
+        """The call on inputs of its own; `None` if it fails now, which removes it from the comparison."""
         assert self.call is not None
         call, own = self.call, self._adopted(inputs)
         try:
@@ -282,7 +282,7 @@ def _aligned(array: Any) -> Any:
 
 
 def _sit(case: Case, group: Sequence[_Entry], sitting: int, settings: Settings) -> None:
-    """One sitting of a case, on new inputs."""
+    """Time a case in one sitting, on new inputs."""
     entries = [e for e in group if e.call is not None]
     if not entries:
         return

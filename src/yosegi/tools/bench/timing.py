@@ -31,7 +31,7 @@ _IDLE: Final = 0.2  # processors at most that a process at rest uses
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Somebody's way of doing a case: one call, which returns when the work is done."""
+    """A call that does a case and returns when the work is done."""
 
     call: Callable[[], object]
     turn: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -66,7 +66,7 @@ class Timing:
         return Ratio.of([[a / b for a, b in zip(s, o, strict=True)] for s, o in pairs])
 
     def joined(self, other: Timing) -> Timing:
-        """With the sittings of another."""
+        """These sittings and those of another timing."""
         return Timing(self.sittings + other.sittings)
 
 
@@ -80,7 +80,7 @@ class Ratio:
 
     @classmethod
     def of(cls, sittings: Sequence[Sequence[float]]) -> Ratio:
-        """From the ratios of each round."""
+        """The ratio, from the ratios of each round."""
         low, high = np.quantile(resampled_medians(sittings), [0.025, 0.975])
         return cls(middle(sittings), float(low), float(high))
 
@@ -103,7 +103,7 @@ def resampled_medians(sittings: Sequence[Sequence[float]]) -> np.ndarray[Any, An
 def race(
     contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.4, settle: float = 0.0
 ) -> dict[str, Timing]:
-    """One sitting: so many rounds, fewer (but two) when they would take longer than `seconds`.
+    """Time contenders in turns: `rounds` rounds, or fewer, but at least two, if they would take longer than `seconds`.
 
     `settle` is how long a turn waits, at most, for the threads of the contender before to come to rest.
     """

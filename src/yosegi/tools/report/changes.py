@@ -15,7 +15,7 @@ from .parts import Block, Figure, Notice, Row, Section, Table, key
 from .units import figures, plural, seconds, times, when
 
 MOST_NAMED: Final = 30
-"""So many changes are drawn with their names; the table has them all."""
+"""The number of changes that are drawn with their names. The table has all changes."""
 _LOOKS: Final = {
     SLOWER: ("var(--bad)", "triangle-up"),
     FASTER: ("var(--good)", "triangle-down"),

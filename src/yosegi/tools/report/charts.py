@@ -52,7 +52,7 @@ def chart(description: str, players: Sequence[Player], data: Data, layers: Itera
 
 
 def layer(mark: Spec, encoding: Spec, *, data: Data | None = None, where: Sequence[str] = (SHOWN,)) -> Spec:
-    """One layer, of the chart's data or its own, for what the filters let through."""
+    """A layer of a chart, for the rows of its data that pass the filters."""
     made: Spec = {"mark": mark, "encoding": encoding}
     if where:
         made["transform"] = [{"filter": condition} for condition in where]

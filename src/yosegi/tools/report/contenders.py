@@ -17,12 +17,12 @@ _DASHES: Final = ((6, 3), (2, 2), (8, 3, 2, 3), (4, 2), (1, 3))
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Somebody who takes part. A device of Yosegi's is one player, in whatever way it is used."""
+    """A library, or a device of Yosegi's in all its modes."""
 
     name: str
     is_device: bool
     colour: str
-    """As CSS."""
+    """The colour in CSS."""
     shape: str
     dash: tuple[int, ...]
 

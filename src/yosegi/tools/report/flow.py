@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(slots=True)
 class _Place:
-    """A place in a layer: of a box, or of a line on its way."""
+    """A place in a layer: of a box, or of a line between boxes."""
 
     node: int | None
     above: list[_Place] = field(default_factory=list)
@@ -61,7 +61,7 @@ def layers(reads: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _arranged(nodes: Sequence[Node]) -> tuple[list[list[_Place]], list[list[_Place]]]:
-    """The layers, and the way of each line through them."""
+    """The layers, and the route of each line through them."""
     depth = layers([n.reads for n in nodes])
     rows: list[list[_Place]] = [[] for _ in range(max(depth, default=-1) + 1)]
     boxes = [_Place(n) for n in range(len(nodes))]

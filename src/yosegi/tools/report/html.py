@@ -33,7 +33,7 @@ def tag(name: str, /, *children: str | None, **attributes: Any) -> Markup:
 
 
 def joined(*parts: str | None) -> Markup:
-    """One after the other."""
+    """The parts one after another, as markup."""
     return Markup("".join(p if isinstance(p, Markup) else escape(p, quote=False) for p in parts if p is not None))
 
 

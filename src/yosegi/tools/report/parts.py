@@ -135,7 +135,7 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        """Its charts."""
+        """The charts of the section."""
         return [b for b in self.blocks if isinstance(b, Figure)]
 
     def html(self, players: Sequence[Player]) -> Markup:

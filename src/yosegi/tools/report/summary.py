@@ -67,7 +67,7 @@ def _verdicts(document: Document) -> list[Block]:
 
 
 def _grouped(results: list[Result], most: int = 6) -> list[str]:
-    """A line for each contender and program; what is wrong the same way at several sizes is one line."""
+    """A line for each contender and program. A mistake that repeats at several sizes is one line."""
 
     def same(r: Result) -> tuple[str, str, str]:
         return r.contender, f"{r.suite}/{r.name}", r.dtype
@@ -135,7 +135,7 @@ def _devices(digest: Digest) -> Table:
 
 
 def _peaks(digest: Digest) -> Block:
-    """Of programs as one: what is used otherwise on purpose is not at its best."""
+    """The best results of contenders that run programs as one call."""
     whole = {r.contender for r in digest.timed if is_whole(r) and r.suite != "transfer"}
     if not whole:
         return Markup()

@@ -63,7 +63,7 @@ def nbytes(value: float) -> str:
 
 
 def rate(value: float, unit: str) -> str:
-    """So much per second, in units of 1e9.
+    """A rate per second, in units of 1e9.
 
     >>> rate(259.149e9, "GFLOP/s").replace(NO_BREAK, " ")
     '259 GFLOP/s'

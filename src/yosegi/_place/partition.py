@@ -1,7 +1,7 @@
-"""Regions with a candidate each → units: neighbours on one device that wants it so are compiled, and called, as one.
+"""Placed regions → units: neighbours on one device that the device compiles and calls as one. `place` calls `units_of`.
 
-Regions of one device are put together. Communication overlaps with work: it starts as soon as its value is there, then
-comes the work that the next communication needs, then other work, and only if nothing else is left, a wait.
+Regions of one device are moved together. Communication overlaps with work: it starts as soon as its value is there,
+then comes the work that the next communication needs, then other work, and only if nothing else is left, a wait.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .._graph.graph import Graph
-from .._place.candidates import Candidate, Refusals
-from .._place.work import Work
+from .._schedule.fuse import Region, communicates, connection_of, join
 from .._tensor.op import OpKind
 from .._tensor.precision import Precision
 from .._tensor.role import Wait
-from .fuse import Region, communicates, connection_of, join
+from .candidates import Candidate, Refusals
+from .cost_model import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Placed:
 
     @property
     def precision(self) -> Precision | None:
-        """In which its products are to be computed, if it has any: a region without goes along with any."""
+        """The precision of its products; `None` for a region without products, which fits any."""
         return self.candidate.precision if self.work.operands else None
 
 
