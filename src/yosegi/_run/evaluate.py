@@ -27,6 +27,7 @@ from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
 from .._trace.tracing import held, is_tracing
+from .._tune.bodies import precise_bodies
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting
 from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, ValuesLost
@@ -133,12 +134,14 @@ def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Cal
     _Planned.number += 1
     if policy.precisions:
         takers = ()  # a product inside a native composite has no precision of its own
-    made = placing(_simplified(graph, takers))
-    return placing(_simplified(graph, ())) if is_whole_in_vain(made) else made
+    made = placing(_simplified(graph, takers, policy))
+    return placing(_simplified(graph, (), policy)) if is_whole_in_vain(made) else made
 
 
-def _simplified(graph: Graph, takers: Sequence[Device]) -> Graph:
+def _simplified(graph: Graph, takers: Sequence[Device], policy: Policy) -> Graph:
     expanded = expand(graph, takers)
+    if policy.tolerance is not None:
+        expanded = precise_bodies(expanded)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):
