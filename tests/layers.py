@@ -43,7 +43,7 @@ LAYERS = (
     "training", "_graph.portable", "_graph.simplify", "_schedule.fuse", "_schedule.recompute", "_schedule.groups",
     "_schedule.order", "_schedule.kernels", "_schedule.portable_region", "_schedule", "_place.cost_model",
     "_graph.float64", "_tune.projection",
-    "_tune.certificate", "codegen.c.kernel_source", "codegen.c.packets", "codegen.c.loop_kernels",
+    "_tune.certificate", "_tune.bodies", "codegen.c.kernel_source", "codegen.c.packets", "codegen.c.loop_kernels",
     "codegen.scalar.folds", "codegen.scalar", "codegen.c.reductions",
     "codegen.c.copies", "codegen.c.moves", "codegen.c.stages", "codegen.c.indexing",
     "codegen.c.extremes", "codegen.c.cumulative", "codegen.c.elements", "codegen.c.repeats", "codegen.c.op_programs",

@@ -65,6 +65,42 @@ def test_a_miss_raises_the_precision_for_good_and_is_told() -> None:
     np.testing.assert_array_equal(got, again)
 
 
+def _scanned(a: Any, b: Any) -> Any:
+    return ys.scan(lambda c, ab: (c, ab[0] @ ab[1]), ys.asarray(0.0), (a[None], b[None]))[1][0]
+
+
+def _in_a_branch_of_a_loop(a: Any, b: Any) -> Any:
+    def body(i: Any, c: Any) -> Any:
+        return ys.cond(i >= 0, lambda a, b: a @ b, lambda a, b: c, a, b)
+
+    return ys.fori_loop(0, 2, body, ys.zeros((a.shape[0], b.shape[1]), dtype=a.dtype))
+
+
+def _terms(a: Any) -> Any:
+    return ys.concat([a[:, :96] * 1024, a[:, :96], a[:, :96] * -1024], axis=1)
+
+
+CONTROL = {
+    "scan": _scanned,
+    "cond in fori_loop": _in_a_branch_of_a_loop,
+    "sum": lambda a, b: ys.cond(ys.asarray(True), lambda v: ys.sum(v, axis=1), lambda v: v[:, 0], _terms(a)),
+    "mapped": lambda a, b: ys.vmap(_scanned)(a[None], b[None])[0],
+}
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("name", CONTROL)
+def test_products_and_sums_in_loops_and_branches_are_within_the_tolerance(name: str, jitted: bool) -> None:
+    function = ys.jit(CONTROL[name]) if jitted else CONTROL[name]
+    x, y = map(ys.asarray, CANCELLING)
+    with ys.options(device="cpu", precision="adaptive", tol=1e-6):
+        got = function(x, y).numpy()
+    with ys.options(device="cpu"):
+        truth = CONTROL[name](x.astype(ys.float64), y.astype(ys.float64)).numpy()
+    assert got.dtype == np.float32
+    assert hostile.true_error(got, truth, by_norm=True) <= 1e-6
+
+
 def test_inputs_that_get_worse_are_found_out() -> None:
     device = Reduced(Precision.BF16)
     with installed(device) as name, ys.options(device=name, precision="adaptive", tol=1e-2):

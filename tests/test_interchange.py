@@ -191,6 +191,32 @@ def test_pickles(dtype, protocol):
     np.testing.assert_array_equal(again.numpy(), x.numpy())
 
 
+@ys.jit
+def doubled(x):
+    return x * 2
+
+
+def test_ops_and_jitted_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(ys.tanh)) is copy.deepcopy(ys.tanh) is ys.tanh
+    assert pickle.loads(pickle.dumps(doubled)) is copy.deepcopy(doubled) is doubled
+    assert pickle.loads(pickle.dumps(ys.jit(ys.tanh)))(ys.zeros(2)).tolist() == [0, 0]
+    with pytest.raises(ys.errors.ArgumentError, match=r"expected an op of this process, got 'tang'"):
+        pickle.loads(pickle.dumps(ys.tanh, 0).replace(b"tanh", b"tang"))
+
+
+def test_modules_with_ops_are_pickled():
+    model = ys.nn.Sequential(ys.nn.Linear(3, 3, rng=0), ys.nn.relu, ys.nn.TransformerEncoderLayer(3, 1, 4, 0.0, rng=0))
+    x = ys.ones((1, 2, 3))
+    expected = model(x).tolist()
+    assert pickle.loads(pickle.dumps(model))(x).tolist() == copy.deepcopy(model)(x).tolist() == expected
+
+
+def test_a_jitted_method_is_pickled_with_its_object():
+    module = ys.nn.Linear(2, 1, rng=0)
+    again = pickle.loads(pickle.dumps(ys.jit(module.forward)))
+    assert again(ys.ones((2,))).tolist() == module(ys.ones((2,))).tolist()
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
 def test_copies_are_values_of_their_own(duplicate):
     x = ys.asarray(X)

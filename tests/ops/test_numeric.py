@@ -12,6 +12,8 @@ from yosegi.ops import numeric
 
 X = random((3, 4))
 V = random((7,))
+EDGES8 = np.array([-128, -127, -7, -1, 0, 1, 7, 12, 127], np.int8)
+EDGES64 = EDGES8 * np.int64(2**56)
 POSITIVE = np.abs(X) + 0.5
 INTS = np.random.default_rng(0).integers(-9, 9, (3, 4))
 COMPLEX = random((3, 4), np.complex128)
@@ -20,7 +22,7 @@ CUBE = random((2, 3, 4))
 CASES = {
     "deg2rad": [Case(X), Case(INTS)],
     "rad2deg": [Case(X)],
-    "angle": [Case(COMPLEX), Case(COMPLEX, deg=True), Case(X)],
+    "angle": [Case(COMPLEX), Case(COMPLEX, deg=True), Case(X), Case(np.array([np.inf, -np.inf, -0.0, np.nan]))],
     "sinc": [Case(np.where(X > 1, 0, X))],
     "exp2": [Case(X), Case(INTS), Case(X.astype(np.float32), rtol=1e-6)],
     "logaddexp2": [Case(X, X[0])],
@@ -28,7 +30,12 @@ CASES = {
     "float_power": [Case(POSITIVE, X), Case(np.abs(INTS), 2), Case(POSITIVE.astype(np.float32), 0.5)],
     "fabs": [Case(X), Case(INTS)],
     "modf": [Case(np.concatenate([V * 5, [np.inf, -np.inf, 2.0, -0.0]]))],
-    "ldexp": [Case(X, INTS), Case(np.array([1.5, 1e300]), np.array([-1070, 20]))],
+    "ldexp": [
+        Case(X, INTS),
+        Case(np.array([1.5, 1e300, 5e-324, 2.0**1000]), np.array([-1070, 20, 2097, -2000])),
+        Case(np.array([[-0.0], [np.inf], [np.nan], [1.0]]), np.array([-(2**31), -2000, 0, 2000, 2**31 - 1], np.int32)),
+        Case(np.array([[-0.0], [1e-7]], np.float16), np.array([-128, 20, 38, 127], np.int8)),
+    ],
     "frexp": [
         Case(np.concatenate([V * 100, [0.0, np.inf, 8.0, 2.0**-1030, 1e308, -0.5]])),
         Case(V.astype(np.float32), rtol=1e-6),
@@ -47,11 +54,30 @@ CASES = {
         Case(np.array([np.inf, -np.inf, np.nan]), nan=5.0, posinf=6.0, neginf=7.0),
         Case(np.array([complex(np.nan, np.inf), 1j])),
     ],
-    "fmod": [Case(X * 9, X[0]), Case(INTS, 4), Case(INTS, -4), Case(np.abs(INTS).astype(np.uint8), np.uint8(3))],
+    "fmod": [
+        Case(X * 9, X[0]),
+        Case(INTS, 4),
+        Case(INTS, -4),
+        Case(np.abs(INTS).astype(np.uint8), np.uint8(3)),
+        Case(EDGES8[:, None], np.delete(EDGES8, 4)),
+        Case(EDGES64[:, None], np.delete(EDGES64, 4)),
+    ],
     "divmod": [Case(INTS, 4), Case(X, X[0])],
-    "gcd": [Case(INTS, 6), Case(INTS * 12, INTS[0] * 18), Case(np.array([2971215073]), np.array([1836311903]))],
-    "lcm": [Case(INTS, 6), Case(INTS, INTS[0])],
-    "bitwise_count": [Case(INTS), Case(np.array([255, 0, 7], np.uint8)), Case(np.array([-(2**62), 2**62 - 1]))],
+    "gcd": [
+        Case(INTS, 6),
+        Case(INTS * 12, INTS[0] * 18),
+        Case(np.array([2971215073]), np.array([1836311903])),
+        Case(EDGES8[:, None], EDGES8),
+        Case(EDGES64[:, None], EDGES64),
+    ],
+    "lcm": [Case(INTS, 6), Case(INTS, INTS[0]), Case(EDGES8[:, None], EDGES8)],
+    "bitwise_count": [
+        Case(INTS),
+        Case(np.array([255, 0, 7], np.uint8)),
+        Case(np.array([-(2**62), 2**62 - 1])),
+        Case(EDGES8),
+        Case(EDGES64),
+    ],
     "round": [Case(X, 2), Case(X * 100, -1), Case(INTS * 7, -1), Case(X)],
 }
 

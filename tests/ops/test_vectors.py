@@ -104,6 +104,16 @@ def test_multi_dot_takes_the_cheaper_order():
     assert made._node.inputs[1].spec.shape == (2, 2)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)])
+def test_lstsq_of_an_empty_matrix(shape):
+    a, b = np.ones(shape), np.ones((shape[0], 2))
+    made = ys.linalg.lstsq(ys.asarray(a), ys.asarray(b))
+    expected = np.linalg.lstsq(a, b)
+    np.testing.assert_array_equal(made.x.numpy(), expected[0])
+    assert int(made.rank) == 0
+    assert made.s.shape == (0,)
+
+
 def test_lstsq_of_a_matrix_without_full_rank():
     a = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
     found = ys.linalg.lstsq(ys.asarray(a), ys.asarray([1.0, 2.0, 3.0]))

@@ -18,8 +18,8 @@ from .._tensor.op import constant, convert, embedded, leaf_call, pick, pick_call
 from .graph import Graph
 from .reference import bind, outputs_of
 
-_WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
-"""The dtypes that are computed wider. A program that names a 16-bit dtype gets it."""
+WIDER: Final[dict[DType, DType]] = {float32: float64, complex64: complex128}
+"""Dtypes of twice the bits. A program that names a 16-bit dtype gets it."""
 
 
 def float64_outputs(region: Region, arrays: Sequence[Any]) -> list[Any]:
@@ -41,7 +41,7 @@ def widened(region: Region) -> Region:
 
     def wide(entry: int) -> int:
         own = calls[entry].spec
-        wider = _WIDER.get(own.dtype)
+        wider = WIDER.get(own.dtype)
         return entry if wider is None else add(convert.call((own,), {"dtype": wider}), entry)
 
     inputs = tuple([add(leaf_call(spec(graph.calls[i].spec.shape, graph.calls[i].spec.dtype))) for i in region.inputs])
@@ -52,7 +52,7 @@ def widened(region: Region) -> Region:
                 new[arg] = wide(add(graph.calls[arg]))
         if entry not in new:
             given = [new[a] for a in graph.args[entry]]
-            new[entry] = add(_call_for(graph.calls[entry], [calls[g] for g in given]), *given)
+            new[entry] = add(in_float64(graph.calls[entry], [calls[g] for g in given]), *given)
     outputs = []
     for old in region.outputs:
         own, made = graph.calls[old].spec, calls[new[old]].spec
@@ -63,19 +63,19 @@ def widened(region: Region) -> Region:
     return Region(made_graph, RegionKind.SEQUENCE, nodes, inputs, tuple(outputs), region.repeats)
 
 
-def _call_for(call: Call, given: Sequence[Call]) -> Call:
-    """The call, made anew for other arguments."""
+def in_float64(call: Call, given: Sequence[Call]) -> Call:
+    """The call, made anew for arguments in float64."""
     if call.op is pick:
         return pick_call(given[0].outputs, call.attrs["index"])
     return call.op.call(tuple([spec(g.spec.shape, g.spec.dtype) for g in given]), _wide_attrs(call))
 
 
 def _wide_attrs(call: Call) -> dict[str, Any]:
-    return {name: _WIDER.get(v, v) if isinstance(v, DType) else v for name, v in call.attrs.items()}
+    return {name: WIDER.get(v, v) if isinstance(v, DType) else v for name, v in call.attrs.items()}
 
 
 def _widened(array: Any) -> Any:
-    wider = _WIDER.get(as_dtype(array.dtype))
+    wider = WIDER.get(as_dtype(array.dtype))
     return array if wider is None else array.astype(wider.numpy)
 
 

@@ -27,6 +27,7 @@ from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
 from .._trace.tracing import is_tracing
+from .._tune.bodies import precise_bodies
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting
 from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, ValuesLost
@@ -138,6 +139,8 @@ def _placed(graph: Graph, takers: Sequence[Device], policy: Policy, placing: Cal
 
 def _simplified(graph: Graph, takers: Sequence[Device], policy: Policy) -> Graph:
     expanded = expand(graph, takers, policy) if graph.has_composites else graph
+    if policy.tolerance is not None:
+        expanded = precise_bodies(expanded)
     smaller = simplify(expanded)
     if CHECKED:
         for stage in (graph, expanded, smaller):

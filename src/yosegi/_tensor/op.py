@@ -158,6 +158,9 @@ class Op(Generic[P]):
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _registered, (self.name,)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         # The two shapes of call that elementwise chains are made of, kept short: this is the hottest line of Yosegi.
         if not kwargs:
@@ -316,6 +319,13 @@ class Op(Generic[P]):
 
 REGISTRY: Final[dict[str, Op[Any]]] = {}
 """Every op by name: what the tests, the devices' tables and the docs are generated from."""
+
+
+def _registered(name: str) -> Op[Any]:
+    """The op of a pickled name."""
+    if name not in REGISTRY:
+        raise ArgumentError(f"[pickle] expected an op of this process, got {name!r}; import the module that defines it")
+    return REGISTRY[name]
 
 
 def _forget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -210,6 +211,7 @@ class Jitted(Generic[P, R]):
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
         self._is_direct = not self._static and not self._bound
+        self._arguments = function, tuple(by_name), tuple(by_place)
         _JITTED.add(self)
         self._replays: dict[Any, _Replay] = {}
         update_wrapper(self, function, updated=())
@@ -218,6 +220,14 @@ class Jitted(Generic[P, R]):
     def plans(self) -> tuple[Plan, ...]:
         """The plans of all traces so far: one for each signature under each set of options."""
         return tuple(replay.plan for replay in list(self._replays.values()))
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """The name of a decorated function, or the function to trace again: traces do not travel."""
+        name: str = getattr(self, "__qualname__", "")
+        place: Any = sys.modules.get(getattr(self, "__module__", None) or "")
+        for part in name.split("."):
+            place = getattr(place, part, None)
+        return name if place is self else (Jitted, self._arguments)
 
     def __repr__(self) -> str:
         return f"<jit of {self.__name__}: {counted(len(self._replays), 'trace')}>"  # type: ignore[attr-defined]

@@ -68,15 +68,20 @@ def is_product(region: Region) -> bool:
 
 
 def is_delicate_sum(region: Region) -> bool:
-    """True for sums of 32-bit floats whose terms may cancel."""
-    sums = [
+    """True for a region with sums of 32-bit floats whose terms may cancel."""
+    return bool(delicate_sums(region))
+
+
+def delicate_sums(region: Region) -> list[int]:
+    """The sums of 32-bit floats whose terms may cancel."""
+    return [
         n
         for n in region.nodes
         if (call := region.graph.calls[n]).op.kind is OpKind.REDUCTION
         and not (isinstance(call.op.role, Reduction) and call.op.role.selects)
         and call.spec.dtype in (float32, complex64)
+        and not _has_one_sign(region, n)
     ]
-    return any(not _has_one_sign(region, n) for n in sums)
 
 
 def _has_one_sign(region: Region, entry: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, log, pi
 from typing import Any, Final
 
-from .._tensor.dtype import bool_, float_info, int32, uint8, uint64
+from .._tensor.dtype import bool_, float_info, int32, int64, uint8, uint64
 from .._tensor.tensor import Operand, Tensor
 from . import rules
 from .creation import zeros
@@ -30,12 +30,12 @@ from .elementwise import (
     logical_not,
     maximum,
     minimum,
-    negative,
     nextafter,
     pow,
     real,
     remainder,
     sign,
+    signbit,
     sin,
     trunc,
     where,
@@ -87,7 +87,7 @@ def angle(x: Tensor, /, deg: bool = False) -> Tensor:
     [0.0, 90.0]
     """
     x = floating(x)
-    angles = atan2(imag(x), real(x)) if x.dtype.is_complex else where(x < 0, pi, x * 0)
+    angles = atan2(imag(x), real(x)) if x.dtype.is_complex else where(isnan(x), x, where(signbit(x), pi, 0))
     return rad2deg(angles) if deg else angles
 
 
@@ -196,9 +196,13 @@ def ldexp(x1: Operand, x2: Operand, /) -> Tensor:
     """
     x, exponent = floating(rules.as_tensor(x1)), rules.as_tensor(x2)
     rules.expect(exponent.dtype, "an integer exponent", lambda d: d.is_integer)
-    # In two steps, neither of which overflows unless the result does.
-    half = floor_divide(exponent, 2)
-    return x * pow(2.0, astype(half, x.dtype)) * pow(2.0, astype(exponent - half, x.dtype))
+    # Three powers of two, normal numbers each, lead from the smallest subnormal number to the largest number.
+    limit = round(-log(float_info(x.dtype).smallest_normal, 2))
+    rest = astype(exponent, x.dtype)
+    for _ in range(3):
+        step = minimum(maximum(rest, -limit), limit)
+        x, rest = x * pow(2.0, step), rest - step
+    return x
 
 
 @rules.on_tensor
@@ -357,8 +361,10 @@ def fmod(x1: Operand, x2: Operand, /) -> Tensor:
     first, second = _pair(x1, x2)
     if first.dtype.kind == "unsigned integer":
         return remainder(first, second)
-    rest = remainder(abs(first), abs(second))
-    return copysign(rest, first) if first.dtype.is_float else where(first < 0, negative(rest), rest)
+    if first.dtype.is_float:
+        return copysign(remainder(abs(first), abs(second)), first)
+    rest = remainder(first, second)  # not of magnitudes: that of the smallest integer does not fit
+    return where(logical_and(rest != 0, (first < 0) != (second < 0)), rest - second, rest)
 
 
 @rules.named
@@ -383,10 +389,10 @@ def gcd(x1: Operand, x2: Operand, /) -> Tensor:
     """
     first, second = _pair(x1, x2)
     rules.expect(first.dtype, "an integer dtype", lambda d: d.is_integer)
-    a, b = abs(first), abs(second)
+    a, b = first, second
     for _ in range(_EUCLID_STEPS[first.dtype.bits]):
         a, b = where(b == 0, a, b), remainder(a, b)  # by 0 it is 0
-    return a
+    return abs(a)
 
 
 @rules.named
@@ -398,7 +404,7 @@ def lcm(x1: Operand, x2: Operand, /) -> Tensor:
     [20, 30]
     """
     first, second = _pair(x1, x2)
-    return abs(floor_divide(first, gcd(first, second)) * second)
+    return abs(floor_divide(first, gcd(first, second))) * abs(second)
 
 
 @rules.on_tensor
@@ -410,7 +416,7 @@ def bitwise_count(x: Tensor, /) -> Tensor:
     [0, 3, 1]
     """
     rules.expect(x.dtype, "an integer or bool dtype", lambda d: d.is_integer or d is bool_)
-    bits = astype(x if x.dtype is bool_ or x.dtype.kind == "unsigned integer" else abs(x), uint64)
+    bits = astype(x if x.dtype is bool_ or x.dtype.kind == "unsigned integer" else abs(astype(x, int64)), uint64)
     bits = bits - ((bits >> 1) & 0x5555555555555555)
     bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F

@@ -91,7 +91,7 @@ def lstsq(a: Tensor, b: Tensor, /, rcond: float | None = None) -> LeastSquares:
         raise ShapeError(f"expected a matrix and as many rows, got shapes {matrix.shape} and {target.shape}")
     u, s, vh = decomposed(matrix, full_matrices=False)
     eps = float_info(real_of(matrix.dtype)).eps * max(matrix.shape)
-    counts = s > s[0] * (eps if rcond is None else rcond)
+    counts = s > s[:1] * (eps if rcond is None else rcond)
     inverse = where(counts, 1 / where(counts, s, 1), 0)
     columns = expand_dims(target, 1) if target.ndim == 1 else target
     made = matmul(conj(matrix_transpose(vh)), expand_dims(inverse, 1) * matmul(conj(matrix_transpose(u)), columns))
