@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from fakes import (
     WithoutFloat64,
     installed,
 )
+from yosegi._run.snapshots import snapshots
 from yosegi._run.trace import trace
 from yosegi.errors import CompileFailure, DeviceLost, FallbackWarning, ShapeError, Unsupported
 
@@ -195,14 +197,15 @@ def test_the_history_of_volatile_values_is_bounded():
     fake = FakeDevice()
     with installed(fake) as name, ys.options(device=name):
         x = ys.asarray(X)
-        for _ in range(200):
+        for _ in range(2000):
             x = x * 1.001
             ys.eval(x)
         depth, node = 0, x._node
         while node.inputs:
             node, depth = node.inputs[0], depth + 1
-        assert depth < 100
+        assert depth < 300
     del x, node
+    snapshots.wait()
     gc.collect()
     assert fake.live < 100  # the number 1.001 may be kept there
 
@@ -485,3 +488,129 @@ def test_a_kernel_that_ran_out_of_memory_is_not_compiled_again():
         f(x)
     assert fake.trimmed
     assert fake.compiled.count("multiply+add") == 1
+
+
+# Snapshots
+
+
+class SlowToHost(DiesAfter):
+    """Its copies to the host take until they are let go."""
+
+    def __init__(self, steps=10**9):
+        super().__init__(steps)
+        self.may_copy = Event()
+        self.copies = 0
+
+    def to_host(self, data):
+        self.may_copy.wait(10)
+        self.copies += 1
+        return super().to_host(data)
+
+
+def loop(fake, name, steps):
+    """A jitted training loop that reads nothing."""
+    step = ys.jit(lambda p, x: ({"w": p["w"] * 0.5 + x, "b": [p["b"][0] + 1]}, ys.sum(p["w"])))
+    p, x = {"w": ys.asarray(X), "b": [ys.asarray(X)]}, ys.asarray(X)
+    for _ in range(steps):
+        p, loss = step(p, x)
+    return p, loss
+
+
+def test_a_loop_does_not_wait_for_a_snapshot():
+    fake = SlowToHost()
+    before = ys.memory_stats()["snapshots"]["count"]
+    with installed(fake) as name, ys.options(device=name):
+        snapshots._next = 0.0
+        p, _ = loop(fake, name, 60)
+        assert fake.copies == 0  # one is under way, and the loop is over
+        fake.may_copy.set()
+        snapshots.wait()
+        assert fake.copies > 0
+        assert ys.memory_stats()["snapshots"]["count"] == before + 1
+        assert trace.records[-1].ops == "snapshot for survival"
+        np.testing.assert_allclose(p["b"][0].numpy(), X + 60, rtol=1e-5)
+
+
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_a_snapshot_ends_the_history(more):
+    """After the device is lost, only what came after the snapshot is computed again."""
+    fake = SlowToHost()
+    fake.may_copy.set()
+    with installed(fake) as name, ys.options(device=name):
+        step = ys.jit(lambda x, y: (x + 1, y * 0.5))
+        x, y = ys.asarray(X), ys.asarray(X)
+        snapshots._next = 0.0
+        for _ in range(32):
+            x, y = step(x, y)
+        snapshots.wait()
+        snapshots._next = float("inf")
+        for _ in range(more):
+            x, y = step(x, y)
+        fake.steps = 0
+        depth, node = 0, x._node
+        while node.inputs:
+            node, depth = node.inputs[0], depth + 1
+        assert depth <= 2 * more + 1
+        np.testing.assert_allclose(x.numpy(), X + (32 + more), rtol=1e-5)
+        np.testing.assert_allclose(y.numpy(), X * 0.5 ** (32 + more))
+    snapshots._next = 0.0
+
+
+def test_a_device_that_dies_during_a_snapshot():
+    fake = SlowToHost()
+    with installed(fake) as name, ys.options(device=name):
+        snapshots._next = 0.0
+        p, loss = loop(fake, name, 50)
+        fake.steps = 0
+        fake.may_copy.set()
+        snapshots.wait()
+        np.testing.assert_allclose(p["b"][0].numpy(), X + 50, rtol=1e-5)
+        with ys.options(device="cpu"):
+            same, same_loss = loop(fake, "cpu", 50)
+        np.testing.assert_allclose(p["w"].numpy(), same["w"].numpy(), rtol=1e-6)
+        np.testing.assert_allclose(float(loss), float(same_loss), rtol=1e-6)
+
+
+def test_an_input_given_twice_and_results_never_read():
+    fake = DiesAfter(20)
+    with installed(fake) as name, ys.options(device=name):
+        step = ys.jit(lambda a, b, unused: ((a + b, b), a))
+        x = ys.asarray(X)
+        for _ in range(19):
+            (x, _), _ = step(x, x, {"k": x})
+        assert not fake.is_dead
+        for _ in range(3):
+            (x, _), _ = step(x, x, {"k": x})
+        np.testing.assert_allclose(x.numpy(), X * 2.0**22, rtol=1e-6)
+
+
+def test_threads_train_on_a_device_that_dies(monkeypatch):
+    fake = DiesAfter(150)
+    step = ys.jit(lambda p: {"w": p["w"] + 1})
+    with installed(fake) as name, ThreadPoolExecutor(4) as pool:
+
+        def work(number):
+            with ys.options(device=name):
+                p = {"w": ys.asarray(X + number)}
+                for _ in range(80):
+                    p = step(p)
+                np.testing.assert_allclose(p["w"].numpy(), X + number + 80, rtol=1e-5)
+
+        list(pool.map(work, range(4)))
+        assert fake.is_dead
+
+
+@pytest.mark.parametrize("coalesces", [False, True])
+def test_the_history_of_a_jitted_loop_is_bounded(coalesces):
+    fake = FakeDevice()
+    fake.coalesces = coalesces  # a plan of one step, or of several
+    with installed(fake) as name, ys.options(device=name):
+        p, _ = loop(fake, name, 1200)
+        depth, node = 0, p["w"]._node
+        while node.inputs:
+            node, depth = node.inputs[0], depth + 1
+        assert depth < 600  # two nodes for each call
+        snapshots.wait()
+    del p, node
+    gc.collect()
+    assert fake.live < 20 * X.nbytes

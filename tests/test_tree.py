@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import yosegi as ys
 from yosegi._tensor.tree import paths
+from yosegi._tensor.tree_code import builder, reader
 from yosegi.errors import ArgumentError, DTypeError
 
 
@@ -53,6 +54,37 @@ TREES = st.recursive(
     ),
     max_leaves=8,
 )
+
+
+@given(TREES, TREES)
+def test_generated_code_takes_trees_apart_and_puts_them_together(tree, other):
+    leaves, structure = ys.tree_flatten(tree)
+    read, build = reader(structure), builder(structure)
+    assert read(tree) == leaves
+    assert build(leaves) == tree
+    structure_of_other = ys.tree_structure(other)
+    fits = read(other)
+    assert (fits is not None) >= (structure_of_other == structure)
+    if fits is not None and structure_of_other != structure:  # where a leaf was, there is a container
+        assert any(ys.tree_structure(leaf) is not ... for leaf in fits)
+
+
+def test_generated_code_distinguishes_containers():
+    read = reader(ys.tree_structure([Box((1, {}), "a"), Point(2, [])]))
+    assert read([Box((3, {}), "a"), Point(4, [])]) == [3, 4]
+    assert read([Box((3, {}), "b"), Point(4, [])]) is None
+    assert read([Box((3, {}), "a"), (4, [])]) is None
+    assert read([Box((3, {1: 2}), "a"), Point(4, [])]) is None
+    assert read([Box((3, {}), "a")]) is None
+    assert reader(...)(5) == [5]
+
+
+def test_a_jitted_function_is_traced_anew_when_a_leaf_becomes_a_container():
+    f = ys.jit(lambda p: ys.tree_reduce(lambda a, b: a + b, p))
+    x = ys.asarray(1.0)
+    for tree, expected in [([x, x], 2.0), ([x, x], 2.0), ([x, [x, x]], 3.0), ([x, x], 2.0), ((x, x), 2.0)]:
+        assert float(f(tree)) == expected
+    assert len(f.plans) == 3
 
 
 @given(TREES)

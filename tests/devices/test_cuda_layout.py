@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yosegi.devices.cuda.memory import ALIGNMENT
-from yosegi.devices.cuda.recording_layout import Lifetime, blocks_of, offsets_of, slabs_of
+from yosegi.devices.cuda.memory import ALIGNMENT, offsets_of
+from yosegi.devices.cuda.recording_layout import Lifetime, blocks_of, slabs_of
 
 SIZES = st.lists(st.integers(1, 1 << 22), max_size=60)
 SPANS = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 60), st.integers(0, 30)), max_size=60)

@@ -293,6 +293,25 @@ def test_inputs_whose_addresses_do_not_come_again_are_copied(queue: HostQueue) -
     assert len(queue.graphs) <= 3
 
 
+def test_a_number_of_the_host_is_copied_to_where_a_graph_reads_it(queue: HostQueue) -> None:
+    add, times = Function(queue, lambda a: a + 1), Function(queue, lambda a, t: a * t[0])
+
+    def kernel(x: Data, t: Data) -> tuple[Data, ...]:
+        for _ in range(70):
+            x = add(x)
+        return (times(x, t),)
+
+    replayed, x = Replayed(kernel, queue, "rate"), put(queue, 1)
+    rate = queue.memory.from_host(np.float32(3))
+    for n in range(12):
+        before = len(queue.runtime.copies)
+        assert value(replayed(x, queue.memory.from_host(np.float32(n)))[0]) == 71 * n
+        if queue.replays:
+            assert queue.runtime.copies[before:] == [4]
+        assert value(replayed(x, rate)[0]) == 71 * 3
+    assert queue.replays > 10
+
+
 def test_few_launches_are_not_worth_a_copy(queue: HostQueue) -> None:
     add = Function(queue, lambda a: a + 1)
     kernel = Replayed(lambda x: (add(x),), queue, "one")

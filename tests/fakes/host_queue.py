@@ -7,18 +7,26 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from ctypes import c_byte, c_float, memmove
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from yosegi._graph.reference import outputs_of
+from yosegi._run.device import Kernel
+from yosegi._schedule.fuse import Region
 from yosegi._tensor.dtype import float32
+from yosegi._tensor.node import Spec
 from yosegi.codegen.c.dialect import Target
 from yosegi.devices.cuda.concurrency import Turn
 from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data, Memory
+from yosegi.devices.cuda.replay import Replayed
+from yosegi.devices.kernel.device import each
+from yosegi.devices.kernel.faults import watched
+from yosegi.tools.fakes import FakeDevice
 
 SHAPE = (8,)
 CUFFT = {
@@ -34,6 +42,7 @@ class Runtime:
     def __init__(self) -> None:
         self._blocks: dict[int, Any] = {}
         self.copies: list[int] = []
+        self.waits = 0
         self.memGetInfo = lambda: (1 << 30, 1 << 30)
         self.getDeviceCount = lambda: 1
         self.setDevice = lambda number: None
@@ -57,6 +66,24 @@ class Runtime:
         memmove(into, source, nbytes)
 
     def streamSynchronize(self, stream: int) -> None:
+        self.waits += 1
+
+    def streamCreateWithFlags(self, flags: int) -> int:
+        return 2
+
+    def eventCreateWithFlags(self, flags: int) -> int:
+        return 0
+
+    def eventRecord(self, event: int, stream: int) -> None:
+        pass
+
+    def eventDestroy(self, event: int) -> None:
+        pass
+
+    def eventSynchronize(self, event: int) -> None:
+        pass
+
+    def streamWaitEvent(self, stream: int, event: int) -> None:
         pass
 
 
@@ -228,3 +255,74 @@ class Function:
 
 def seen(pointer: int) -> Any:
     return np.ctypeslib.as_array((c_float * SHAPE[0]).from_address(pointer))
+
+
+class QueueDevice(FakeDevice):
+    """A device that takes part in plans, and whose kernels are recorded and replayed on a host queue.
+
+    A region is one launch, which computes by reference bodies. With `idles`, launches leave out the work.
+    """
+
+    coalesces = True
+
+    def __init__(self, *, idles: bool = False) -> None:
+        super().__init__()
+        self.queue = HostQueue()
+        self.limits = replace(self.limits, unit=None)
+        self._idles = idles
+
+    def supports(self, region: Region) -> str | None:
+        return None
+
+    def compile(self, region: Region) -> Kernel:
+        launch = Whole(self, region, self._idles)
+        return watched(Replayed(launch, self.queue, str(region)), region, self.queue.memory.faults)
+
+    def from_host(self, array: Any) -> Any:
+        return each(self.queue.memory.from_host, array)
+
+    def to_host(self, data: Any) -> Any:
+        return each(self.queue.memory.to_host, data)
+
+    def saving(self, data: Sequence[Any]) -> Callable[[], list[Any]]:
+        return self.queue.memory.saving(data)
+
+    def synchronize(self) -> None:
+        self.queue.memory.wait()
+
+    def statistics(self) -> dict[str, int | None]:
+        return asdict(self.queue.memory.statistics())
+
+
+class Whole:
+    """A region as one launch."""
+
+    def __init__(self, device: QueueDevice, region: Region, idles: bool) -> None:
+        self._device, self._region, self._idles = device, region, idles
+        calls = region.graph.calls
+        self._inputs = [calls[i].spec for i in region.inputs]
+        self._outputs = [calls[o].spec for o in region.outputs]
+
+    def __call__(self, *data: Data) -> tuple[Data, ...]:
+        queue = self._device.queue
+        self._device.before_run(self._region)
+        made = tuple([queue.memory.new(s.shape, s.dtype) for s in self._outputs])
+        self.at([d.pointer for d in (*data, *made)])
+        queue.note(self, (*data, *made), len(made))
+        return made
+
+    def at(self, pointers: list[int]) -> None:
+        self._device.runs += 1
+        if self._idles:
+            return
+        count = len(self._inputs)
+        given = [_array(p, s).copy() for p, s in zip(pointers, self._inputs, strict=False)]
+        made = outputs_of(self._region, given)
+        for pointer, s, array in zip(pointers[count:], self._outputs, made, strict=True):
+            _array(pointer, s)[...] = array
+
+
+def _array(pointer: int, of: Spec) -> Any:
+    """The elements at an address."""
+    dtype = of.dtype.numpy
+    return np.frombuffer((c_byte * of.nbytes).from_address(pointer), dtype).reshape(of.shape)

@@ -105,6 +105,15 @@ class Connects(Protocol):
         """Connect the devices of all ranks, which all call it. Raises `Unsupported`, on all ranks, with the reason."""
 
 
+@runtime_checkable
+class Saves(Protocol):
+    """A device that copies data to the host beside its other work."""
+
+    def saving(self, data: Sequence[Any]) -> Callable[[], list[Any]]:
+        """Begin to copy data. The data may be let go of when this returns. Another thread calls the function that is
+        returned, which waits for the copies and gives them as arrays."""
+
+
 Link = Callable[[Any], Any]
 """Takes the data of another device, and gives the same in a device's own space.
 

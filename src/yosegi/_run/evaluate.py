@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Final, final
 
 from .._graph.expand import expand, is_whole_in_vain
@@ -39,6 +39,7 @@ from .forks import in_forked_child
 from .health import health
 from .memory import HOST, Buffer
 from .run import check_fallback, moved_to, run_short, to_host, transfers
+from .snapshots import snapshots
 from .trace import trace
 
 CHECKED: Final = setting("YOSEGI_CHECK", False)
@@ -48,6 +49,11 @@ _BYTES_PER_ENTRY: Final = 64  # roughly what an entry of a key, with its share o
 _CACHE_BYTES: Final = 64 << 20
 _SHORT_HISTORY: Final = 4  # evaluations whose history is kept, to make values again that only a device had
 _LONG_HISTORY: Final = 32
+_LONGEST_HISTORY: Final = 128
+_HISTORY_SHARE: Final = 8
+"""The share of a device's memory that results in a history may take: one of so many."""
+_BYTES_PER_EVALUATION: Final = 8 << 20
+"""Bytes from the host that make a history longer by one more evaluation: it holds them."""
 
 
 class PlanCache:
@@ -207,7 +213,7 @@ def _results(plan: Plan, inputs: list[Buffer]) -> list[Buffer]:
 def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buffer]], list[Node]]) -> list[Node]:
     """The outputs of a plan for the values of these leaves, which are computed first, or again, where they must be.
 
-    `nodes_for` makes the nodes that get the outputs' values.
+    `nodes_for` makes the nodes that get the outputs' values: leaves, or outputs of one node.
     """
     while True:
         evaluate(leaves)
@@ -219,26 +225,33 @@ def replay(plan: Plan, leaves: Sequence[Node], nodes_for: Callable[[Sequence[Buf
             made = nodes_for(buffers)
             if CHECKED:
                 check_results(made, buffers)
-            settle(made, buffers, leaves)
+            settle(made, buffers, leaves, made[0].inputs[0] if made and made[0].inputs else None)
             return made
         except ValuesLost as gone:
             _forget(leaves, gone.space)
 
 
-def settle(nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node]) -> None:
-    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again."""
+def settle(
+    nodes: Sequence[Node], buffers: Sequence[Buffer], leaves: Sequence[Node], source: Node | None = None
+) -> None:
+    """Give the nodes their values. What they were made of is let go of, unless it may be needed to make them again.
+
+    `source` is the node of which all nodes are outputs, if there is one.
+    """
     depth = 0
     for node, buffer in zip(nodes, buffers, strict=True):
-        if buffer.space is not HOST:
-            depth = depth or 1 + _depth(leaves)
-            if not _is_saved(node, buffer, depth):
-                if node.buffer is None:
-                    node.buffer = buffer
-                if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
-                    to_host(buffer)  # another thread was faster, and has let go of the history
-                continue
-        node.buffer = buffer
-        _let_go(node)
+        if buffer.space is HOST:
+            node.buffer = buffer
+            if node.inputs:
+                _let_go(node)
+            continue
+        depth = depth or depth_after([leaf.buffer for leaf in leaves])
+        buffer.depth = depth
+        if node.buffer is None:
+            node.buffer = buffer
+        if len(node.inputs) != len(node.call.inputs) and node.call.op is not pick:
+            to_host(buffer)  # another thread was faster, and has let go of the history
+    shorten(nodes, buffers, depth, source)
 
 
 def _let_go(node: Node) -> None:
@@ -250,49 +263,85 @@ def _let_go(node: Node) -> None:
         keep.append(node)
 
 
-def _depth(leaves: Sequence[Node]) -> int:
-    """How many evaluations it takes to make the values of all leaves again."""
-    depth = 0
-    for leaf in leaves:
-        read = leaf.buffer  # once: another thread may find it lost
-        if read is not None and read.depth > depth:
-            depth = read.depth
-    return depth
+def depth_after(buffers: Iterable[Buffer | None], moved: int = 0) -> int:
+    """The length of the history of values made of these, for which so many bytes came from the host."""
+    return 1 + max([b.depth for b in buffers if b is not None], default=0) + moved // _BYTES_PER_EVALUATION
 
 
-def _is_saved(node: Node, buffer: Buffer, depth: int) -> bool:
-    """Whether a value that a device made is on the host too: it is brought there when its history grows too long.
+def shorten(
+    nodes: Sequence[Node], buffers: Sequence[Buffer], depth: int, source: Node | None, *, holds: bool = True
+) -> None:
+    """End the history of values that only a device has, if it has become long: the host gets the values.
 
-    Until then the history is kept: the device may be lost, or may yet say that the work has failed.
+    The history is needed until then: the device may be lost, or may yet say that the work has failed. Nothing waits
+    for the copies, unless the history has become very long. `source`, the node of which all nodes are outputs, has the
+    values in their place. `holds` is False if the history holds nothing in the device's memory.
     """
-    if depth < _history_limit(buffer.space, node.spec.nbytes):
-        buffer.depth = depth
-        return False
-    to_host(buffer)
-    return True
+    if depth < _SHORT_HISTORY:
+        return
+    space = next(b.space for b in buffers if b.space is not HOST)
+    device = owner_of(space)
+    if device is None or not device.is_volatile:  # bringing values to the host costs nothing
+        for node, buffer in zip(nodes, buffers, strict=True):
+            if buffer.space is not HOST:
+                to_host(buffer)
+                buffer.depth = 0
+                _keep_values([node], [buffer], [buffer.on(HOST)])
+        return
+    few, most = _history_limits(space, sum(n.spec.nbytes for n in nodes) if holds else 0)
+    if depth >= most:
+        snapshots.wait()
+    elif depth < few or not snapshots.is_due:
+        return
+    keep = partial(_keep_values, nodes, buffers) if source is None else partial(_keep_outputs, source)
+    if snapshots.begin(buffers, sum(n.spec.nbytes for n in nodes), keep):
+        for buffer in buffers:
+            buffer.depth = 0
 
 
 @lru_cache(1024)  # a memory's size does not change; when it is lost, it gets a new name
-def _history_limit(space: str, nbytes: int) -> int:
-    """How many evaluations of history to keep: few where bringing values to the host costs nothing, and never more
-    than an eighth of the device's memory."""
+def _history_limits(space: str, nbytes: int) -> tuple[int, int]:
+    """The evaluations of history from which a snapshot is taken if one is due, and from which it is taken in any case:
+    none may hold more than a share of the device's memory."""
     device = owner_of(space)
-    if device is None or not device.is_volatile:
-        return _SHORT_HISTORY
-    return max(2, min(_LONG_HISTORY, device.memory()[1] // 8 // max(1, nbytes)))
+    room = _LONGEST_HISTORY if device is None else device.memory()[1] // _HISTORY_SHARE // max(1, nbytes)
+    return max(2, min(_LONG_HISTORY, room)), max(2, min(_LONGEST_HISTORY, room))
+
+
+_cutting: Final = RLock()
+"""Held while the history of a value ends, or the value is found to be lost."""
+
+
+def _keep_values(nodes: Sequence[Node], buffers: Sequence[Buffer], arrays: Sequence[Any]) -> None:
+    """Give nodes their values on the host, and end their history."""
+    with _cutting:
+        for node, buffer, array in zip(nodes, buffers, arrays, strict=True):
+            if node.buffer is buffer and buffer.space is not HOST:  # neither lost nor made again meanwhile
+                kept = Buffer(buffer.data, buffer.space, buffer.is_pinned)
+                kept.add(HOST, array)
+                node.buffer = kept
+                _let_go(node)
+
+
+def _keep_outputs(source: Node, arrays: Sequence[Any]) -> None:
+    """Give a node the values of its outputs on the host, and end its history."""
+    with _cutting:
+        if source.buffer is None:
+            source.buffer = Buffer(tuple(arrays) if len(arrays) > 1 else arrays[0])
+        _let_go(source)
 
 
 def _forget(leaves: Sequence[Node], space: str) -> None:
     """Leaves whose only values were in a memory that is gone are leaves no more: they are computed again."""
     for leaf in leaves:
-        inputs = leaf.inputs  # before buffer: see Node
-        buffer = leaf.buffer
-        if buffer is None or space not in buffer.spaces():
-            continue
-        left = buffer.without(space)
-        if left is None and not inputs and (leaf.call.inputs or leaf.call.op is leaf_op):
-            raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
-        if leaf.buffer is buffer:
+        with _cutting:
+            inputs = leaf.inputs  # before buffer: see Node
+            buffer = leaf.buffer
+            if buffer is None or space not in buffer.spaces():
+                continue
+            left = buffer.without(space)
+            if left is None and not inputs and (leaf.call.inputs or leaf.call.op is leaf_op):
+                raise DeviceLost(f"a tensor of {leaf.spec!r} that only {space} had cannot be made again")
             leaf.buffer = left
 
 
@@ -308,8 +357,10 @@ def fetch(node: Node) -> Any:
         except ValuesLost as gone:
             _forget((node,), gone.space)
             continue
-        if node.inputs and node.buffer is buffer:
-            _let_go(node)
+        if node.inputs:
+            with _cutting:
+                if node.buffer is buffer:
+                    _let_go(node)
         return array
 
 
@@ -529,14 +580,15 @@ def memory_stats() -> dict[str, Any]:
     -------
     dict
         `devices` maps the name of each device to its bytes: `free`, `total`, and the counters of its pool.
-        `transfers` maps each route between memories to its `count` and `bytes`. `plans` is the number of plans that
-        were made: in a loop it stays the same after the first steps.
+        `transfers` maps each route between memories to its `count` and `bytes`. `snapshots` has the `count`, `bytes`
+        and `seconds` of the copies that survive a lost device, which are taken beside the program's work. `plans` is
+        the number of plans that were made: in a loop it stays the same after the first steps.
 
     Examples
     --------
     >>> import yosegi as ys
     >>> sorted(ys.memory_stats())
-    ['devices', 'plans', 'transfers']
+    ['devices', 'plans', 'snapshots', 'transfers']
     """
     held_by = {}
     for device in present():
@@ -544,7 +596,8 @@ def memory_stats() -> dict[str, Any]:
         held_by[device.name] = {"free": free, "total": total, **device.statistics()}
     traffic = transfers.traffic
     moved = {m.value: {"count": traffic.count[m], "bytes": traffic.nbytes[m]} for m in traffic.count}
-    return {"devices": held_by, "transfers": moved, "plans": _Planned.number}
+    taken = snapshots.statistics()
+    return {"devices": held_by, "transfers": moved, "snapshots": taken, "plans": _Planned.number}
 
 
 def device_of(x: Tensor) -> Device:

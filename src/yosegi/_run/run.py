@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .._place.candidates import Candidate
 from .._place.plan import Plan, Schedule, Step
-from .._schedule.fuse import communicates, is_constant
+from .._schedule.fuse import Region, communicates, is_constant
 from .._tensor.node import Call
 from .._tensor.options import current
 from .._tensor.precision import Precision
@@ -80,8 +80,8 @@ def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
         values |= zip(step.region.outputs, run_step(step, [values[i] for i in step.region.inputs]), strict=True)
     start = perf_counter()
     try:
-        data, moved = _gathered(
-            [schedule.graph.calls[i] for i in unit.inputs], [values[i] for i in unit.inputs], unit.space
+        data, moved = _in_space(
+            [values[i] for i in unit.inputs], unit.space, lambda n: schedule.graph.calls[unit.inputs[n]]
         )
         made = _called(False, partial(unit, data))
     except ToleranceMissed as missed:
@@ -199,7 +199,7 @@ def run_on(
     """
     space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
     kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
-    data, moved = _gathered([step.region.graph.calls[i] for i in step.region.inputs], inputs, space)
+    data, moved = gathered(step.region, inputs, space)
     made = _called(is_last, partial(kernel, *data))
     if trace.profiles:
         candidate.device.synchronize()
@@ -225,15 +225,20 @@ def _called(is_last: bool, work: Callable[[], Any]) -> Any:
         raise LaunchFailure(f"{type(error).__name__}: {error}") from error
 
 
-def _gathered(calls: Iterable[Call], inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
-    """Inputs in a memory, and the bytes copied for that; `calls` are what they come from."""
-    data, total = [], 0
-    for call, buffer in zip(calls, inputs, strict=True):
-        there = buffer.on(space)
+def gathered(region: Region, inputs: Sequence[Buffer], space: str) -> tuple[list[Any], int]:
+    """The inputs of a region in a memory, and the bytes copied for that."""
+    return _in_space(inputs, space, lambda n: region.graph.calls[region.inputs[n]])
+
+
+def _in_space(buffers: Sequence[Buffer], space: str, call: Callable[[int], Call]) -> tuple[list[Any], int]:
+    """Values in a memory, and the bytes copied for that; `call` gives what the values at a position come from."""
+    data, total = [b.data for b in buffers], 0
+    for n in [n for n, b in enumerate(buffers) if b.space is not space]:
+        there = buffers[n].on(space)
         if there is None:
-            there, moved = transfers.fetch(buffer, space, call.spec.nbytes)
+            there, moved = transfers.fetch(buffers[n], space, call(n).spec.nbytes)
             total += moved
-        data.append(there)
+        data[n] = there
     return data, total
 
 

@@ -76,6 +76,10 @@ class Trace:
         with self._lock:
             self._steps[record.device] += 1
 
+    def aside(self, record: Record) -> None:
+        """Note work that is no step."""
+        self.records.append(record)
+
     def failed(self, ops: str, device: str, failure: Exception) -> None:
         """Note a part of a step that did not get the code it was to get; the device ran it another way."""
         what = Failure(device, type(failure).__name__, str(failure))

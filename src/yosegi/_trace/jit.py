@@ -19,10 +19,11 @@ from .._graph.reference import interpret
 from .._place.explain import counted
 from .._place.plan import Plan
 from .._run.device import Device, Generation, chain_named
-from .._run.evaluate import plan_of, settle
+from .._run.evaluate import CHECKED, check_results, depth_after, plan_of, shorten
 from .._run.evaluate import replay as run_again
 from .._run.health import health
 from .._run.memory import HOST, Buffer
+from .._run.run import gathered
 from .._run.trace import trace
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
 from .._tensor.html import folded, heading
@@ -33,7 +34,8 @@ from .._tensor.options import current
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import hide_frames
 from .._tensor.tree import Structure, flatten, unflatten
-from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost
+from .._tensor.tree_code import builder, reader
+from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost, YosegiError
 from ..ops.creation import asarray
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
@@ -68,6 +70,94 @@ class _Output:
     index: int
 
 
+_LEAVES: Final = frozenset({
+    Tensor, _Static, float, int, complex, bool, str, type(None), np.ndarray, np.float32, np.float64, np.int32, np.int64,
+})  # fmt: skip
+"""Types that are leaves of arguments, whatever their values."""
+_TENSORS: Final = {Tensor}
+_OUTPUTS: Final = (pick, variable)
+"""Ops of nodes whose inputs hold no values in a device's memory: outputs of replays, and values brought to a device."""
+
+
+class _Arguments:
+    """The structure of arguments, as part of a signature: one object for each structure of a function."""
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+        self._read: Callable[[Any], Sequence[Any] | None] | None = None
+        self._is_new = True
+
+    def leaves(self, given: Any) -> Sequence[Any] | None:
+        """The leaves of arguments, if they have this structure and their leaves are known to be leaves."""
+        if self._is_new:  # a function that is called once needs no generated code
+            self._read, self._is_new = reader(self.structure), False
+        leaves = None if self._read is None else self._read(given)
+        return leaves if leaves is not None and _LEAVES.issuperset(map(type, leaves)) else None
+
+
+class _Source(Node):
+    """A replay as one call on its inputs, from which values are made again that a device has lost.
+
+    It holds how inputs are made, and the values of those that the host has: where inputs begin that are made of the
+    same, as all results of a replay are, and what it keeps of the others. What a device has is lost with the device:
+    if a history held it, a loop would keep the results of all its last runs in the device's memory. The inputs become
+    nodes when somebody asks for them, which for nearly all replays nobody does: what is held until then is little.
+    """
+
+    __slots__ = ("_calls", "_inputs", "_kept", "_runs", "holds")
+
+    def __init__(self, call: Call, nodes: Sequence[Node], space: str, calls: tuple[Call, ...]) -> None:
+        """`calls` are those of the inputs."""
+        self.call, self.spec, self.buffer = call, call.spec, None
+        self._inputs: tuple[Node, ...] | None = None
+        self._calls = calls
+        runs: list[tuple[int, tuple[Node, ...]]] = []
+        kept: dict[int, Any] = {}
+        self._runs, self._kept = runs, kept
+        last = None
+        for n, node in enumerate(nodes):
+            source = node.inputs  # before buffer: see Node
+            if source is not last:
+                runs.append((n, source))
+                last = source
+            buffer = node.buffer
+            if not source or node.call.op not in _OUTPUTS or (buffer is not None and buffer.space is not space):
+                kept[n] = _kept(node)
+        self.holds = bool(kept) and any(isinstance(k, Node) for k in kept.values())
+        """Whether it may hold values in a device's memory."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The inputs, without values in a device's memory where there is another way to make them."""
+        made = self._inputs
+        if made is None:
+            kept, starts = self._kept, dict(self._runs)
+            source: tuple[Node, ...] = ()
+            nodes = []
+            for n, call in enumerate(self._calls):
+                source = starts.get(n, source)
+                nodes.append(_again(call, kept[n]) if n in kept else Node(call, source))
+            made = self._inputs = tuple(nodes)
+        return made
+
+    @inputs.setter
+    def inputs(self, nodes: tuple[Node, ...]) -> None:
+        self._inputs = nodes
+        self._calls, self._runs, self._kept = (), [], {}
+
+
+def _kept(node: Node) -> Any:
+    """The part of an input that a history holds: the values on the host, or else the input itself."""
+    buffer = node.buffer
+    array = None if buffer is None else buffer.on(HOST)
+    return node if array is None else array
+
+
+def _again(call: Call, kept: Any) -> Node:
+    """An input of a replay, as a part of its history."""
+    return kept if isinstance(kept, Node) else Node(call, (), Buffer(kept))
+
+
 @dataclass(frozen=True, slots=True)
 class _Replay:
     """A function traced for one signature: a plan of the traced arguments, then the feeds."""
@@ -78,7 +168,10 @@ class _Replay:
     """Of leaves like the outputs."""
     results: tuple[Any, ...]
     """The leaves of what the function returned: an `_Output`, or a value that is not a tensor."""
-    structure: Structure
+    returns_outputs: bool
+    """Whether the results are all outputs, and the outputs all results."""
+    build: Callable[[Sequence[Any]], Any]
+    """Makes what the function returned of such leaves."""
     form: type | None
     """`Tensor` or `tuple`, when the outputs are simply all that the function returned."""
     history: Call | None
@@ -92,6 +185,8 @@ class _Replay:
     follow the ones that the function returned."""
     graph: Graph
     """The traced program."""
+    input_calls: list[tuple[Call, ...]]
+    """The calls of the inputs of the last run, alone: in a loop they are the same, and all histories share them."""
     chain: tuple[Device, ...]
     generation: int
     """The devices that the plan was made for, and when these were last looked at."""
@@ -115,42 +210,76 @@ class _Replay:
             show([made[n] for n in places])
         if self.form is not None:
             return made[0] if self.form is Tensor else tuple(made)
-        leaves = [made[r.index] if isinstance(r, _Output) else r for r in self.results]
-        return unflatten(self.structure, leaves)
+        if self.returns_outputs:
+            return self.build(made)
+        return self.build([made[r.index] if isinstance(r, _Output) else r for r in self.results])
 
     def outputs(self, inputs: Sequence[Node], buffers: Sequence[Buffer]) -> list[Node]:
         """Nodes for the outputs: leaves, or, if a device may yet lose them, nodes that know how they were made."""
-        if all(b.space is HOST for b in buffers):
+        space = next((b.space for b in buffers if b.space is not HOST), None)
+        if space is None:
             return [Node(call, ()) for call in self.calls]
-        return self.remade(inputs)
-
-    def remade(self, inputs: Iterable[Node]) -> list[Node]:
-        """Nodes for the outputs that know how they were made."""
-        assert self.history is not None
-        source = (Node(self.history, tuple([_remembered(node) for node in inputs])),)
+        source = (self._source(inputs, space),)
         return [Node(call, source) for call in self.picks]
 
-    def on_device(self, space: str, data: Sequence[Any], leaves: tuple[Node, ...]) -> Any | None:
-        """The result on a device that has all inputs in its memory and the whole plan compiled, else `None`.
+    def _source(self, nodes: Sequence[Node], space: str) -> _Source:
+        """The replay on these inputs as one call."""
+        assert self.history is not None
+        calls = tuple([n.call for n in nodes])
+        if calls != self.input_calls[0]:
+            self.input_calls[0] = calls
+        return _Source(self.history, nodes, space, self.input_calls[0])
 
-        `None` also after a failure: the long way knows what follows. Numbers are no leaves: they come with tensors of
-        the host alone, whose results are never lost.
+    def _volatile(
+        self, nodes: Sequence[Node], inputs: Sequence[Any], outputs: Sequence[Any], space: str, is_pinned: bool,
+        moved: int,
+    ) -> list[Node]:  # fmt: skip
+        """Nodes for outputs that a device may yet lose."""
+        depth, source = depth_after(inputs, moved), self._source(nodes, space)
+        above = (source,)
+        buffers = [Buffer(data, space, is_pinned, depth) for data in outputs]
+        made = [Node(call, above, buffer) for call, buffer in zip(self.picks, buffers, strict=True)]
+        shorten(made, buffers, depth, source, holds=source.holds)
+        return made
+
+    def at_once(self, nodes: Sequence[Node]) -> Any | None:
+        """The result, if the whole plan is one compiled step and all inputs are computed, else `None`.
+
+        `None` also after a failure: the long way knows what follows.
         """
-        step = self.plan.sole_step
-        if step is None:
+        plan = self.plan
+        step = plan.sole_step
+        if step is None or step.missed or trace.profiles:
             return None
         candidate = step.candidate
         device = candidate.device
-        kernel = step.kernels.get(candidate)
-        if kernel is None or device.space != space or health.reason_against(device.name, step.region) is not None:
+        space, kernel = device.space, step.kernels.get(candidate)
+        if kernel is None or health.reason_against(device.name, step.region) is not None:
+            return None
+        buffers = [n.buffer for n in nodes]
+        data, moved = [b.data for b in buffers if b is not None and b.space is space], 0
+        is_elsewhere = len(data) < len(buffers)
+        if (is_elsewhere and None in buffers) or (plan.watch is not None and not plan.watch.passes()):
             return None
         try:
-            made = kernel(*data)
-            nodes = self.remade(leaves)
-            settle(nodes, [Buffer(m, space) for m in made], leaves)
+            if is_elsewhere:
+                data, moved = gathered(step.region, buffers, space)  # type: ignore[arg-type]
+            outputs = kernel(*data)
+            if space is HOST:
+                results = [Node(call, (), Buffer(data)) for call, data in zip(self.calls, outputs, strict=True)]
+            else:
+                results = self._volatile(nodes, buffers, outputs, space, step.is_pinned, moved)
+            if CHECKED:
+                check_results(results, [n.buffer for n in results if n.buffer is not None])
         except (DeviceFailure, ValuesLost):
             return None
-        return self.rebuilt(nodes)
+        except YosegiError:
+            raise
+        except Exception:
+            if kernel is plan.host_kernel:
+                raise
+            return None
+        return self.rebuilt(results)
 
 
 _JITTED: Final[WeakSet[Jitted[Any, Any]]] = WeakSet()
@@ -211,9 +340,12 @@ class Jitted(Generic[P, R]):
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ArgumentError(f"[jit] expected static_argnames among {list(parameters)}, got {sorted(unknown)}")
         self._is_direct = not self._static and not self._bound
-        self._arguments = function, tuple(by_name), tuple(by_place)
+        self._made_from = function, tuple(by_name), tuple(by_place)
         _JITTED.add(self)
         self._replays: dict[Any, _Replay] = {}
+        self._known: dict[Structure, _Arguments] = {}
+        self._last: _Arguments | None = None
+        """The structure of the last call's arguments, which nearly always is that of the next."""
         update_wrapper(self, function, updated=())
 
     @property
@@ -227,7 +359,7 @@ class Jitted(Generic[P, R]):
         place: Any = sys.modules.get(getattr(self, "__module__", None) or "")
         for part in name.split("."):
             place = getattr(place, part, None)
-        return name if place is self else (Jitted, self._arguments)
+        return name if place is self else (Jitted, self._made_from)
 
     def __repr__(self) -> str:
         return f"<jit of {self.__name__}: {counted(len(self._replays), 'trace')}>"  # type: ignore[attr-defined]
@@ -269,11 +401,11 @@ class Jitted(Generic[P, R]):
                     if replay.generation != Generation.number or trace.profiles:
                         return self._call(args, kwargs)
                     watch, kernel = replay.plan.watch, replay.plan.host_kernel
+                    if space is not HOST or kernel is None:
+                        made = replay.at_once(leaves) if len(leaves) == len(args) else None
+                        return self._run(replay, args) if made is None else made
                     if watch is not None and not watch.passes():
                         return self._run(replay, args)
-                    if space is not HOST or kernel is None:
-                        made = replay.on_device(space, data, tuple(leaves))
-                        return self._run(replay, args) if made is None else made
                     try:
                         made = kernel(*data)
                     except OutOfMemory:
@@ -296,41 +428,65 @@ class Jitted(Generic[P, R]):
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        args = (*self._bound, *args)
         if is_tracing() or is_recording():
-            return self._function(*args, **kwargs)  # inside another trace, or a gradient: part of that graph
-        marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
-        leaves, structure = taken_apart((marked, {name: self._marked(name, v) for name, v in kwargs.items()}), _static)
+            return self._function(*self._bound, *args, **kwargs)  # part of that other trace's, or gradient's, graph
+        given = self._marked_all((*self._bound, *args), kwargs)
+        arguments = self._last
+        leaves = None if arguments is None else arguments.leaves(given)
+        if arguments is None or leaves is None:
+            leaves, structure = taken_apart(given, _static)
+            arguments = self._last = self._arguments(structure)
         kinds: list[Spec | _Static] = []
         nodes: list[Node] = []
-        for value in leaves:
-            if type(value) is not Tensor:  # nearly all are
-                value = _as_input(value)
-                if isinstance(value, _Static):
-                    kinds.append(value)
-                    continue
-                if not isinstance(value, Tensor):
-                    kinds.append(_weak(value))
-                    nodes.append(_number(value))
-                    continue
-            node = value._node
-            kinds.append(node.spec)
-            nodes.append(node)
-        if current().check_nan:
-            return self._checked(kinds, structure, nodes)
+        if set(map(type, leaves)) == _TENSORS:
+            nodes = [t._node for t in leaves]
+            kinds = [n.spec for n in nodes]
+        else:
+            for value in leaves:
+                if type(value) is not Tensor:
+                    value = _as_input(value)
+                    if isinstance(value, _Static):
+                        kinds.append(value)
+                        continue
+                    if not isinstance(value, Tensor):
+                        kinds.append(_weak(value))
+                        nodes.append(_number(value))
+                        continue
+                node = value._node
+                kinds.append(node.spec)
+                nodes.append(node)
+        options = current()
+        if options.check_nan:
+            return self._checked(kinds, arguments.structure, nodes)
         plain = not kwargs and not self._static and all(type(a) in (Tensor, float) for a in args)
-        key = (current(), *kinds) if plain else (current(), structure, *kinds)
+        key = (options, *kinds) if plain else (options, arguments, *kinds)
         replay = self._replays.get(key)
         if replay is None:
-            replay = self._trace(kinds, structure)
+            replay = self._trace(kinds, arguments.structure)
             while len(self._replays) >= _TRACE_LIMIT:
                 self._replays.pop(next(iter(list(self._replays))), None)
             self._replays[key] = replay
         elif replay.generation != Generation.number:
             replay = self._replays[key] = replay.renewed()
-        nodes += [asarray(make())._node for make in replay.feeds]
-        made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
-        return replay.rebuilt(made)  # type: ignore[no-any-return]
+        if replay.feeds:
+            nodes += [asarray(make())._node for make in replay.feeds]
+        made = replay.at_once(nodes)
+        if made is None:
+            made = replay.rebuilt(run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers)))
+        return made  # type: ignore[no-any-return]
+
+    def _arguments(self, structure: Structure) -> _Arguments:
+        """The one object for this structure of arguments."""
+        while len(self._known) >= _TRACE_LIMIT:
+            self._known.pop(next(iter(list(self._known))), None)
+        return self._known.setdefault(structure, _Arguments(structure))
+
+    def _marked_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments, with marks on those that belong to the signature by their value."""
+        if not self._static:
+            return args, kwargs
+        marked = [self._marked(name, a) for name, a in zip((*self._names, *[""] * len(args)), args, strict=False)]
+        return tuple(marked), {name: self._marked(name, v) for name, v in kwargs.items()}
 
     def _marked(self, name: str, value: Any) -> Any:
         return _static(value) if name in self._static else value
@@ -371,8 +527,9 @@ class Jitted(Generic[P, R]):
         graph = _graph_of_trace([t._node for t in tensors], given + [node for node, _ in traced.feeds])
         generation, chain = Generation.number, chain_named(current().device)
         plan = plan_of(graph, repeats=True)
+        returns_outputs = all(is_output) and not prints
         form = None
-        if all(is_output) and not prints:
+        if returns_outputs:
             form = Tensor if shape is ... else tuple if shape == (tuple, None, (...,) * len(values)) else None
         calls = tuple(leaf_call(spec(t.shape, t.dtype, layout=t.layout)) for t in tensors)
         fed = [node for node, _ in traced.feeds]
@@ -385,26 +542,9 @@ class Jitted(Generic[P, R]):
         feeds = tuple(make for _, make in traced.feeds)
         is_plain = form is not None and not feeds
         return _Replay(
-            plan, feeds, calls, results, shape, form, history, picks, is_plain, tuple(prints), graph, chain, generation
-        )
-
-
-def _remembered(node: Node) -> Node:
-    """An input as a part of the history of what was made of it.
-
-    A history says how values are made, and holds those of the host. What a device has is lost with the device: if a
-    history held it, a loop would keep the results of all its last runs in the device's memory.
-    """
-    call, inputs = node.call, node.inputs  # before buffer: see Node
-    buffer = node.buffer
-    if buffer is None or (buffer.space is HOST and len(buffer.spaces()) == 1):
-        return node
-    array = buffer.on(HOST)
-    if array is not None:
-        return Node(call, (), Buffer(array))
-    if call.op is pick and inputs:
-        return Node(call, inputs)
-    return inputs[0] if call.op is variable and inputs else node
+            plan, feeds, calls, results, returns_outputs, builder(shape), form, history, picks, is_plain,
+            tuple(prints), graph, [()], chain, generation,
+        )  # fmt: skip
 
 
 def _named(places: Iterable[int], names: Sequence[str]) -> set[str]:

@@ -29,11 +29,11 @@ class Buffer:
 
     __slots__ = ("__weakref__", "_replicas", "data", "depth", "is_pinned", "space")
 
-    def __init__(self, data: Any, space: str = HOST, is_pinned: bool = False) -> None:
+    def __init__(self, data: Any, space: str = HOST, is_pinned: bool = False, depth: int = 0) -> None:
         self.data = data
         self.space = space
         self.is_pinned = is_pinned
-        self.depth = 0
+        self.depth = depth
         """For values that only a device has: how many evaluations it takes to make them again."""
         self._replicas: dict[str, Any] | None = None  # most buffers never have one
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, final
 
@@ -124,6 +125,10 @@ class CUDADevice(QueueDevice):
         if not isinstance(source, CUDADevice):
             return None
         return partial(each, partial(self.queue.memory.from_peer, source.queue.memory))
+
+    def saving(self, data: Sequence[Any]) -> Callable[[], list[Any]]:
+        """Begin to copy data to the host, in a stream of its own."""
+        return self.queue.memory.saving(data)
 
     def trim(self) -> int:
         """Give back what the pools keep, and what recordings work in."""

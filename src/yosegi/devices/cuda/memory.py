@@ -9,13 +9,13 @@ both streams, for which no host waits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import c_int64
 from functools import partial
 from math import prod
-from threading import Lock, local
-from typing import Any, Final
+from threading import RLock, local
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -36,10 +36,31 @@ _MAPPED: Final = 2
 """Pinned where kernels can write to it."""
 _MOST_PINNED: Final = 8
 """The share of the host's memory that may be pinned: one eighth, for all GPUs together."""
+_NON_BLOCKING: Final = 1
+_SPARE: Final = 4
+"""How many times as much memory must be free as a copy of results takes."""
 _SHARE: Final = 4
 """The share of the device's memory that scratch memory may take: one of so many."""
 ALIGNMENT: Final = 256
 """Of everything that lies in a device's memory."""
+
+
+def aligned(nbytes: int) -> int:
+    """Bytes rounded up to where the next value may begin."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def offsets_of(sizes: Sequence[int], start: int = 0) -> tuple[list[int], int]:
+    """Where things of these bytes begin that lie one behind the other, and where the last of them ends.
+
+    >>> offsets_of([4, 256, 300])
+    ([0, 256, 512], 1024)
+    """
+    offsets = []
+    for nbytes in sizes:
+        offsets.append(start)
+        start += aligned(nbytes)
+    return offsets, start
 
 
 class _Exposed:
@@ -78,6 +99,37 @@ class Data:
         return Data(shape, self.dtype, self.block, 0 if self.block is None else self.pointer - self.block.memory)
 
 
+class HostNumber(Data):
+    """A number of the host, such as a learning rate. It is put into the device's memory when its address is asked for:
+    a recording that copies it takes it from the host."""
+
+    __slots__ = ("_memory", "_placed", "number")
+
+    def __init__(self, number: Any, memory: Memory) -> None:
+        self.number = number
+        self.shape, self.dtype, self.span = number.shape, as_dtype(number.dtype), None
+        self._memory = memory
+        self._placed: Data | None = None
+
+    @property
+    def pointer(self) -> int:  # type: ignore[override]
+        """The address in the device's memory."""
+        return self.placed().pointer
+
+    @property
+    def block(self) -> Block | None:  # type: ignore[override]
+        """The block in the device's memory."""
+        return self.placed().block
+
+    def placed(self) -> Data:
+        """The number in the device's memory."""
+        if self._placed is None:
+            with self._memory.lock:
+                if self._placed is None:
+                    self._placed = self._memory.uploaded(self.number)
+        return self._placed
+
+
 class Taken:
     """The memory that `Memory.new` gave to a thread, as numbered values. An address may have several, one after the
     other: what nobody holds any more is handed out again."""
@@ -107,6 +159,13 @@ class _ThreadAllocations(local):
     taken: Taken | None = None
 
 
+class _Aside(NamedTuple):
+    """A stream for copies to the host that no other work waits for."""
+
+    stream: int
+    staging: Staging
+
+
 class Memory:
     """The memory of one device, its pools, and the copies between it and the host."""
 
@@ -123,13 +182,15 @@ class Memory:
         most = pages // _MOST_PINNED // int(runtime.getDeviceCount())
         self._pinned = Pool(self._allocate_pinned, self._free_pinned, most)
         self._staging = Staging(runtime, stream, self._pinned)
+        self._aside: _Aside | None = None
         self._thread = _ThreadAllocations()
         self.faults = Faults()
         self.watches: list[Callable[[], None]] = []
         """Called before the host waits for the stream: they raise if it waits for a rank that is lost."""
         self._fault_table: Data | None = None
         self._faults_seen: Any = None
-        self._lock = Lock()
+        self.lock = RLock()
+        """Held while something is put into memory once."""
 
     def from_host(self, array: Any) -> Data:
         """An array of the host as data. It is copied before this returns, or read from where it is until it is."""
@@ -137,10 +198,14 @@ class Memory:
         whole = np.asarray(array, order="C")
         if not whole.size:
             return Data(whole.shape, dtype, None)
-        with translated(f"[{self.name}] taking {whole.nbytes} bytes from the host"):
+        return HostNumber(whole.copy(), self) if whole.size == 1 else self.uploaded(whole)
+
+    def uploaded(self, array: Any) -> Data:
+        """A contiguous array of the host as data, copied."""
+        with translated(f"[{self.name}] taking {array.nbytes} bytes from the host"):
             self._runtime.setDevice(self._number)
-            data = Data(whole.shape, dtype, self.pool.take(whole.nbytes, ALIGNMENT))
-            self._staging.upload(whole.reshape(-1).view(np.uint8), data.pointer)
+            data = Data(array.shape, as_dtype(array.dtype), self.pool.take(array.nbytes, ALIGNMENT))
+            self._staging.upload(array.reshape(-1).view(np.uint8), data.pointer)
         if self._thread.taken is not None:
             self._thread.taken.forget(data)
         return data
@@ -150,7 +215,8 @@ class Memory:
         nbytes = data.nbytes
         if not nbytes:
             return np.empty(data.shape, data.dtype.numpy)
-        runtime = self._runtime
+        runtime, faults = self._runtime, self.faults
+        waited = None if faults.is_settled(data.span) else faults.tick()
         with translated(f"[{self.name}] handing {nbytes} bytes to the host"):
             runtime.setDevice(self._number)
             try:
@@ -164,8 +230,62 @@ class Memory:
                 runtime.memcpyAsync(block.memory, data.pointer, nbytes, _DEVICE_TO_HOST, self._stream)
                 self._watch()
                 runtime.streamSynchronize(self._stream)
-        self._check(data)
+        if waited is not None:  # the wait above was for all work before
+            self._look(waited)
+        faults.check(data.span)
         return flat.view(data.dtype.numpy).reshape(data.shape)
+
+    def saving(self, data: Sequence[Data]) -> Callable[[], list[Any]]:
+        """Begin to copy data to the host beside other work: a function for another thread that gives the arrays.
+
+        What is copied is a copy on the device, so that the data's memory is free at once, and a loop goes on at the
+        addresses that it is used to. If there is no room for that, the data is held until it is copied.
+        """
+        blocks: dict[int, Block] = {d.block.memory: d.block for d in data if d.block is not None}
+        held, places, sizes = list(blocks.values()), list(blocks), [b.nbytes for b in blocks.values()]
+        offsets, total = offsets_of(sizes)
+        number = {place: n for n, place in enumerate(places)}
+        runtime = self._runtime
+        with translated(f"[{self.name}] saving {total} bytes"):
+            runtime.setDevice(self._number)
+            if self._aside is None:
+                stream = runtime.streamCreateWithFlags(_NON_BLOCKING)
+                self._aside = _Aside(stream, Staging(runtime, stream, self._pinned))
+            aside = self._aside
+            if 0 < _SPARE * total <= self.statistics().room(self.total)[0]:
+                with suppress(OutOfMemory):
+                    staged = self.pool.take(total, ALIGNMENT)
+                    for offset, block in zip(offsets, held, strict=True):
+                        self.copy(staged.memory + offset, block.memory, block.nbytes)
+                    held, places = [staged], [staged.memory + offset for offset in offsets]
+            done = runtime.eventCreateWithFlags(_WITHOUT_TIMING)
+            runtime.eventRecord(done, self._stream)
+            runtime.streamWaitEvent(aside.stream, done)
+            runtime.eventDestroy(done)  # who waits for it still does
+        parts = [
+            (-1 if d.block is None else number[d.block.memory], 0 if d.block is None else d.pointer - d.block.memory,
+             d.nbytes, d.dtype, d.shape)
+            for d in data
+        ]  # fmt: skip
+        spans = {d.span for d in data}
+
+        def copied() -> list[Any]:
+            flats = [np.empty(nbytes, np.uint8) for nbytes in sizes]
+            with translated(f"[{self.name}] saving {total} bytes"):
+                runtime.setDevice(self._number)
+                try:
+                    for flat, place in zip(flats, places, strict=True):
+                        aside.staging.download(place, flat)
+                finally:
+                    held.clear()
+            for span in spans:
+                self._check(span)
+            return [
+                (flats[n][first : first + nbytes] if n >= 0 else np.empty(0, np.uint8)).view(dtype.numpy).reshape(shape)
+                for n, first, nbytes, dtype, shape in parts
+            ]
+
+        return copied
 
     def from_peer(self, peer: Memory, data: Data) -> Data:
         """Another GPU's data as data of this one, of which the stream copies it when it has been made.
@@ -178,7 +298,7 @@ class Memory:
         nbytes, runtime = data.nbytes, self._runtime
         if not nbytes:
             return Data(data.shape, data.dtype, None)
-        peer._check(data)  # a mistake of its kernels is unknown to this device
+        peer._check(data.span)  # a mistake of its kernels is unknown to this device
         with translated(f"[{self.name}] taking {nbytes} bytes from {peer.name}"):
             made = Data(data.shape, data.dtype, self.pool.take(nbytes, ALIGNMENT))
             peer._goes_before(self)
@@ -223,7 +343,7 @@ class Memory:
 
     def fault_table(self) -> Data:
         """Where kernels note indices out of range: pinned memory of the host, which costs nothing to look at."""
-        with self._lock:
+        with self.lock:
             if self._fault_table is None:
                 table = Data(Faults.shape, int64, None)
                 with translated(f"[{self.name}] pinning {table.nbytes} bytes"):
@@ -237,16 +357,21 @@ class Memory:
 
     def look_for_faults(self) -> UserError | None:
         """Wait until all work is done. Returns a mistake that kernels have found meanwhile."""
-        waited, seen = self.faults.tick(), self._faults_seen
+        waited = self.faults.tick()
         self.wait()
+        return self._look(waited)
+
+    def _look(self, waited: int) -> UserError | None:
+        """Look for mistakes of all work that was launched before this tick, when it is done."""
+        seen = self._faults_seen
         if seen is None:
             return None
         return self.faults.look(waited, lambda: seen[: self.faults.used], partial(seen.fill, 0))
 
-    def _check(self, data: Data) -> None:
-        if not self.faults.is_settled(data.span):
+    def _check(self, span: Span | None) -> None:
+        if not self.faults.is_settled(span):
             self.look_for_faults()
-        self.faults.check(data.span)
+        self.faults.check(span)
 
     @contextmanager
     def noting(self) -> Iterator[Taken]:
@@ -261,6 +386,11 @@ class Memory:
         """Put a copy from one address to another into the stream. With CuPy's own errors, on the device that is
         current."""
         self._runtime.memcpyAsync(into, source, nbytes, _ON_DEVICE, self._stream)
+
+    def write(self, into: int, array: Any) -> None:
+        """Put a copy of a small array of the host to an address into the stream. With CuPy's own errors, on the device
+        that is current."""
+        self._staging.upload(array.reshape(-1).view(np.uint8), into)
 
     def wait(self) -> None:
         """Until all work is done."""

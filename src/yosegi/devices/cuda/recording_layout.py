@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from .memory import ALIGNMENT
+from .memory import aligned
 
 _MANY: Final = 16
 _MUCH: Final = 64 << 10
@@ -27,11 +27,6 @@ class Slab:
     nbytes: int
     offsets: dict[int, int]
     """Where each of the values begins."""
-
-
-def aligned(nbytes: int) -> int:
-    """Bytes rounded up to where the next value may begin."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def size_class(nbytes: int) -> int:
@@ -100,16 +95,3 @@ def blocks_of(spans: Iterable[Lifetime]) -> tuple[dict[int, int], list[int]]:
         homes[span.value] = block
         heappush(in_use, (span.last, block))
     return homes, sizes
-
-
-def offsets_of(sizes: Sequence[int], start: int = 0) -> tuple[list[int], int]:
-    """Where things of these bytes begin that lie one behind the other, and where the last of them ends.
-
-    >>> offsets_of([4, 256, 300])
-    ([0, 256, 512], 1024)
-    """
-    offsets = []
-    for nbytes in sizes:
-        offsets.append(start)
-        start += aligned(nbytes)
-    return offsets, start

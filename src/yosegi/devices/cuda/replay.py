@@ -19,14 +19,14 @@ from typing import Any, Final
 from ..._run.device import Kernel
 from ..._run.memory.pool import Block, BlockKey, block_key
 from ..._run.trace import trace
-from ..._tensor.dtype import DType
+from ..._tensor.dtype import DType, float32
 from ..._tensor.node import Shape
 from ...errors import LaunchFailure, OutOfMemory
 from .concurrency import turns
 from .errors import translated
 from .launch import Launchable, Queue, Tape
-from .memory import ALIGNMENT, Data
-from .recording_layout import Lifetime, blocks_of, offsets_of, size_class, slabs_of
+from .memory import ALIGNMENT, Data, HostNumber, offsets_of
+from .recording_layout import Lifetime, blocks_of, size_class, slabs_of
 
 _FIRST_RECORDED: Final = 2
 _MOST_GRAPHS: Final = 8
@@ -41,6 +41,8 @@ _MANY_LAUNCHES: Final = 64
 """From so many launches on, numbers of up to 16 bytes are always copied: losses are kept, rates come from the host."""
 _COPIED_PER_LAUNCH: Final = 256 << 10
 """Bytes that are copied in the time that the host takes for a launch, on devices with little bandwidth."""
+_NOWHERE: Final = Data((), float32, None)
+"""Stands for an input that has been copied."""
 
 
 class Replayed:
@@ -218,15 +220,23 @@ class _Recording:
         if scratch != self._scratch:
             self._graphs.clear()
             self._scratch = scratch
-        addresses = [*[d.pointer for d in data], *[block.memory for block in slabs]]
         copies: list[tuple[int, int, int]] = []
         if self._copied:
-            for column, offset in self._copied.items():
-                copies.append((addresses[column], scratch + offset, column))
-                addresses[column] = scratch + offset
             queue.runtime.setDevice(queue.number)
+            given = list(data)
+            for column in self._copied:
+                if column < inputs and isinstance(number := given[column], HostNumber):
+                    queue.memory.write(scratch + self._copied[column], number.number)
+                    given[column] = _NOWHERE
+            addresses = [*[d.pointer for d in given], *[block.memory for block in slabs]]
+            for column, offset in self._copied.items():
+                if addresses[column]:
+                    copies.append((addresses[column], scratch + offset, column))
+                addresses[column] = scratch + offset
             for source, into, nbytes in _merged([(a, b, self._sizes[n]) for a, b, n in copies if n < inputs]):
                 queue.memory.copy(into, source, nbytes)
+        else:
+            addresses = [*[d.pointer for d in data], *[block.memory for block in slabs]]
         key = tuple(addresses)
         graph = self._graphs.get(key)
         if graph is None:

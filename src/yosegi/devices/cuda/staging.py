@@ -82,6 +82,10 @@ class Staging:
     def download(self, pointer: int, target: Any) -> None:
         """Copy bytes from the device, when all work before is done."""
         runtime, stream = self._runtime, self._stream
+        if target.nbytes <= _DIRECT:
+            runtime.memcpyAsync(target.ctypes.data, pointer, target.nbytes, _DEVICE_TO_HOST, stream)
+            runtime.streamSynchronize(stream)
+            return
         with self._lock:
             pieces, threads = self._ready()
             emptied: list[Future[None] | None] = [None] * len(pieces)

@@ -161,8 +161,11 @@ class Faults:
     def merged(self, data: Iterable[Suspect]) -> Span | None:
         """The span of everything that is computed from data; `None` if all of it is settled. Raises its mistake."""
         begun, ended = self._clock, 0
+        last = None
         for d in data:
-            if (span := d.span) is not None:
+            span = d.span
+            if span is not None and span is not last:  # results of one unit share theirs
+                last = span
                 self.check(span)
                 if span.ended > self._settled:
                     begun, ended = min(begun, span.begun), max(ended, span.ended)
