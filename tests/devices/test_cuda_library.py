@@ -245,6 +245,24 @@ def test_products_of_a_unit_share_operands_in_16_bits(precision: Precision, tmp_
     assert all(np.abs(ours - theirs).max() > 0 for ours, theirs in zip(got, full, strict=True))  # they were rounded
 
 
+@pytest.mark.parametrize("precision", [Precision.F16, Precision.BF16])
+def test_convolutions_multiply_operands_in_16_bits(precision: Precision, tmp_path: Path) -> None:
+    """cuDNN is given float32 operands; the matrix unit reads those in 16 bits, under windows that reach beyond them."""
+    x, w = single((2, 16, 12, 12)), single((24, 16, 3, 3))
+    unit, arrays = halved(precision, ys.exp(ys.nn.conv2d(ys.nn.relu(x), w, padding=1) / 8))
+    machine = WithLibrary(tmp_path)
+    fused = Fused(machine, "a machine")
+    made = with_half_operands(unit, fused.takes_halves)
+    (product,) = [part for part in made.parts if reads_halves(part)]
+    assert {"unit 32", "unit 64"} < fused.variants(product).keys()
+    kernel = sequence(made, fused, lambda p: fused.compiled(p) if reads_halves(p) else machine.compile(p))
+    (got,) = kernel(*[machine.from_host(a) for a in arrays])
+    half = HALVES[precision].numpy
+    image, weights = (ys.asarray(a.astype(half).astype(np.float64)) for a in (np.maximum(x.numpy(), 0), w.numpy()))
+    exact = ys.nn.conv2d(image, weights, padding=1)
+    np.testing.assert_allclose(got, np.exp(exact.numpy() / 8), rtol=2e-5)
+
+
 def test_a_product_that_the_library_lacks_keeps_its_operands(tmp_path: Path) -> None:
     x, w = map(single, ((2, 3, 4, 5), (3, 5, 4)))
     unit, _ = halved(Precision.F16, ys.tanh(ys.einsum("abcd,bdc->ab", x * 2, w)), ys.exp(x))

@@ -318,7 +318,10 @@ class Fused:
     def _by_library(self, work: _Work, precision: Precision) -> list[PlannedKernel] | None:
         """The kernels with the products of a library in a precision, or `None`."""
         takes = partial(self._machine.takes, precision=precision)
-        return library_kernels(work.graph, takes, converts=precision in HALVES)
+        try:
+            return library_kernels(work.graph, takes, converts=precision in HALVES)
+        except Unsupported:  # 16-bit arrays under windows are read by a matrix unit alone
+            return None
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         """Compile at once all variants that the first calls of kernels will compare. One after the other, the regions
