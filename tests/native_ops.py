@@ -1,11 +1,13 @@
 """The table of the ops that each device of this machine runs natively, with the reasons against the others.
 
-python tests/native_ops.py            prints it as Markdown
+python tests/native_ops.py [table.md …]            prints it as Markdown, with the columns of tables of other machines
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import yosegi as ys
@@ -54,24 +56,25 @@ def _region_of(name: str, graph: Graph) -> Region:
     raise AssertionError(f"no region has {name}")
 
 
-def table() -> str:
-    """The Markdown table."""
-    devices = ys.devices()
-    lines = [
-        f"| op | class | {' | '.join(d.name for d in devices)} |",
-        "|---|---|" + "---|" * len(devices),
-    ]
-    counts = dict.fromkeys((d.name for d in devices), 0)
-    rows = 0
-    for name, graph in graphs():
-        cells = [cell(name, graph, device) for device in devices]
-        for device, word in zip(devices, cells, strict=True):
-            counts[device.name] += word in ("yes", "native", "decomposed")
-        rows += 1
-        lines.append(f"| `{name}` | {REGISTRY[name].kind.value} | {' | '.join(cells)} |")
-    totals = ", ".join(f"{name}: {n} of {rows}" for name, n in counts.items())
-    return "\n".join([f"Native ops: {totals}.", "", *lines]) + "\n"
+def columns_of(page: Path) -> dict[str, dict[str, str]]:
+    """The cells of a table, by devices and by ops."""
+    rows = [line.strip("| ").split(" | ") for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    head, _, *body = rows
+    return {device: {row[0].strip("`"): row[2 + n] for row in body} for n, device in enumerate(head[2:])}
+
+
+def table(others: Sequence[Path] = ()) -> str:
+    """The Markdown table; `others` are tables of other machines, whose devices come first."""
+    made = dict(graphs())
+    own = {device.name: {name: cell(name, graph, device) for name, graph in made.items()} for device in ys.devices()}
+    columns = {name: cells for page in others for name, cells in columns_of(page).items() if name not in own} | own
+    head = [f"| op | class | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    rows = [f"| `{name}` | {REGISTRY[name].kind.value} | {' | '.join(c.get(name, '') for c in columns.values())} |"
+            for name in made]  # fmt: skip
+    totals = [f"{device}: {sum(word in ('yes', 'native', 'decomposed') for word in cells.values())} of {len(made)}"
+              for device, cells in columns.items()]  # fmt: skip
+    return "\n".join([f"Native ops: {', '.join(totals)}.", "", *head, *rows]) + "\n"
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(table([Path(name) for name in sys.argv[1:]]), end="")

@@ -5,17 +5,14 @@ from pathlib import Path
 import pytest
 
 import yosegi as ys
-from native_ops import cell, graphs, table
+from native_ops import cell, columns_of, graphs, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "native-ops.md"
 
 
 def documented() -> dict[str, dict[str, str]]:
     """The cells of the table in the docs, by kinds of device and by ops."""
-    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
-    head, _, *body = rows
-    kinds = [name.partition(":")[0] for name in head[2:]]
-    return {kind: {row[0].strip("`"): row[2 + n] for row in body} for n, kind in enumerate(kinds)}
+    return {device.partition(":")[0]: cells for device, cells in columns_of(PAGE).items()}
 
 
 @pytest.mark.parametrize("device", ys.devices(), ids=str)
