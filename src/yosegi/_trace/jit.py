@@ -402,7 +402,7 @@ class Jitted(Generic[P, R]):
                         return self._call(args, kwargs)
                     watch, kernel = replay.plan.watch, replay.plan.host_kernel
                     if space is not HOST or kernel is None:
-                        made = replay.at_once(leaves) if len(leaves) == len(args) else None
+                        made = replay.at_once(leaves if len(leaves) == len(args) else _nodes_of(args))
                         return self._run(replay, args) if made is None else made
                     if watch is not None and not watch.passes():
                         return self._run(replay, args)
@@ -423,7 +423,7 @@ class Jitted(Generic[P, R]):
         """A plain replay for computed tensors and numbers, with the whole runtime around it."""
         if is_tracing() or is_recording():
             return self._function(*args)
-        nodes = [a._node if type(a) is Tensor else _number(a) for a in args]
+        nodes = _nodes_of(args)
         made = run_again(replay.plan, nodes, lambda buffers: replay.outputs(nodes, buffers))
         return replay.rebuilt(made)  # type: ignore[no-any-return]
 
@@ -602,6 +602,11 @@ def _plain(value: Any) -> Any:
 
 def _weak(value: complex) -> Spec:
     return _WEAK[number_type(value)]  # type: ignore[index]
+
+
+def _nodes_of(args: Sequence[Any]) -> list[Node]:
+    """The nodes of tensors and numbers."""
+    return [a._node if type(a) is Tensor else _number(a) for a in args]
 
 
 def _number(value: complex) -> Node:

@@ -197,7 +197,7 @@ class _Operand:
         return len(self.matrix) ** 2
 
     def bytes(self) -> str:
-        """Those of the workspace."""
+        """The bytes of the workspace."""
         matrices = mul(self.code, self.size["matrix"], self.count)
         return add(self.code, add(self.code, self.size["staged"], matrices), self.pixel)
 
