@@ -35,13 +35,13 @@ class Snapshots:
 
     @property
     def is_due(self) -> bool:
-        """Whether another one may begin: none is under way, and the last ones were long enough ago."""
+        """True if a snapshot may begin: none is under way, and enough time has passed since the last ones."""
         return self._thread is None and perf_counter() >= self._next
 
     def begin(self, buffers: Sequence[Buffer], nbytes: int, keep: Callable[[list[Any]], None]) -> bool:
         """Begin to copy values to the host. `keep` gets the arrays in another thread, unless that fails.
 
-        Returns False if it cannot begin: another one is under way, or a device refuses.
+        Returns False if the snapshot cannot begin: another is under way, or a device refuses.
         """
         with self._lock:
             if self._thread is not None:
@@ -83,7 +83,7 @@ class Snapshots:
             self._thread = None
 
     def wait(self) -> None:
-        """Until none is under way."""
+        """Wait until no snapshot is under way."""
         thread = self._thread
         if thread is not None:
             thread.join()
