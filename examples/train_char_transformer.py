@@ -1,7 +1,8 @@
 """A transformer that learns to write Python, character by character, from the source of the standard library.
 
 `yosegi launch -n 4 examples/train_char_transformer.py --parallel data` shares the batch among four processes,
-`--parallel tensor` the weights, and `--parallel pipeline` the layers. The losses are the same up to rounding.
+`--parallel sharded` the batch, the weights and the optimiser's state, `--parallel tensor` the weights, and
+`--parallel pipeline` the layers. The losses are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def written(model, start, count, rng):
 
 
 def parallel(args, rng):
-    """The optimiser of this rank, and the step, for data, tensor or pipeline parallel training."""
+    """The optimiser of this rank, and the step, for a form of parallel training."""
     rate = ys.optim.warmup(ys.optim.cosine_decay(3e-3, args.steps), args.steps // 20 + 1)
     adamw = ys.optim.adamw(rate, weight_decay=0.05, mask=lambda path, p: p.ndim > 1)
     rule = ys.optim.chain(ys.optim.clip_by_norm(1.0), adamw)
@@ -95,6 +96,8 @@ def parallel(args, rng):
 
     if args.parallel == "data":
         return ys.optim.Chain(transformer(rng), rule), dist.data_parallel(step)
+    if args.parallel == "sharded":
+        return ys.optim.Chain(dist.sharded_parameters(transformer(rng)), rule), dist.data_parallel(step)
     mesh = dist.Mesh((dist.size(),), ("model" if args.parallel == "tensor" else "stage",))
     if args.parallel == "tensor":
         layers = {
@@ -133,7 +136,7 @@ def train_parallel(args, rng, loader):
 
 
 def main():
-    args = arguments("characters: a transformer", steps=600, parallel=("data", "tensor", "pipeline"))
+    args = arguments("characters: a transformer", steps=600, parallel=("data", "sharded", "tensor", "pipeline"))
     codes = text_of_library()
     windows = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
     batches = (windows[:-1].reshape(-1, LENGTH), windows[1:].reshape(-1, LENGTH))

@@ -31,9 +31,10 @@ class Program:
         self.steps = int(self.random.integers(3, 12))
 
     def layout(self, x):
-        """Some dimension, or none, for each axis of the mesh."""
+        """Some dimension, or none, for each axis of the mesh. Sometimes the value is gathered on use."""
         chosen = {name: int(self.random.integers(-1, max(1, x.ndim))) for name in self.axes}
-        axes = {name: dim for name, dim in chosen.items() if 0 <= dim < x.ndim}
+        on_use = bool(self.random.integers(2))
+        axes = {name: dist.Shard(dim, on_use=on_use) for name, dim in chosen.items() if 0 <= dim < x.ndim}
         return x if self.mesh is None else dist.shard(dist.gather(x), self.mesh, **axes)
 
     def run(self):

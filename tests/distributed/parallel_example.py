@@ -68,4 +68,5 @@ def check(runs, steps):
 
 if __name__ == "__main__":
     ways = [("data", 1), ("data", 2), ("data", 4), ("data", 2), ("data", 4), ("tensor", 2), ("tensor", 4)]
+    ways += [("sharded", 2), ("sharded", 4)]
     check([*ways, ("pipeline", 1), ("pipeline", 2), ("pipeline", 4)], int((sys.argv[1:] or ["600"])[0]))

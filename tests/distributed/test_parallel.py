@@ -10,6 +10,7 @@ import yosegi as ys
 from yosegi import distributed as dist
 from yosegi import nn
 from yosegi._tensor.op import OpKind
+from yosegi.distributed import lower, sequence
 from yosegi.distributed.fake import run_ranks
 from yosegi.distributed.pipeline import Pass, one_forward_one_backward
 
@@ -134,6 +135,74 @@ def test_sharded_state_has_the_losses_of_one_process(alone, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
+def test_sharded_parameters_have_the_losses_of_one_process(alone, size):
+    def run(ranks):
+        train = dist.data_parallel(step)
+        optimizer = ys.optim.AdamW(dist.sharded_parameters(transformer()), lr=RATE)
+        found = losses(train, optimizer, batches())
+        made, _ = train(optimizer, *batches(1)[0])
+        before, after = [[p.layout for p in ys.tree_leaves(o.params)] for o in (optimizer, made)]
+        held = sum(dist.local(s).size for s in ys.tree_leaves((made.params, made.state)))
+        return found, set(messages(train)), held, before == after, len(train.plans)
+
+    optimizer = ys.optim.AdamW(transformer(), lr=RATE)
+    whole = sum(s.size for s in ys.tree_leaves((optimizer.params, optimizer.state)))
+    for found, sent, held, is_kept, plans in run_ranks(size, run, deadline=120):
+        assert found == pytest.approx(alone, rel=2e-6)
+        assert sent == (set() if size == 1 else {"all_reduce", "reduce_scatter", "all_gather"})
+        assert held <= whole / size * 1.02 + 8
+        assert is_kept
+        assert plans == 1
+
+
+def test_sharded_parameters_are_clipped_by_the_norm_of_all(alone):
+    rule = ys.optim.chain(ys.optim.clip_by_norm(0.01), ys.optim.adamw(RATE))
+    expected = losses(ys.jit(step), ys.optim.Chain(transformer(), rule), batches())
+
+    def run(ranks):
+        parameters = dist.sharded_parameters(transformer())
+        return losses(dist.data_parallel(step), ys.optim.Chain(parameters, rule), batches())
+
+    for found in run_ranks(2, run, deadline=120):
+        assert found == pytest.approx(expected, rel=2e-6)
+
+
+def test_sharded_parameters_may_be_parts_of_another_axis(alone):
+    def run(ranks):
+        mesh = dist.Mesh((2, 2), ("data", "model"))
+        column, row = partial(dist.ColumnParallelLinear, mesh=mesh), partial(dist.RowParallelLinear, mesh=mesh)
+        model = dist.sharded_parameters(transformer(column, row), mesh)
+        found = losses(dist.data_parallel(step, mesh), ys.optim.AdamW(model, lr=RATE), batches())
+        return found, dist.local(model[1].up.weight).shape
+
+    for found, shape in run_ranks(4, run, deadline=120):
+        assert found == pytest.approx(alone, rel=2e-6)
+        assert shape == (4 * WIDTH // 2, WIDTH // 2)
+
+
+def test_few_gathered_parameters_are_there_at_once(monkeypatch):
+    for module in (sequence, lower):
+        monkeypatch.setattr(module, "bucket_size", lambda mesh, axis: 0)
+
+    def run(ranks):
+        train = dist.data_parallel(step)
+        losses(train, ys.optim.AdamW(dist.sharded_parameters(transformer()), lr=RATE), batches(1))
+        graph = train.plans[0].graph
+        last = {a: entry for entry, args in enumerate(graph.args) for a in args}
+        there = [0] * len(graph.calls)
+        for begin, call in enumerate(graph.calls):
+            if call.op.name.startswith("all_gather"):
+                value = begin + call.op.name.endswith("_start")  # the wait stands behind it
+                for n in range(begin, last[value] + 1):
+                    there[n] += graph.calls[value].spec.nbytes
+        return max(there)
+
+    whole = sum(p.nbytes for p in ys.tree_leaves(transformer()))
+    for most in run_ranks(2, run, deadline=120):
+        assert most < 0.4 * whole, most / whole
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
 def test_tensor_parallel_losses_are_those_of_one_process(alone, size):
     def run(ranks):
         mesh = dist.Mesh((size,), ("model",))
@@ -221,7 +290,7 @@ def test_too_few_layers_for_the_ranks():
         run_ranks(2, run)
 
 
-@pytest.mark.parametrize("way", ["data", "tensor", "pipeline"])
+@pytest.mark.parametrize("way", ["data", "sharded", "tensor", "pipeline"])
 def test_the_transformer_example_trains_on_processes(way):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install 'yosegi[mpi]'")
     check([("data", 1), (way, 2), *[(way, 2)] * (way == "data"), *[(way, 4)] * (way == "pipeline")], steps=5)

@@ -42,7 +42,7 @@ class Hooks:
     function: Callable[..., Any] = field(init=False)
     propagate: Callable[..., Any] = field(init=False)
     lower: Callable[[Any], Any] = field(default=lambda graph: graph)
-    gradient_like: Callable[[Tensor, Any], Tensor] = field(default=lambda g, spec: g)
+    with_layout_of: Callable[[Tensor, Any], Tensor] = field(default=lambda g, spec: g)
     sum_of_layouts: Callable[[Tensor, Tensor], Tensor] = field(init=False)
     """The last four are those of `distributed`. No tensor has a layout before it is imported."""
 

@@ -49,7 +49,7 @@ class Recorded:
                 raise ShapeError(f"[vjp] expected a cotangent of shape {output.spec.shape}, got {g.shape}")
         fitted = [fitted_to(g, o.spec) for g, o in zip(tensors, self.outputs, strict=True)]
         made = pull_back(self.tape, self.outputs, fitted, self.variables)
-        own = [HOOKS.gradient_like(g, v.spec) for g, v in zip(made, self.variables, strict=True)]
+        own = [HOOKS.with_layout_of(g, v.spec) for g, v in zip(made, self.variables, strict=True)]
         return tuple(unflatten(self.structure, own))
 
 

@@ -19,7 +19,7 @@ from .collectives import (
 from .communicator import Combine, Communicator, RankLost
 from .layers import ColumnParallelLinear, RowParallelLinear
 from .layout import Layout, Mesh, Partial, Replicate, Shard
-from .parallel import data_parallel, sharded_state
+from .parallel import data_parallel, sharded_parameters, sharded_state
 from .pipeline import pipeline, stage_of
 from .runtime import current, init, rank, size
 from .survival import survive
@@ -28,5 +28,5 @@ __all__ = [
     "ColumnParallelLinear", "Combine", "Communicator", "Layout", "Mesh", "Partial", "RankLost", "Replicate",
     "RowParallelLinear", "Shard", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "current",
     "data_parallel", "from_local", "gather", "init", "local", "pipeline", "rank", "recv", "reduce_scatter", "replicate",
-    "send", "shard", "sharded_state", "size", "stage_of", "survive",
+    "send", "shard", "sharded_parameters", "sharded_state", "size", "stage_of", "survive",
 ]  # fmt: skip

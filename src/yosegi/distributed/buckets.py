@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any
 
 from .._graph.graph import Graph
 from .._tensor.node import Call
 from ..ops.index import slice_view
 from ..ops.shape import concatenate, reshape
 from .communication import all_reduce
-from .layout import Mesh
-from .sequence import Ready
-
-_FULL: Final = 16
-"""A bucket is full if its bytes take so many times as long as a message without any."""
+from .sequence import Ready, bucket_size
 
 
 def in_buckets(
@@ -54,12 +50,6 @@ def in_buckets(
     for entry, place in sent.items():
         moments[place] = max(moments.get(place, ready[entry]), ready[entry])
     return Graph(tuple(calls), tuple(args), tuple([at[o] for o in graph.outputs])), moments
-
-
-def bucket_size(mesh: Mesh, axis: int) -> float:
-    """The bytes of a full bucket. A message costs its latency, and a thread that takes over."""
-    costs = mesh.costs[axis]
-    return _FULL * (costs["all_reduce"].latency + costs["handover"].latency) * costs["all_reduce"].bandwidth
 
 
 def _buckets(graph: Graph, nbytes: Mapping[int, int], ready: Mapping[int, Ready]) -> list[list[int]]:

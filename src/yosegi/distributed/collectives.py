@@ -97,9 +97,9 @@ def _changed(layout: Layout | None, change: Callable[[Placement], Placement], ax
     return None if all(p == REPLICATE for p in made) else Layout(mesh, tuple(made))
 
 
-def gradient_like(g: Tensor, of: Spec) -> Tensor:
-    """A gradient in the layout of the value that it belongs to."""
-    return with_layout(g, _cotangent_layout(of.layout))
+def with_layout_of(x: Tensor, of: Spec) -> Tensor:
+    """A value in the layout of another, and whole where that is partial: its gradient, or one shaped like it."""
+    return with_layout(x, _cotangent_layout(of.layout))
 
 
 def _placements(mesh: Mesh, axes: dict[str, int | Placement]) -> list[Placement]:
@@ -456,5 +456,5 @@ def sum_of_layouts(a: Tensor, b: Tensor) -> Tensor:
     return all_reduce(a) + all_reduce(b)
 
 
-HOOKS.gradient_like = gradient_like
+HOOKS.with_layout_of = with_layout_of
 HOOKS.sum_of_layouts = sum_of_layouts

@@ -34,18 +34,22 @@ class Shard:
     ----------
     dim : int
         The dimension.
+    on_use : bool
+        True: the whole value is gathered whenever it is used, and dropped behind that. Only elementwise ops on values
+        of this shape, such as updates of parameters, and reductions read the parts.
 
     Examples
     --------
     >>> import yosegi as ys
-    >>> print(ys.distributed.Shard(1))
-    Shard(1)
+    >>> print(ys.distributed.Shard(1), ys.distributed.Shard(0, on_use=True))
+    Shard(1) Shard(0, gathered on use)
     """
 
     dim: int
+    on_use: bool = False
 
     def __str__(self) -> str:
-        return f"Shard({self.dim})"
+        return f"Shard({self.dim}{', gathered on use' if self.on_use else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +244,11 @@ class Layout:
                 lengths[placement.dim] = bounds(lengths[placement.dim], count, place)[1]
         return tuple(lengths)
 
+    def of_parts(self) -> Layout:
+        """The layout with the same parts, without what is said about their use."""
+        plain = tuple([Shard(p.dim) if isinstance(p, Shard) else p for p in self.placements])
+        return self if plain == self.placements else Layout(self.mesh, plain)
+
     def __str__(self) -> str:
         shown = zip(self.mesh.names, self.placements, strict=True)
         return " ".join([f"{name}={placement}" for name, placement in shown if placement != REPLICATE])
@@ -255,6 +264,6 @@ def layout_of(mesh: Mesh, placements: Sequence[Placement], shape: Shape) -> Layo
         if isinstance(placement, Shard):
             if not -len(shape) <= placement.dim < len(shape):
                 raise ShapeError(f"expected a dimension of shape {shape} to shard, got {placement.dim}")
-            placement = Shard(placement.dim % len(shape))
+            placement = Shard(placement.dim % len(shape), placement.on_use)
         normal.append(REPLICATE if count == 1 else placement)
     return None if all(p == REPLICATE for p in normal) else Layout(mesh, tuple(normal))

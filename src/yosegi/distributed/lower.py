@@ -10,6 +10,7 @@ equal, is looked up in the graph of whole values; the parts of the ranks may dif
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import nan, prod
 from typing import Any
 
@@ -36,7 +37,7 @@ from .dims import local_attrs
 from .layout import REPLICATE, Layout, Mesh, Partial, Placement, Shard, bounds
 from .links import link_of
 from .propagate import propagate, reason
-from .sequence import Ready, depths, in_sequence
+from .sequence import Ready, bucket_size, depths, in_sequence, uses
 
 
 def lower(graph: Graph) -> Graph:
@@ -98,18 +99,26 @@ class _Lowering:
         self._graph = graph
         self._calls: list[Call] = []
         self._args: list[tuple[int, ...]] = []
-        self._converted: dict[tuple[int, Layout | None], int] = {}
+        self._converted: dict[tuple[int, Layout | None], tuple[int, int]] = {}
+        """The local entries of values in other layouts, and the bytes gathered before each."""
+        self._gathered = 0
+        """The bytes gathered so far."""
+        self._gathers: list[tuple[int, int]] = []
+        """The gathers, each behind the depth at which its value is used."""
         self.reduced: dict[int, int] = {}
         """The all-reduces, with the bytes of the whole values."""
         self.ready: dict[int, Ready] = {}
         """All communications, with the moment at which they can begin."""
         self._depth = depths(graph)
+        self._use = uses(graph, self._depth)
         self._at: list[int] = []
         """The local entry of each entry of the graph."""
         self._decomposed: dict[int, tuple[int, ...]] = {}
         """The local entries of the outputs of those that have several and are decomposed, by the first of them."""
-        for entry, call in enumerate(graph.calls):
-            self._at.append(self._lowered(call, graph.args[entry]))
+        for entry in range(len(graph.calls)):
+            self._at.append(self._lowered(entry))
+        for (before, _), (_, gather) in pairwise(sorted(self._gathers)):  # a gather begins as the one before is used
+            self.ready[gather] = max(self.ready[gather], (before, self.ready[gather][1]))
         self.local = Graph(tuple(self._calls), tuple(self._args), tuple([self._at[o] for o in graph.outputs]))
 
     def _put(self, call: Call, *args: int) -> int:
@@ -127,14 +136,18 @@ class _Lowering:
         why = f"{why}{why and '; '}through the host: {link.reason}" if link.reason else why
         return self._apply(op, at, mesh=mesh, **attrs, via=link.connection, why=why)
 
-    def _communicated(self, begin: int, entry: int) -> None:
+    def _communicated(self, begin: int, entry: int, reader: int) -> None:
         """Note the communications among the local entries from `begin` on: they can begin once the graph's `entry` is
-        computed."""
+        computed, and `reader` needs them."""
         for at in range(begin, len(self._calls)):
             if self._calls[at].op.kind is OpKind.DISTRIBUTED:
                 self.ready[at] = (self._depth[entry], len(self.ready))
+            if self._calls[at].op is communication.all_gather:
+                self._gathers.append((self._use[reader], at))
+                self._gathered += self._calls[at].spec.nbytes
 
-    def _lowered(self, call: Call, args: Sequence[int]) -> int:
+    def _lowered(self, entry: int) -> int:
+        call, args = self._graph.calls[entry], self._graph.args[entry]
         op, attrs = call.op, call.attrs
         if not args:
             return self._put(_local_source(call))
@@ -143,13 +156,13 @@ class _Lowering:
             known = self._decomposed.get(source)
             return known[index] if known else self._put(pick_call(self._calls[source].outputs, index), source)
         if op is redistribute:
-            return self._convert(args[0], call.spec.layout)
+            return self._convert(args[0], call.spec.layout, entry)
         if op is global_value or op is local_part:
             return self._at[args[0]]
-        inputs = [self._convert(a, s.layout, (call, args)) for a, s in zip(args, call.inputs, strict=True)]
+        inputs = [self._convert(a, s.layout, entry) for a, s in zip(args, call.inputs, strict=True)]
         if op is replicated:
             sent = self._exchange(communication.broadcast, inputs[0], attrs["mesh"], root=attrs["root"], why="")
-            self._communicated(sent, args[0])
+            self._communicated(sent, args[0], entry)
             return sent
         if not _is_distributed(call):
             return self._put(call, *inputs)
@@ -201,25 +214,29 @@ class _Lowering:
 
     # Conversions
 
-    def _convert(self, entry: int, layout: Layout | None, reader: tuple[Call, Sequence[int]] | None = None) -> int:
-        """The local entry of a value in another layout, which a call on entries of the graph may need."""
+    def _convert(self, entry: int, layout: Layout | None, reader: int) -> int:
+        """The local entry of a value in the layout that an entry of the graph needs."""
         given, at = self._graph.calls[entry].spec, self._at[entry]
-        if given.layout == layout:
+        old, new = given.layout and given.layout.of_parts(), layout and layout.of_parts()
+        if old == new:
             return at
-        if (entry, layout) not in self._converted:
-            mesh = (given.layout or layout).mesh  # type: ignore[union-attr]  # one of them is there
-            why, begin = "", len(self._calls)
-            if reader is not None:
-                call, args = reader
-                why = reason(call.op, tuple([self._graph.calls[a].spec for a in args]), call.attrs, call.outputs, mesh)
-            self._converted[entry, layout] = self._steps(at, mesh, given, layout, why)
-            self._communicated(begin, entry)
-        return self._converted[entry, layout]
+        mesh = (old or new).mesh  # type: ignore[union-attr]  # one of them is there
+        made, before = self._converted.get((entry, new), (-1, 0))
+        is_dropped = old != given.layout and self._gathered - before > bucket_size(mesh, 0)
+        if made < 0 or is_dropped:
+            call, begin, before = self._graph.calls[reader], len(self._calls), self._gathered
+            read = tuple([self._graph.calls[a].spec for a in self._graph.args[reader]])
+            why = "" if call.op is redistribute else reason(call.op, read, call.attrs, call.outputs, mesh)
+            whole = (REPLICATE,) * len(mesh.shape)
+            have, want = (whole if layout is None else layout.placements for layout in (old, new))
+            made = self._steps(at, mesh, given, list(have), want, why)
+            self._converted[entry, new] = made, before
+            self._communicated(begin, entry, reader)
+        return made
 
-    def _steps(self, at: int, mesh: Mesh, given: Spec, layout: Layout | None, why: str) -> int:
-        whole = (REPLICATE,) * len(mesh.shape)
-        have = list(whole if given.layout is None else given.layout.placements)
-        want = whole if layout is None else layout.placements
+    def _steps(
+        self, at: int, mesh: Mesh, given: Spec, have: list[Placement], want: Sequence[Placement], why: str
+    ) -> int:
         exchanged = _exchange(have, want)
         if exchanged is not None:
             axis, dim, to = exchanged

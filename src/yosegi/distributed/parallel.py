@@ -1,4 +1,4 @@
-"""Data parallel training: each rank has a part of the batch and, with `sharded_state`, of the optimiser's state."""
+"""Data parallel training: each rank has a part of the batch and, where they are sharded, of parameters and state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._trace.jit import jit
 from ..ops.creation import asarray
 from ..optim.transform import Transform, Tree
 from .collectives import all_reduce, before_change, gather, shard
-from .layout import Mesh
+from .layout import Mesh, Shard
 from .runtime import current
 
 
@@ -99,3 +99,46 @@ def sharded_state(rule: Transform, mesh: Mesh | None = None, *, axis: str = "dat
         return tree_map(gather, updates), parts(new)
 
     return Transform(lambda params: parts(rule.init(params)), update)
+
+
+def sharded_parameters(tree: Tree, mesh: Mesh | None = None, *, axis: str = "data") -> Tree:
+    """Split parameters over the ranks, and gather each whenever it is used (FSDP).
+
+    Each rank keeps its part of every parameter, of its gradient and of the optimiser's state. A layer's parameters are
+    gathered while the layer before it computes, and dropped behind it; the backward pass gathers them again.
+
+    Parameters
+    ----------
+    tree : tree of Tensor
+        The parameters, such as a module.
+    mesh : Mesh, optional
+        The ranks; by default all of them along one axis.
+    axis : str
+        The axis of the mesh along which the parameters are split.
+
+    Returns
+    -------
+    tree of Tensor
+        The same values. Each is split along its first dimension that the number of ranks divides, else along its first.
+
+    Examples
+    --------
+    >>> import yosegi as ys
+    >>> model = ys.nn.Linear(4, 2, rng=ys.random.default_rng(0))
+    >>> model = ys.distributed.sharded_parameters(model)
+    >>> optimizer = ys.optim.SGD(model, lr=0.1)
+    >>> optimizer.params.weight.shape
+    (2, 4)
+    """
+    ranks = Mesh((current().size,), (axis,)) if mesh is None else mesh
+    count = ranks.shape[ranks.axis(axis)]
+
+    def part(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.ndim:
+            return x
+        kept = {} if x.layout is None else dict(zip(ranks.names, x.layout.placements, strict=True))
+        taken = {p.dim for p in kept.values() if isinstance(p, Shard)}
+        dim = next((d for d, n in enumerate(x.shape) if n % count == 0 and d not in taken), 0)
+        return shard(x, ranks, **{**kept, axis: Shard(dim, on_use=True)})
+
+    return tree_map(part, tree)

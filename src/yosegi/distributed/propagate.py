@@ -35,7 +35,14 @@ def propagate(op: Op[Any], inputs: Specs, attrs: Attrs, outputs: Specs, is_insid
     """
     if isinstance(op.role, Passed):
         return inputs, tuple([_with(o, i.layout) for o, i in zip(outputs, inputs, strict=False)])
+    used = _used(op, inputs, outputs)
+    if used != inputs:
+        needed, made = propagate(op, used, attrs, outputs, is_inside)
+        gathered = set().union(*[_gathered_on_use(s) for s in inputs if _is_elementwise(op, s, outputs)])
+        return needed, tuple([_on_use(o, gathered) for o in made])
     meshes = {s.layout.mesh for s in inputs if s.layout is not None}
+    if not meshes:
+        return inputs, outputs
     if len(meshes) > 1:
         shown = " and ".join(map(repr, meshes))
         raise ArgumentError(f"expected tensors on one mesh, got {shown}; gather one with ys.distributed.gather")
@@ -53,13 +60,50 @@ def propagate(op: Op[Any], inputs: Specs, attrs: Attrs, outputs: Specs, is_insid
 
 def reason(op: Op[Any], inputs: Specs, attrs: Attrs, outputs: Specs, mesh: Mesh) -> str:
     """The layouts in which a call needs its inputs, with the predicted times of the layouts that were rejected."""
-    call = _Call(op, inputs, outputs, attrs, dims_of(op, inputs, attrs, outputs))
-    words = []
+    used = _used(op, inputs, outputs)
+    call = _Call(op, used, outputs, attrs, dims_of(op, used, attrs, outputs))
+    words = [] if used == inputs else [f"on use by {op.name}"]
     for name, (chosen, *others) in zip(mesh.names, _compared(call, mesh), strict=True):
         if chosen[0]:
             words.append(f"for {op.name}({chosen[1]}) along {name}: {chosen[0] * 1e3:.3f} ms")
             words += [f"not ({candidate}): {seconds * 1e3:.3f} ms" for seconds, candidate in others]
     return ", ".join(words)
+
+
+def _gathered_on_use(s: Spec) -> set[tuple[int, int]]:
+    """The axes of the mesh along which a value is gathered on use, with the dimension that each shards."""
+    placements = () if s.layout is None else s.layout.placements
+    return {(n, p.dim) for n, p in enumerate(placements) if isinstance(p, Shard) and p.on_use}
+
+
+def _used(op: Op[Any], inputs: Specs, outputs: Specs) -> Specs:
+    """The inputs as an op reads them: those that are gathered on use are whole, or parts where parts are enough."""
+
+    def used(s: Spec) -> Spec:
+        if s.layout is None or not _gathered_on_use(s):
+            return s
+        if isinstance(op.role, Reduction) or _is_elementwise(op, s, outputs):
+            return _with(s, s.layout.of_parts())
+        placements = [REPLICATE if isinstance(p, Shard) and p.on_use else p for p in s.layout.placements]
+        return _placed(s, s.layout.mesh, placements)
+
+    return tuple([used(s) for s in inputs])
+
+
+def _is_elementwise(op: Op[Any], s: Spec, outputs: Specs) -> bool:
+    """True if the op reads one element of an input for each that it computes."""
+    return op.scalar is not None and s.shape == outputs[0].shape
+
+
+def _on_use(s: Spec, gathered: set[tuple[int, int]]) -> Spec:
+    """The value, gathered on use where it has the parts of values that are."""
+    if s.layout is None:
+        return s
+    placements = [
+        Shard(p.dim, on_use=True) if isinstance(p, Shard) and (n, p.dim) in gathered else p
+        for n, p in enumerate(s.layout.placements)
+    ]
+    return _placed(s, s.layout.mesh, placements)
 
 
 def _with(s: Spec, layout: Any) -> Spec:

@@ -25,7 +25,7 @@ from .._tensor.dtype import (
 from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, OpKind, from_array, number, op
 from .._tensor.role import Progression
-from .._tensor.tensor import Array, Tensor
+from .._tensor.tensor import HOOKS, Array, Tensor
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
 from .shape import broadcast_to, reshape, stack
@@ -200,8 +200,8 @@ def empty(shape: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> 
 
 @rules.on_tensor
 def full_like(x: Tensor, /, fill_value: Any, dtype: DTypeLike = None, *, device: DeviceLike = None) -> Tensor:
-    """A tensor of one value, shaped and typed like `x`."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device)
+    """A tensor of one value, shaped and typed like `x`, and distributed over the same ranks."""
+    return HOOKS.with_layout_of(full(x.shape, fill_value, dtype=dtype or x.dtype, device=device), x._node.spec)
 
 
 @rules.on_tensor
