@@ -1,9 +1,10 @@
-"""Models as they are used for inference, beside PyTorch and OpenVINO on the same weights: blocks of calls in turns.
+"""Models in inference beside PyTorch, OpenVINO and ONNX Runtime on the same weights: blocks of calls in turns.
 
     PYTHONPATH=tests python tests/bench_inference.py [--device auto] [--turns 5] [--seconds 1] [--compile]
 
 ResNet-18 (224 × 224, batch 1 and 8) and GPT (4 layers, 256 wide, 128 long, batch 4), float32, two threads for every
-contender. The results must agree before anything is timed. OpenVINO is a contender if it is installed.
+contender. The results must agree before anything is timed. OpenVINO and ONNX Runtime are contenders if they are
+installed; ONNX Runtime with onnx and onnxscript, by which PyTorch writes the model.
 """
 
 from __future__ import annotations
@@ -91,6 +92,25 @@ def openvino(model: Any, x: Any) -> Callable[[], Any]:
     return run
 
 
+def onnxruntime(model: Any, x: Any) -> Callable[[], Any]:
+    """A model in a session of ONNX Runtime."""
+    import onnxruntime as ort
+
+    program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    made = ort.InferenceSession(program.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    bound = made.io_binding()
+    bound.bind_cpu_input(made.get_inputs()[0].name, x.numpy())
+    bound.bind_output(made.get_outputs()[0].name)
+
+    def run() -> Any:
+        made.run_with_iobinding(bound)
+        return bound.get_outputs()[0].numpy()
+
+    return run
+
+
 def in_turns(contenders: dict[str, Callable[[], Any]], turns: int, seconds: float) -> dict[str, list[float]]:
     """The median milliseconds of each block of calls."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -132,6 +152,8 @@ def main() -> None:
                 contenders["torch.compile"] = lambda m=torch.compile(module), x=given: m(x)
             if importlib.util.find_spec("openvino"):
                 contenders["OpenVINO"] = openvino(module, given)
+            if all(map(importlib.util.find_spec, ("onnxruntime", "onnxscript"))):
+                contenders["ONNX Runtime"] = onnxruntime(module, given)
             expected = np.asarray(module(given))
             for name, run in contenders.items():
                 error = np.linalg.norm(np.asarray(run()) - expected) / np.linalg.norm(expected)
