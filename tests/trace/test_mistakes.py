@@ -11,6 +11,7 @@ import pytest
 
 import yosegi as ys
 
+PACKAGE = Path(ys.__file__).parent
 X, N = np.arange(1.0, 5.0), np.asarray(3)
 
 READS = {
@@ -75,7 +76,7 @@ def own_frames(call):
     try:
         call()
     except Exception as error:
-        return [f for f in traceback.extract_tb(error.__traceback__) if "yosegi" in Path(f.filename).parts]
+        return [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(PACKAGE)]
     raise AssertionError("it did not raise")
 
 
