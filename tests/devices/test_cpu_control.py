@@ -25,6 +25,9 @@ TOLERANCES = {2: 1e-2, 4: 2e-5}
 """Of dtypes of so many bytes."""
 
 X, W, ROWS = normal(3), normal(3, 3), normal(7, 3)
+LARGES = normal(4, 97, 97, dtype="float32")
+LARGE, LARGE64 = LARGES[0], normal(97, 97)
+"""Their products are worth packing."""
 
 BODIES = {
     "elementwise": lambda: ys.scan(lambda c, x: (ys.tanh(c + x), c * x), X, ROWS),
@@ -42,6 +45,27 @@ BODIES = {
     "wide products": lambda: ys.scan(
         lambda c, x: (ys.tanh(c @ x), ys.sum(c)), normal(5, 67, dtype="float32"), normal(3, 67, 67, dtype="float32")
     ),
+    "packed products": lambda: ys.scan(
+        lambda c, x: (ys.tanh(c @ LARGE.T / 10 + x @ LARGE), c @ LARGE), LARGE[:70], normal(3, 70, 97, dtype="float32")
+    ),
+    "packed products of float64": lambda: ys.scan(
+        lambda c, x: (ys.tanh(LARGE64 @ c / 10 + x), c.T @ LARGE64), LARGE64, normal(3, 97, 97)
+    ),
+    "packed products of a row and of stacks": lambda: ys.scan(
+        lambda c, x: (ys.tanh(c @ x / 10), LARGE[:50] @ c), normal(2, 50, 97, 97, dtype="float32")[0], LARGES
+    ),
+    "packed products in a branch in a loop": lambda: ys.fori_loop(
+        0,
+        5,
+        lambda i, c: ys.cond(i % 2 == 0, lambda c: ys.tanh(c @ LARGE / 10), lambda c: ys.tanh(LARGE @ c / 10), c),
+        LARGE,
+    ),
+    "packed products while": lambda: ys.while_loop(
+        lambda c: ys.sum(c @ LARGE) ** 2 > 1, lambda c: (LARGE @ c) / 50, LARGE
+    ),
+    "gradients of packed products": lambda: ys.grad(
+        lambda w: ys.sum(ys.scan(lambda c, x: (ys.tanh(c @ w + x), c), LARGE / 9, LARGES)[1])
+    )(LARGE / 9),
     "einsum": lambda: ys.scan(lambda c, x: (ys.einsum("ij,j->i", W, c) * 0.1 + x, None), X, ROWS),
     "read at a place": lambda: ys.fori_loop(0, 7, lambda i, c: c * 0.5 + ROWS[i], X),
     "written at a place": lambda: ys.fori_loop(0, 7, lambda i, c: c.at[i % 3].set(c[i % 2] + 1.0), X),

@@ -38,6 +38,11 @@ class Place:
     even: Slot
     odd: Slot
 
+    @property
+    def is_fixed(self) -> bool:
+        """True if the array is the same in all iterations."""
+        return self.even == self.odd and self.even.stride == 0
+
     @classmethod
     def always(cls, base: int, offset: int = 0, stride: int = 0) -> Place:
         """A place that is the same in even and odd iterations."""

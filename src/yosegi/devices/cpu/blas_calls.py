@@ -63,8 +63,9 @@ class Library:
             "apply": self._blas.apply[product.dtype] if sizes.n == 1 else 0,
         } | exchanged  # fmt: skip
         kernel, needed = codes["library"]["kernel"], list(codes.values())
-        call = self._objects.call(product, where, plan, [], kernel, needed, needs, fallback)
-        return ProductCall(call, LINE + slot * (threads * FLOATS.chunks if plan["by_batch"] else 1))
+        room = LINE + slot * (threads * FLOATS.chunks if plan["by_batch"] else 1)
+        made = self._objects.kernel(product, where, plan, [], kernel, needed, room)
+        return self._objects.call(made, needs, fallback)
 
     def _cut(self, product: Product, sizes: ProductSizes, threads: int) -> tuple[dict[str, int], int]:
         """How the work is cut, and the bytes that a product needs beside its arrays."""

@@ -23,7 +23,7 @@ from ..._run.memory.pool import ALIGNMENT
 from ..._schedule.fuse import Region, RegionKind, is_constant
 from ..._schedule.groups import Group, RowLimits, grouped
 from ..._tensor.dtype import DType, float32, float64
-from ..._tensor.node import Call, Spec
+from ..._tensor.node import Call, Shape, Spec
 from ..._tensor.op import leaf, pick
 from ..._tensor.role import Contraction, Control, Flow, Indexing, View
 from ...codegen.llvm.control import (
@@ -39,12 +39,15 @@ from ...codegen.llvm.control import (
 )
 from ...codegen.llvm.einsum_products import expanded
 from ...codegen.llvm.moving import copy_source, index_sizes, index_source, move_source, runs_of
+from ...codegen.llvm.product import Product
 from ...codegen.llvm.small_products import MOST_PRODUCTS, product_source
 from ...errors import Unsupported
 from .callables import Call as NativeCall
 from .callables import Runtime
 from .compiler import Code
 from .native_groups import Natives
+from .operand_layout import Arrays, layout_like
+from .product_calls import GeneratedProducts, Objects
 from .results import lined_up
 
 _ZERO: Final = np.zeros(2, np.complex128)
@@ -90,7 +93,12 @@ class Loops:
         """The code that reads or writes elements at places that are data."""
         return self.runtime.compiler.load(index_source(does, dtype, index, self._attributes), ("kernel",))
 
-    def product(self, spec: Spec) -> Code:
+    @cached_property
+    def products(self) -> GeneratedProducts:
+        """Products that are worth packing and threads."""
+        return GeneratedProducts(Objects(self.runtime))
+
+    def small_product(self, spec: Spec) -> Code:
         """The code of a small product."""
         return self.runtime.compiler.load(product_source(spec.dtype, self.runtime.compiler.machine.target), ("kernel",))
 
@@ -144,6 +152,10 @@ class _LevelProgram:
     base: int
     """The number of the workspace among the arrays; behind it is the flag of a mistake."""
     used: int = 0
+    repeats: bool = True
+    """True if `before` runs once for many runs of the instructions."""
+    before: list[Instruction] = field(default_factory=list)
+    """Instructions that run before the first iteration."""
     lists: Lists = field(default_factory=Lists)
     kept: list[Any] = field(default_factory=list)
 
@@ -211,7 +223,7 @@ def _looped(
     run: Sequence[Instruction], test: Sequence[Instruction], length: int, flag: Place | None,
 ) -> Repeat:  # fmt: skip
     """A loop: the first carry is put where it is read, and the last one where the outputs are."""
-    before = [writer.copied(s, Place.always(1 + closed + n), now[n]) for n, s in enumerate(carry)]
+    before = [writer.copied(s, Place.always(1 + closed + n), now[n]) for n, s in enumerate(carry)] + writer.before
     after = [writer.copied(s, now[n], Place.always(first + n)) for n, s in enumerate(carry)]
     lists = [writer.lists.put(each) for each in (before, test, run, after)]
     slot = Slot(0) if flag is None else flag.even
@@ -220,6 +232,7 @@ def _looped(
 
 
 def _branch(writer: _LevelProgram, call: Call) -> tuple[str, Choose]:
+    writer.repeats = False
     given = [Place.always(2 + n) for n in range(len(call.inputs) - 1)]
     wanted = [Place.always(1 + len(call.inputs) + n) for n in range(len(call.outputs))]
     lists = [writer.lists.put(writer.graph(call.attrs[name], given, wanted)) for name in ("true", "false")]
@@ -322,13 +335,26 @@ class _GraphInstructions:
 
     def _product(self, entry: int, call: Call) -> None:
         given = self.args[entry]
-        is_transposed = [a in self.transposed for a in given]
-        sizes = _product_sizes(call, *is_transposed)
-        if sizes is None:
+        if call.spec.dtype not in (float32, float64) or any(s.dtype is not call.spec.dtype for s in call.inputs):
             raise Unsupported(f"a product of {list(call.inputs)} inside a loop")
-        read = [self._place(self.transposed[a] if t else a) for a, t in zip(given, is_transposed, strict=True)]
-        code = self.writer.loops.product(call.spec)
-        self.instructions.append(self.writer.kernel(code, sizes, [*read, self._new(entry)]))
+        transposed = [a in self.transposed for a in given]
+        read = [self._place(self.transposed[a] if t else a) for a, t in zip(given, transposed, strict=True)]
+        left, right, out = _matrices(call, *transposed)
+        sizes = _small_sizes(left, right, out)
+        if sizes is not None:
+            code = self.writer.loops.small_product(call.spec)
+            self.instructions.append(self.writer.kernel(code, sizes, [*read, self._new(entry)]))
+            return
+        product, products = Product(call.spec.dtype), self.writer.loops.products
+        kept = self.writer.repeats and right.ndim == 2 and read[1].is_fixed and read[1].even.base != self.writer.base
+        if kept:
+            packing = products.packing(product, right)
+            packed = Place.always(self.writer.base, self.writer.room(packing.workspace))
+            self.writer.before.append(self.writer.kernel(packing.code, packing.words, [read[1], packed]))
+            read[1] = packed
+        made = products.kernel(product, Arrays(left, right, (), (), [out]), kept=kept)
+        workspace = Place.always(self.writer.base, self.writer.room(made.workspace))
+        self.instructions.append(self.writer.kernel(made.code, made.words, [*read, self._new(entry), workspace]))
 
     def _indexed(self, entry: int, call: Call, does: Indexing) -> None:
         sizes = index_sizes(call)
@@ -361,20 +387,35 @@ def _transposes(call: Call) -> bool:
     return call.op.role is View.PERMUTED and call.attrs["axes"] == (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-def _product_sizes(call: Call, a_transposed: bool, b_transposed: bool) -> list[int] | None:
-    """The sizes of a small product's kernel, of which operands may be read as transposes; `None` if there is none."""
+def _matrices(call: Call, a_transposed: bool, b_transposed: bool) -> tuple[Any, Any, Any]:
+    """Arrays that lie as the operands and the result of a product do: stacks of matrices. They have no memory."""
     a, b = call.inputs
-    if call.spec.dtype not in (float32, float64) or a.dtype is not b.dtype:
-        return None
-    stack = call.spec.shape[: max(0, max(a.ndim, b.ndim) - 2)]
-    rows, terms = (1, *a.shape)[-2:]
-    columns = b.shape[-1] if b.ndim > 1 else 1
-    stacks, of_a, of_b = (prod(shape) for shape in (stack, a.shape[:-2], b.shape[:-2]))
+    left, right = (_strided(s, t) for s, t in ((a, a_transposed), (b, b_transposed)))
+    left = left[None] if a.ndim == 1 else left
+    right = right[:, None] if b.ndim == 1 else right
+    stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    return left, right, _like((*stack, left.shape[-2], right.shape[-1]), call.spec.dtype)
+
+
+def _strided(spec: Spec, transposed: bool) -> Any:
+    if not transposed:
+        return _like(spec.shape, spec.dtype)
+    *stack, rows, columns = spec.shape
+    return np.swapaxes(_like((*stack, columns, rows), spec.dtype), -1, -2)
+
+
+def _like(shape: Shape, dtype: DType) -> Any:
+    """An array in order."""
+    return layout_like(shape, [prod(shape[n + 1 :]) for n in range(len(shape))], dtype.numpy)
+
+
+def _small_sizes(left: Any, right: Any, out: Any) -> list[int] | None:
+    """The sizes of a small product's kernel; `None` if the product is not small, or its stacks broadcast otherwise."""
+    (rows, terms), columns = left.shape[-2:], right.shape[-1]
+    stacks, of_a, of_b = (prod(x.shape[:-2]) for x in (out, left, right))
     if stacks * rows * columns * terms > MOST_PRODUCTS or not {of_a, of_b} <= {1, stacks}:
         return None
-    size = call.spec.dtype.itemsize
-    left = [rows * terms * size * (of_a > 1), *((size, rows * size) if a_transposed else (terms * size, size))]
-    right = [terms * columns * size * (of_b > 1), *((size, terms * size) if b_transposed else (columns * size, size))]
-    if columns == 1 and terms > 1:
-        right[1:] = size, terms * size  # a column: its elements are terms side by side
-    return [stacks, rows, columns, terms, *left, *right]
+    apart = [x.shape[-2] * x.shape[-1] * x.itemsize * (n > 1) for x, n in ((left, of_a), (right, of_b))]
+    # A single column is read as a row of the transposed operand: its terms lie side by side.
+    of_right = right.strides[-2:] if columns > 1 else (right.strides[-2], terms * right.itemsize)
+    return [stacks, rows, columns, terms, apart[0], *left.strides[-2:], apart[1], *of_right]

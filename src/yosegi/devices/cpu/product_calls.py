@@ -36,6 +36,20 @@ class ProductCall:
     """The bytes that a call needs beside its arrays."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProductKernel:
+    """A kernel for arrays of certain shapes and strides, before it is a callable: a loop can call it as it is."""
+
+    code: Code
+    arrays: int
+    """The arrays, with the workspace."""
+    words: list[int]
+    workspace: int
+    """Bytes."""
+    work: int
+    """Products of elements."""
+
+
 class Objects:
     """The objects of which kernels of products are made, for one machine; each is made when it is first needed."""
 
@@ -72,11 +86,19 @@ class Objects:
         places = len(product.fed), [dtype.name for dtype in product.results], product.parts, product.is_projected
         return self.part((function, product.dtype.name, words, *places), write, function)
 
-    def call(
+    def call(self, kernel: ProductKernel, needs: int, fallback: Callable[..., Any]) -> ProductCall:
+        """A kernel as a callable."""
+        call = self.runtime.call(
+            kernel.code, kernel.arrays, kernel.words, count=1, chunk=1, lets_go=kernel.work >= RELEASING_PRODUCTS,
+            needs=needs, fallback=fallback,
+        )  # fmt: skip
+        return ProductCall(call, kernel.workspace)
+
+    def kernel(
         self, product: Product, where: OperandLayout, plan: dict[str, int], more: list[int], kernel: int,
-        codes: list[Code], needs: int, fallback: Callable[..., Any],
-    ) -> Call:  # fmt: skip
-        """A kernel as a callable; `more` are the words that come behind those of the plan, `codes` what it needs."""
+        codes: list[Code], workspace: int,
+    ) -> ProductKernel:  # fmt: skip
+        """A kernel with its words: those of the plan, then `more`. The kernel needs `codes`."""
         words, holder, sizes = Words(product), product.holder or 0, where.sizes
         plan = {
             "spread": self.runtime.code["spread"], "batches": sizes.batches, "m": sizes.m, "n": sizes.n, "k": sizes.k,
@@ -88,10 +110,8 @@ class Objects:
         } | plan  # fmt: skip
         numbers = [*[plan.get(name, 0) for name in PLAN], *where.fed, *where.rows, *more, *where.offsets]
         numbers += [0] * (2 * product.is_projected)  # the random vectors and the sums: there is one matrix
-        return self.runtime.call(
-            Code({"kernel": kernel}, codes), product.arrays + 1, numbers, count=1, chunk=1,
-            lets_go=sizes.batches * sizes.work >= RELEASING_PRODUCTS, needs=needs, fallback=fallback,
-        )  # fmt: skip
+        code = Code({"kernel": kernel}, codes)
+        return ProductKernel(code, product.arrays + 1, numbers, workspace, sizes.batches * sizes.work)
 
 
 class GeneratedProducts:
@@ -118,6 +138,12 @@ class GeneratedProducts:
 
         If `kept`, what is given for the right operand comes from `packed`.
         """
+        return self._objects.call(self.kernel(product, arrays, kept=kept, threads=threads), needs, fallback)
+
+    def kernel(
+        self, product: Product, arrays: Arrays, *, kept: bool = False, threads: int | None = None
+    ) -> ProductKernel:
+        """The kernel of `bound`. Raises `CompileFailure`."""
         where = laid(arrays)
         sizes, shape = where.sizes, self.shape(product)
         made = self._cut(product, sizes, threads or self._runtime.threads, kept=kept)
@@ -138,11 +164,17 @@ class GeneratedProducts:
         for size in sizes_of_tiles:
             addresses[shape.number(*size)] = codes[size][tile_name(*size)]
         kernel, needed = codes["order"]["kernel"], list(codes.values())
-        call = self._objects.call(product, where, plan, addresses, kernel, needed, needs, fallback)
-        return ProductCall(call, made.workspace)
+        return self._objects.kernel(product, where, plan, addresses, kernel, needed, made.workspace)
 
     def packed(self, product: Product, right: Any) -> Any:
         """A right operand, a matrix, copied as products with `kept` want it."""
+        made = self.packing(product, right)
+        to = lined_up(made.workspace)
+        self._runtime.call(made.code, 2, made.words, count=1, chunk=1, needs=ALIGNED)(right, to)
+        return to
+
+    def packing(self, product: Product, right: Any) -> ProductKernel:
+        """The kernel that copies such a matrix as products with `kept` want it, to as many bytes as its workspace."""
         k, n = right.shape
         shape = self.shape(product)
         sizes = ProductSizes(1, 0, n, k, 0, 0, *right.strides)
@@ -156,11 +188,9 @@ class GeneratedProducts:
             "b_n": sizes.b_n,
             "panel": panel["panel"],
         }
-        to = lined_up(-(-n // shape.lanes) * shape.lanes * -(-k // shape.step) * shape.step_bytes)
-        pack = Code({"kernel": order["pack"]}, (order, panel))
-        words = [plan.get(name, 0) for name in PLAN]
-        self._runtime.call(pack, 2, words, count=1, chunk=1, needs=ALIGNED)(right, to)
-        return to
+        size = -(-n // shape.lanes) * shape.lanes * -(-k // shape.step) * shape.step_bytes
+        code = Code({"kernel": order["pack"]}, (order, panel))
+        return ProductKernel(code, 2, [plan.get(name, 0) for name in PLAN], size, n * k)
 
     def _plan(self, made: WorkSplit, *, kept: bool) -> dict[str, int]:
         return {
