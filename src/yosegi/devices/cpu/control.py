@@ -26,6 +26,7 @@ from ..._tensor.dtype import DType, float32, float64
 from ..._tensor.node import Call, Shape, Spec
 from ..._tensor.op import leaf, pick
 from ..._tensor.role import Contraction, Control, Flow, Indexing, View
+from ...codegen.c.copies import strides_of
 from ...codegen.llvm.control import (
     ABSOLUTE,
     Choose,
@@ -406,7 +407,7 @@ def _strided(spec: Spec, transposed: bool) -> Any:
 
 def _like(shape: Shape, dtype: DType) -> Any:
     """An array in order."""
-    return layout_like(shape, [prod(shape[n + 1 :]) for n in range(len(shape))], dtype.numpy)
+    return layout_like(shape, strides_of(shape), dtype.numpy)
 
 
 def _small_sizes(left: Any, right: Any, out: Any) -> list[int] | None:
