@@ -523,3 +523,21 @@ def test_at_a_replay_an_index_out_of_range_is_told_by_the_public_name(name: str,
 def test_mistakes_are_told_by_the_public_name(name: str, text: str, call: Callable[[Any], Any]) -> None:
     with pytest.raises(UserError, match=rf"^\[{name}\] {text}"):
         call(ys.asarray([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        0, slice(1, 3), np.s_[:, [0, 2, 2]], ([1, 1], [0, 0]), (0, slice(None), [5, 5, 1]), (..., [0, 0]), None,
+        ([[0, 1], [1, 0]], slice(None), [[2, 2], [2, 2]]), np.s_[::-1, [3, 3]], ([True, False, True, True], [0, 0, 1]),
+        np.arange(120).reshape(4, 5, 6) % 7 == 0, (np.arange(20).reshape(4, 5) % 3 == 0,),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_are_added_at_places_as_numpy_does(key):
+    x = np.arange(120.0).reshape(4, 5, 6)
+    for value in (2.5, np.random.default_rng(0).normal(size=x[key].shape)):
+        wanted = x.copy()
+        np.add.at(wanted, key, value)
+        for add in (lambda x, v: x.at[key].add(v), ys.jit(lambda x, v: x.at[key].add(v))):
+            np.testing.assert_allclose(add(ys.asarray(x), ys.asarray(value)), wanted)

@@ -27,7 +27,7 @@ from .._trace.tracing import is_tracing
 from ..errors import ArgumentError, DTypeError, ShapeError
 from . import rules
 from .creation import arange, asarray, zeros
-from .elementwise import where
+from .elementwise import add, logical_or, where
 from .index_key import (
     Key,
     Window,
@@ -291,13 +291,29 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
 @rules.on_tensor
 def setitem(x: Tensor, key: Any, value: Any, /) -> Tensor:
     """The tensor that `x` is after `x[key] = value`: of the same dtype, with the value broadcast."""
+    return _updated(x, key, _as_value(value, x.dtype), None)
+
+
+def add_at(x: Tensor, key: Any, value: Tensor, /) -> Tensor:
+    """`x` with a value added to `x[key]`, broadcast to it. Several values for one element are all added."""
+    return _updated(x, key, value, logical_or if x.dtype is bool_ else add)
+
+
+def _updated(x: Tensor, key: Any, value: Tensor, combine: Callable[[Tensor, Tensor], Tensor] | None) -> Tensor:
+    """The tensor with a value at `x[key]`, or with the sum of the present elements and the value."""
     normal = parse(key, x.shape)
-    value = _as_value(value, x.dtype)
-    if not normal.selectors:
-        return _replace(x, normal, value)
     view = _view(x, normal)
-    masked = _where_masked(view, normal, value)
-    return _replace(x, normal, _scattered(view, normal, value) if masked is None else masked)
+    if not normal.selectors:
+        value = _fitted(value, window_shape(normal.window))
+        return _replace(x, normal, combine(view, value) if combine else value)
+    made = _where_masked(view, normal, value, combine)
+    if made is None:
+        indices, axes = resolve(normal)
+        region = _region(view.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, normal.at)
+        write = scatter_add if combine else scatter
+        of = "at" if combine else "setitem"
+        made = write(view, _fitted(value, region), *indices, axes=axes, at=normal.at, of=of)
+    return _replace(x, normal, made)
 
 
 OPERATORS["getitem"] = getitem
@@ -316,21 +332,17 @@ def _replace(x: Tensor, key: Key, value: Tensor) -> Tensor:
     return slice_set(x, value, key=key.window)
 
 
-def _scattered(view: Tensor, key: Key, value: Tensor) -> Tensor:
-    indices, axes = resolve(key)
-    region = _region(view.shape, rules.broadcast_shapes(*[i.shape for i in indices]), axes, key.at)
-    return scatter(view, _fitted(value, region), *indices, axes=axes, at=key.at)
-
-
-def _where_masked(view: Tensor, key: Key, value: Tensor) -> Tensor | None:
-    """Writing by one mask as a selection that needs no positions; None where the value has one element per position."""
+def _where_masked(
+    view: Tensor, key: Key, value: Tensor, combine: Callable[[Tensor, Tensor], Tensor] | None
+) -> Tensor | None:
+    """An update by one mask as a selection, which needs no positions. `None` if the value has an element for each."""
     dim, mask = key.selectors[0]
     rest = view.ndim - dim - mask.ndim
     covers = mask.dtype is bool_ and mask.shape == view.shape[dim : view.ndim - rest]
     if len(key.selectors) > 1 or not covers or (value.ndim and (value.ndim > rest or key.at != dim)):
         return None
     value = _fitted(value, view.shape[view.ndim - rest :])
-    return where(reshape(mask, mask.shape + (1,) * rest), value, view)
+    return where(reshape(mask, mask.shape + (1,) * rest), combine(view, value) if combine else value, view)
 
 
 def _fitted(value: Tensor, region: Shape) -> Tensor:

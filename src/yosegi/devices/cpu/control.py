@@ -39,13 +39,15 @@ from ...codegen.llvm.control import (
     words_of,
 )
 from ...codegen.llvm.einsum_products import expanded
-from ...codegen.llvm.moving import copy_source, index_sizes, index_source, move_source, runs_of
+from ...codegen.llvm.indexing import IndexSizes
+from ...codegen.llvm.moving import copy_source, move_source, runs_of
 from ...codegen.llvm.product import Product
 from ...codegen.llvm.small_products import MOST_PRODUCTS, product_source
 from ...errors import Unsupported
 from .callables import Call as NativeCall
 from .callables import Runtime
 from .compiler import Code
+from .indexing import Indexed
 from .native_groups import Natives
 from .operand_layout import Arrays, layout_like
 from .product_calls import GeneratedProducts, Objects
@@ -90,9 +92,10 @@ class Loops:
         """The code that moves elements of a size."""
         return self.runtime.compiler.load(move_source(itemsize, self._attributes), ("kernel",))
 
-    def index(self, does: Indexing, dtype: DType, index: DType) -> Code:
+    @cached_property
+    def indexed(self) -> Indexed:
         """The code that reads or writes elements at places that are data."""
-        return self.runtime.compiler.load(index_source(does, dtype, index, self._attributes), ("kernel",))
+        return Indexed(self.runtime, self.natives.results)
 
     @cached_property
     def products(self) -> GeneratedProducts:
@@ -179,10 +182,10 @@ class _LevelProgram:
         """An array of the program's own."""
         return Place.always(ABSOLUTE, self.lists.keep(np.require(array, requirements="CA")))
 
-    def kernel(self, code: Code, sizes: Sequence[int], arrays: Sequence[Place]) -> Instruction:
-        """A kernel that is one unit of work."""
+    def kernel(self, code: Code, sizes: Sequence[int], arrays: Sequence[Place], units: int = 1) -> Instruction:
+        """A kernel whose units of work are done by one thread."""
         self.kept.append(code)
-        packed = self.loops.runtime.packed(code, len(arrays), sizes, count=1, chunk=1)
+        packed = self.loops.runtime.packed(code, len(arrays), sizes, count=units, chunk=units)
         return Instruction(packed, tuple(arrays))
 
     def copied(self, spec: Spec, source: Place, target: Place) -> Instruction:
@@ -358,12 +361,12 @@ class _GraphInstructions:
         self.instructions.append(self.writer.kernel(made.code, made.words, [*read, self._new(entry), workspace]))
 
     def _indexed(self, entry: int, call: Call, does: Indexing) -> None:
-        sizes = index_sizes(call)
+        sizes = IndexSizes.of(call)
         if sizes is None:
             raise Unsupported(f"{call.op.name} of {list(call.inputs)} inside a loop")
         arrays = [*[self._place(a) for a in self.args[entry]], self.writer.flag, self._new(entry)]
-        code = self.writer.loops.index(does, call.spec.dtype, call.inputs[-1].dtype)
-        self.instructions.append(self.writer.kernel(code, sizes, arrays))
+        code = self.writer.loops.indexed.code(call)
+        self.instructions.append(self.writer.kernel(code, sizes.words, arrays, sizes.units(does)))
 
     def _moved(self, entry: int, call: Call) -> None:
         sizes = runs_of(call)

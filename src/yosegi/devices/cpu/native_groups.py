@@ -29,6 +29,7 @@ from ...errors import NotReady
 from .callables import ALIGNED, IN_ORDER, Call, Runtime
 from .compiler import Code, Compiler, HostMachine
 from .convolutions import Convolutions
+from .indexing import Indexed
 from .kernel import Native
 from .pools import Pools
 from .probe import verdict
@@ -72,7 +73,7 @@ class Natives:
         Large results of single ops come from `results`.
         """
         self._machine = machine
-        self._results = Results() if results is None else results
+        self.results = Results() if results is None else results
         self._runtime = runtime
         self.reason: str | None = None
         """Why there is no native code."""
@@ -97,7 +98,7 @@ class Natives:
             if self.reason is None:
                 runtime = Runtime(Compiler(machine))
                 runtime.prepare()
-                self._results.skip = runtime.skip
+                self.results.skip = runtime.skip
                 self._runtime = runtime
         except NotReady:  # nothing may be compiled now: the next call finds out
             raise
@@ -129,18 +130,24 @@ class Natives:
     @cached_property
     def _convolutions(self) -> Convolutions:
         assert self.runtime is not None
-        return Convolutions(self.runtime, self._results)
+        return Convolutions(self.runtime, self.results)
 
     @cached_property
     def _pools(self) -> Pools:
         assert self.runtime is not None
-        return Pools(self.runtime, self._results)
+        return Pools(self.runtime, self.results)
+
+    @cached_property
+    def _indexed(self) -> Indexed:
+        assert self.runtime is not None
+        return Indexed(self.runtime, self.results)
 
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """The function that replaces the reference body of an op, or `None`."""
         if self.runtime is None:
             return None
-        return self._convolutions.body(graph, entry) or self._pools.body(graph, entry)
+        kinds = (self._convolutions, self._pools, self._indexed)
+        return next(filter(None, (kind.body(graph, entry) for kind in kinds)), None)
 
     @property
     def _compiler(self) -> Compiler:

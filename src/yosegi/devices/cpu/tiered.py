@@ -41,6 +41,7 @@ from ..._tensor.role import Control
 from ...codegen.llvm.einsum_products import expanded
 from ...codegen.llvm.fused_product import Cluster, is_product, joins, work
 from ...errors import NotReady, Unsupported
+from .indexing import is_indexing
 from .kernel import Body, Step, function_of, mixed_function, numpy_function, reference_body
 from .native_groups import Natives, worthwhile
 from .pools import is_pool
@@ -137,7 +138,9 @@ def _saved(calls: Sequence[Call]) -> float:
         sum(
             5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
             for c in calls
-            if c.op.scalar is not None or reduces(c) or runs(c) or is_pool(c) or (multiplies(c) and not is_product(c))
+            if c.op.scalar is not None
+            or any(has(c) for has in (reduces, runs, is_pool, is_indexing))
+            or (multiplies(c) and not is_product(c))
         )
         + sum(2e-12 * work(c) for c in calls if is_product(c))
         + _looping(calls)
