@@ -146,8 +146,9 @@ class Natives:
         """The function that replaces the reference body of an op, or `None`."""
         if self.runtime is None:
             return None
-        kinds = (self._convolutions, self._pools, self._indexed)
-        return next(filter(None, (kind.body(graph, entry) for kind in kinds)), None)
+        return (
+            self._convolutions.body(graph, entry) or self._pools.body(graph, entry) or self._indexed.body(graph, entry)
+        )
 
     @property
     def _compiler(self) -> Compiler:
