@@ -4,6 +4,7 @@ with them, special values, lesser processors."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from product_code import EACH_WAY, check, exact, numbers, run, variants
 from values import Array
 from yosegi._tensor.dtype import DType, float32, float64
 from yosegi.devices.cpu.compiler import HostMachine
-from yosegi.devices.cpu.tiered import native_function
+from yosegi.devices.cpu.tiered import compile_region, native_function
 from yosegi.devices.cpu.variants import APART, GENERATED, LIBRARY
 
 pytestmark = needs_llvm
@@ -193,6 +194,16 @@ def test_einsums_that_are_not(subscripts: str) -> None:
     with always(GENERATED):
         (got,) = native_function(region, variants())(*arrays)
     check(got, np.einsum(subscripts, a.astype(np.float64), b.astype(np.float64)), 25)
+
+
+def test_einsums_of_what_another_region_transposed() -> None:
+    a, b = numbers((30, 20)), numbers((40, 30), seed=1)
+    whole, _ = region_of(ys.einsum("ij,kj->ki", ys.permute_dims(ys.asarray(a), (1, 0)), ys.asarray(b)))
+    transposed = next(n for n, c in enumerate(whole.graph.calls) if c.op.name == "permute_dims")
+    inputs = (transposed, *(n for n in whole.inputs if n not in whole.graph.args[transposed]))
+    region = replace(whole, nodes=tuple(n for n in whole.nodes if n != transposed), inputs=inputs)
+    (got,) = compile_region(region, variants())(a.T, *[b for n in inputs[1:]])
+    check(got, exact(b, a), 400)
 
 
 def test_tensordot_and_linear_are_products() -> None:

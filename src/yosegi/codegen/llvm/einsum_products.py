@@ -12,7 +12,7 @@ from ..._graph.simplify import GraphRewriter
 from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32, float64
 from ..._tensor.node import Call
-from ..._tensor.op import REGISTRY
+from ..._tensor.op import REGISTRY, leaf_call
 from ..._tensor.role import Contraction
 
 
@@ -29,11 +29,8 @@ def expanded(region: Region) -> Region:
             new[entry] = program.put(graph.calls[entry], tuple(map(put, graph.args[entry])))
         return new[entry]
 
-    # Inputs first: what they are made of is not this region's.
-    for entry in region.inputs:
-        new[entry] = len(program.calls)
-        program.calls.append(graph.calls[entry])
-        program.args.append(())
+    for entry in region.inputs:  # as leaves: rules must not look at what they are made of, which is not in the region
+        new[entry] = program.added(leaf_call(graph.calls[entry].spec), ())
     first = len(program.calls)
     for entry in region.nodes:
         call = graph.calls[entry]
