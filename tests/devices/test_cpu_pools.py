@@ -26,7 +26,7 @@ def owner():
     natives = device_named("cpu").natives
     if natives.runtime is None:
         pytest.skip(natives.reason)
-    return Pools(natives.runtime, natives._results)
+    return Pools(natives.runtime, natives.results)
 
 
 @st.composite
