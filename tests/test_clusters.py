@@ -23,7 +23,7 @@ from yosegi._run.device import host_device
 from yosegi._schedule.fuse import Region, RegionKind, fuse, join
 from yosegi._schedule.kernels import kernels_of
 from yosegi._tensor.precision import Precision
-from yosegi.devices.kernel import fused as module
+from yosegi.devices.kernel import measured as module
 from yosegi.devices.kernel.fused import PATTERNS, Fused
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="there is no g++")

@@ -22,7 +22,7 @@ from yosegi._run.trace import trace
 from yosegi._schedule.fuse import Region, fuse
 from yosegi._tune.autotune import TuningResult
 from yosegi.codegen.c.kernel_source import Kernel
-from yosegi.devices.kernel import fused as module
+from yosegi.devices.kernel import fused, measured
 from yosegi.devices.kernel.fused import Fused
 from yosegi.errors import CompileFailure, NoSuchVariant
 
@@ -34,7 +34,7 @@ A, B = (RNG.normal(size=s).astype(np.float32) for s in ((20, 30), (30, 10)))
 @pytest.fixture(autouse=True)
 def measures_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("YOSEGI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, measured_work=0))
+    monkeypatch.setattr(measured, "_POLICY", replace(measured._POLICY, measured_work=0))
 
 
 def product(*, repeats: bool) -> Region:
@@ -125,8 +125,8 @@ def test_a_way_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
 def test_a_winner_that_is_not_there_any_more_leaves_what_is_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.TuningRecords, "known", lambda self, kind: TuningResult("library, second", {}))
-    monkeypatch.setattr(module, "_POLICY", replace(module._POLICY, large_work=1))
+    monkeypatch.setattr(measured.TuningRecords, "known", lambda self, kind: TuningResult("library, second", {}))
+    monkeypatch.setattr(fused, "_POLICY", replace(fused._POLICY, large_work=1))
     machine = Counted(tmp_path, 1)
     trace.clear()
     np.testing.assert_allclose(multiplied(machine, repeats=True), A @ B, rtol=1e-5, atol=1e-5)

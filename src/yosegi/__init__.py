@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import devices as _folder  # loaded first: importing it later would put the folder in the function's place
 from . import errors, nn, optim, training
 from ._place.plan import Plan
+from ._run.api import LoadedPlan, eval, explain, load_plan, memory_stats, plan, synchronize
 from ._run.device import devices
-from ._run.evaluate import LoadedPlan, eval, explain, load_plan, memory_stats, plan, synchronize
 from ._run.profile import profile
 from ._tensor import protocols as _protocols
 from ._tensor.dtype import (

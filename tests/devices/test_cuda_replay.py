@@ -24,7 +24,7 @@ from yosegi.devices.cuda.concurrency import Turn
 from yosegi.devices.cuda.launch import Queue
 from yosegi.devices.cuda.memory import Data
 from yosegi.devices.cuda.replay import Replayed
-from yosegi.devices.kernel.fused import _Measured
+from yosegi.devices.kernel.measured import MeasuredKernel
 from yosegi.errors import OutOfMemory
 
 
@@ -166,7 +166,7 @@ def measured(queue: HostQueue, choices: TuningRecords, number: int, ran: list[st
         kind=RegionKind.CONTRACTION, calls=(), inputs=(), nodes=(), precision=Precision.FULL, repeats=True
     )
     work: Any = SimpleNamespace(size=1 << 30 + number, graph=SimpleNamespace(inputs=(), calls=()))
-    made = _Measured(machine, choices, region, work, {name: way(name) for name in ("first", "second")}, "first")
+    made = MeasuredKernel(machine, choices, region, work, {name: way(name) for name in ("first", "second")}, "first")
     made._reference = lambda: lambda data: [seen(data.pointer) + 1]  # type: ignore[method-assign]
     made._kind = f"work {number}"
     return made

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import yosegi as ys
-from yosegi._run import evaluate
+from yosegi._run import api
 from yosegi.errors import IndexingError, LaunchFailure
 
 X = np.asarray([1.0, 2.0])
@@ -74,7 +74,7 @@ class Waited:
     """The host's device, with another end of its work."""
 
     def __init__(self, error=None):
-        self.waits, self._error, self._device = 0, error, evaluate.host_device()
+        self.waits, self._error, self._device = 0, error, api.host_device()
 
     def __getattr__(self, name):
         return getattr(self._device, name)
@@ -87,15 +87,15 @@ class Waited:
 
 def test_synchronize_waits_for_every_device(monkeypatch):
     devices = [Waited(), Waited(LaunchFailure("gone")), Waited()]
-    monkeypatch.setattr(evaluate, "present", lambda: devices)
+    monkeypatch.setattr(api, "present", lambda: devices)
     ys.synchronize()
     assert [d.waits for d in devices] == [1, 1, 1]
 
 
 def test_a_pending_mistake_is_raised(monkeypatch):
     mistaken = Waited(IndexingError("[take] expected indices from -3 to 2, got 7"))
-    monkeypatch.setattr(evaluate, "present", lambda: [mistaken])
-    monkeypatch.setattr(evaluate, "owner_of", lambda space: mistaken)
+    monkeypatch.setattr(api, "present", lambda: [mistaken])
+    monkeypatch.setattr(api, "owner_of", lambda space: mistaken)
     with pytest.raises(IndexingError, match="got 7"):
         ys.synchronize()
     with pytest.raises(IndexingError, match="got 7"):
@@ -104,7 +104,7 @@ def test_a_pending_mistake_is_raised(monkeypatch):
 
 def test_block_until_ready_computes_and_waits(monkeypatch):
     device = Waited()
-    monkeypatch.setattr(evaluate, "owner_of", lambda space: device)
+    monkeypatch.setattr(api, "owner_of", lambda space: device)
     x = ys.asarray(X) * 2
     assert x.block_until_ready() is x
     assert x._node.buffer is not None
@@ -112,7 +112,7 @@ def test_block_until_ready_computes_and_waits(monkeypatch):
 
 
 def test_a_value_that_a_device_loses_is_there_all_the_same(monkeypatch):
-    monkeypatch.setattr(evaluate, "owner_of", lambda space: Waited(LaunchFailure("gone")))
+    monkeypatch.setattr(api, "owner_of", lambda space: Waited(LaunchFailure("gone")))
     x = (ys.asarray(X) * 2).block_until_ready()
     np.testing.assert_array_equal(x.numpy(), X * 2)
 

@@ -18,10 +18,10 @@ from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tune.certificate import precisions_for
 
 Refusals = tuple[tuple[str, str], ...]
-"""Devices that do not get a region, by name, and why."""
+"""Devices without a candidate, by name, with the reason."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # kernels are looked up by it in every call: it is what it is
+@dataclass(frozen=True, slots=True, eq=False)  # identity makes the look-up of kernels fast
 class Candidate:
     """A device and a precision in which it can run a region. `of` makes one object for each pair."""
 
@@ -57,8 +57,8 @@ def candidates_for(
     for device in chain:
         reason = refusal(device, region)
         if reason is None and in_float64 is not None and Precision.FULL not in precisions:
-            reason = refusal(device, in_float64)  # float64 is all that may be
-        if reason is not None and not attends(region.calls[0]):  # which may be native in fewer bits alone
+            reason = refusal(device, in_float64)  # only float64 is admitted
+        if reason is not None and not attends(region.calls[0]):  # attention may be native in fewer bits only
             refused.append((device.name, reason))
             continue
         able = [p for p in precisions if _supports(device, region, in_float64, p, reason)]
@@ -71,7 +71,7 @@ def candidates_for(
 def _supports(
     device: Device, region: Region, in_float64: Region | None, precision: Precision, reason: str | None
 ) -> bool:
-    """`reason`: why it cannot have the region in full precision."""
+    """True if a device supports a region in a precision; `reason` is its refusal in full precision."""
     if precision is Precision.FULL:
         return reason is None
     if precision is Precision.F64:
@@ -86,9 +86,9 @@ def _is_native(device: Device, region: Region) -> bool:
 
 
 def refusal(device: Device, region: Region) -> str | None:
-    """Why a device cannot have a region: its capabilities, or its own word.
+    """The reason why a device does not support a region, by its capabilities or by `supports`; `None` if it does.
 
-    What failed before plays no part here: that passes, and plans are kept. A step that runs looks at it.
+    Earlier failures do not count: they expire, and plans are kept. A running step looks at them.
     """
     for n in region.nodes:
         connection = connection_of(region.graph.calls[n])

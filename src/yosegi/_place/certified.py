@@ -68,19 +68,19 @@ class CertifiedUnit:
     def __init__(self, schedule: Schedule, device: Device) -> None:
         """Raises `DeviceFailure` if the device cannot compile it."""
         self.device, self.space = device, device.space
-        """The memory that its random vectors are in."""
+        """The memory of its random vectors."""
         self.candidates = [step.candidate for step in schedule.steps]
         self.before = [step for step in schedule.steps if step.device is not device]
         """The steps that run before it, on other devices."""
         self.inputs = (*schedule.inputs, *[entry for step in self.before for entry in step.region.outputs])
-        """The entries of the schedule's graph that it reads."""
+        """The entries of the schedule's graph that are its inputs."""
         own = [step for step in schedule.steps if step.device is device]
         self._products = [step for step in own if step.tolerance is not None]
         self._exact = [_is_in_float64(step) for step in self._products]
         self.errors: list[tuple[Step, float]] = []
         """The products, with upper bounds for their errors in the last run; nothing before the first."""
         self._doubts: Counter[tuple[int, ...]] = Counter()
-        """How often each product has failed, or nearly."""
+        """The number of failures and near failures of each product."""
         written = _Written()
         calls = [schedule.graph.calls[entry] for entry in self.inputs]
         values = {e: written.writer.input(leaf_call(c.spec)) for e, c in zip(self.inputs, calls, strict=True)}
@@ -123,7 +123,7 @@ class CertifiedUnit:
 
     @property
     def launched(self) -> str:
-        """How it is launched, where the device reports it."""
+        """The description of its launch, if the device reports it."""
         return self._kernel.launched if isinstance(self._kernel, Launched) else ""
 
 

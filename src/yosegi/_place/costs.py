@@ -26,7 +26,7 @@ _ENOUGH: Final = 3  # regions from which the ratios count
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, of which some go into bringing operands to another precision."""
+    """Seconds of a region, and the part of them for conversion to another precision."""
 
     compute: float
     conversion: float = 0.0
@@ -35,12 +35,12 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All seconds."""
         return self.compute + self.conversion
 
 
 class Costs:
-    """The table of this process: how fast devices are, and how long regions took on them."""
+    """The measurements of this process: speeds of devices, and times of regions."""
 
     def __init__(self) -> None:
         self._pages: dict[str, Page] = {}
@@ -54,7 +54,7 @@ class Costs:
         """The device, region and precision of every measurement of this process."""
         self._saved_at = monotonic()
         self.epoch = 0
-        """How often devices have been measured: plans that were made before may be made again."""
+        """The number of measurements of devices. Plans made under an earlier number may be made again."""
         atexit.register(self.save)
 
     def speed(self, device: Device) -> Speed:
@@ -80,15 +80,15 @@ class Costs:
         return Cost(compute, conversion)
 
     def region(self, work: Work, candidate: Candidate) -> float:
-        """Seconds of a region by the cost model, corrected by what such work took beside its prediction. The launch is
-        left out if several regions share one."""
+        """Seconds of a region by the cost model, corrected by the ratio of measured to modelled times of such work. The
+        launch is left out if several regions share one."""
         device = candidate.device
         seconds = self.speed(device).region(work, candidate.precision, coalesces=device.coalesces)
         factors = self._factors.get(device.name)
         return seconds if factors is None else seconds * factors.get(work.task, 1.0)
 
     def measured(self, region: Region, candidate: Candidate) -> float | None:
-        """How long this very region took on a candidate, at best of its last runs."""
+        """The shortest time of this region on a candidate in its last runs, in seconds."""
         page = self._pages.get(candidate.device.name)
         if page is None or not page.times:
             return None
@@ -96,8 +96,8 @@ class Costs:
         return None if seconds is None else min(seconds)
 
     def transfer(self, source: str, target: str) -> TransferCost:
-        """Moving values from one memory to another, through the host. Pairs are not measured: where a device takes
-        another's data directly, this is the most that it takes."""
+        """Seconds to copy values from one memory to another through the host. For devices with a direct copy this is an
+        upper bound: pairs are not measured."""
         down = TransferCost() if source in (HOST, target) else self._speed_of_space(source).download
         up = TransferCost() if target in (HOST, source) else self._speed_of_space(target).upload
         per_byte = 1 / down.bandwidth + 1 / up.bandwidth
@@ -136,11 +136,11 @@ class Costs:
             self.save()
 
     def set_speed(self, device: Device, speed: Speed) -> None:
-        """Note how fast a device is, and keep it."""
+        """Store the measured speed of a device."""
         with self._lock:
             page = self._pages.setdefault(device.name, Page())
             page.speed = self._speeds[device.name] = speed
-            page.ratios.clear()  # they were ratios to another cost model
+            page.ratios.clear()  # these ratios belong to another cost model
             self._factors.pop(device.name, None)
             self._devices[device.name] = device
             self._unsaved.add(device.name)
@@ -161,7 +161,7 @@ class Costs:
             return self._pages[device.name].speed
 
     def save(self) -> None:
-        """Keep what is new on disk, for devices that say what they are."""
+        """Store new measurements on disk, for devices with an identity."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, set()
             self._saved_at = monotonic()

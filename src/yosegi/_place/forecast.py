@@ -23,7 +23,7 @@ class Forecast:
     conversion: float
     transfer: float
     is_measured: bool
-    """Whether all of its units have been timed."""
+    """True if all of its units have been measured."""
 
     @property
     def total(self) -> float:
@@ -54,7 +54,7 @@ def space_of(graph: Graph, entry: int) -> str:
 
 
 def comes_from_host(graph: Graph) -> bool:
-    """Whether all of a program's inputs are on the host: then its results are taken to be wanted there too."""
+    """True if all inputs of a program are on the host: then its results are assumed to be needed there too."""
     return all(space_of(graph, i) == HOST for i in graph.inputs)
 
 

@@ -1,12 +1,11 @@
 """The labelling of regions that costs least in all.
 
-A label is a candidate: a device and a precision. A region costs something under each label it may have; a value costs
-something on its way from the label that makes it to those that read it; and where a device takes neighbours in one
-call, a region with another label than the one that feeds it begins a new call.
+A label is a candidate: a device and a precision. A region has a cost under each label. A value has a cost if its reader
+has another label than its maker: the transfer. On a device that runs neighbours in one call, a region begins a new call
+if the region that feeds it has another label.
 
-For two labels a minimum cut finds the best of all labellings. For more, expansion moves do nearly as well: in each, one
-label takes over whatever regions it makes cheaper, which again is a minimum cut. A move is made only if the true total
-falls.
+For two labels a minimum cut finds the best labelling. For more, expansion moves come close: in each move, one label
+takes over the regions that it makes cheaper, which is a minimum cut again. A move is made only if the true total falls.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from .cost_model import TransferCost
 from .mincut import Network
 
 NEVER: Final = 1e6
-"""Seconds of a label that a region cannot have."""
-_ROUNDS: Final = 3  # of all labels; the first two find almost everything
+"""The cost of a label that a region cannot have, in seconds."""
+_ROUNDS: Final = 3  # rounds over all labels; the first two find almost everything
 _GAIN: Final = 1e-9  # of the total: less is rounding
 
 
@@ -48,7 +47,7 @@ class Problem:
     """The cost of each region under each label."""
     values: Sequence[SharedValue]
     feeders: Sequence[int]
-    """For each region the last one that feeds it, whose call it can be part of; -1 if there is none."""
+    """For each region the last region that feeds it, whose call it can join; -1 if there is none."""
     transfers: Sequence[Sequence[TransferCost]]
     """The cost of a transfer from each memory to each other memory."""
 
@@ -74,7 +73,7 @@ class Problem:
         return cost
 
     def expanded(self, labels: Sequence[int], label: int) -> list[int]:
-        """The labelling after `label` has taken over whatever regions it makes cheaper."""
+        """The labelling after `label` has taken over the regions that it makes cheaper."""
         taken = _ExpansionMove(self, labels, label).taken()
         return [label if t else old for t, old in zip(taken, labels, strict=True)]
 
@@ -152,11 +151,11 @@ class _ExpansionMove:
         self.network.price(a, second=only_a - neither)
         self.network.price(b, first=only_a)
         across = only_b + only_a - neither
-        if across > 0:  # less than nothing only where a detour is cheaper than the way itself
+        if across > 0:  # negative only if a detour is cheaper than the direct transfer
             self.network.edge(a, b, across)
 
     def _add_outside(self, value: SharedValue) -> None:
-        """A value from outside: it goes once to every memory where it is read."""
+        """A value from outside: one transfer to each memory in which it is read."""
         problem, transfers = self.problem, self.problem.transfers[value.space]
         target = problem.spaces[self.label]
         groups: dict[int, list[int]] = {}
@@ -196,7 +195,7 @@ class _ExpansionMove:
                 self._together(value.maker, value.readers, there, back)
             return
         for reader, space in zip(value.readers, read, strict=True):
-            share = read.count(space)  # it goes there once for all who read it there
+            share = read.count(space)  # one transfer for all its readers there
             self._pair(
                 value.maker, reader,
                 transfers[source][space].seconds(nbytes) / share if source != space else 0.0,
@@ -205,7 +204,7 @@ class _ExpansionMove:
             )  # fmt: skip
 
     def _together(self, maker: int, readers: Sequence[int], there: float, back: float) -> None:
-        """A value whose maker and readers are in one memory: it moves once, if any of them goes or stays alone."""
+        """A value whose maker and readers are in one memory: one transfer if they are separated."""
         network = self.network
         if len(readers) == 1:
             network.edge(maker, readers[0], there, back)

@@ -28,9 +28,9 @@ class Placed:
     work: Work
     refused: Refusals = ()
     is_pinned: bool = False
-    """Whether the user has put there what it reads: so is what it makes."""
+    """True if it reads inputs that the user has put on this device. Its outputs are pinned there too."""
     is_alone: bool = False
-    """Whether its result is looked at by itself, and it can be no part of anything larger."""
+    """True if its result is certified by itself: it cannot be part of a larger unit."""
 
     @property
     def precision(self) -> Precision | None:
@@ -104,7 +104,7 @@ def _together(placed: Sequence[Placed]) -> Sequence[Placed]:
     order: list[Placed] = []
     current = names[0]
     while len(order) < len(placed):
-        if not ready[current]:  # on to the device whose turn it would have been
+        if not ready[current]:  # continue with the next device in order
             current = min((name for name in ready if ready[name]), key=lambda name: ready[name][0])
         i = heappop(ready[current])
         order.append(placed[i])
@@ -127,7 +127,7 @@ def _dependencies(regions: Sequence[Region]) -> tuple[list[int], list[list[int]]
 
 
 def _groups(placed: Sequence[Placed]) -> Iterator[list[Placed]]:
-    """Neighbours on one device that wants them as one, up to its number of ops, with products in one precision."""
+    """Neighbours on one device that coalesces, up to its number of ops, with products in one precision."""
     group: list[Placed] = []
     size = 0
     precision: Precision | None = None
@@ -175,7 +175,7 @@ def _waits(region: Region) -> bool:
 
 
 def _overlapping(regions: Sequence[Region]) -> list[int]:
-    """The numbers of regions, which can run in the order that is given, in the order in which they overlap."""
+    """The numbers of regions in an order in which communication and work overlap. `order` is an order that can run."""
     missing, readers = _dependencies(regions)
     keys = _keys(regions, readers)
     ready = [keys[n] for n, count in enumerate(missing) if not count]

@@ -84,8 +84,8 @@ def place(
 def place_on(
     device: Device, graph: Graph, chain: tuple[Device, ...], policy: Policy = IN_FULL, *, repeats: bool = False
 ) -> Schedule:
-    """The steps that naming a device gives, but for values that the user has put on another; where the device fails,
-    the whole chain may take over."""
+    """The steps of naming a device, except work on values that the user has put on another. If the device fails, the
+    whole chain is available."""
     placing = _Placing(graph, chain, policy, repeats)
     return placing.on_host() if device is chain[-1] and not placing.owners else placing.on_one(device)
 
@@ -128,7 +128,7 @@ class _Placing:
         candidate, speed = Candidate.of(device), costs.speed(device)
         once = (speed.launch if device.coalesces else 0.0) + (0.0 if device.space == HOST else speed.download.latency)
         if total <= max(once, speed.launch):
-            return False  # as for most small programs: a launch alone takes longer
+            return False  # the case of most small programs: a launch alone takes longer
         gain, there = 0.0, once
         for n, here in enumerate(alone):
             cost = self._region(n, candidate, total)
@@ -184,7 +184,7 @@ class _Placing:
         return Schedule.of(self.graph, self._steps(chosen.units))
 
     def on_one(self, device: Device) -> Schedule:
-        """The plan in which a device gets what it can, and the host the rest."""
+        """The plan in which a device gets all it supports, and the host the rest."""
         table = self._table(list(dict.fromkeys((device, *self.owners, self.host))))
         meant = labels = table.single(device)
         if device.coalesces and device is not self.host:
@@ -192,13 +192,13 @@ class _Placing:
         return Schedule.of(self.graph, self._steps(units_of(self.graph, table.placed(labels), repeats=self.repeats)))
 
     def in_order(self) -> Schedule:
-        """The plan in which devices get what they can, in the order of the chain, whatever it costs."""
+        """The plan in which devices get all they support, in the order of the chain, whatever the cost."""
         table = self._table(self.chain)
         units = units_of(self.graph, table.placed(table.in_order()), repeats=self.repeats)
         return Schedule.of(self.graph, self._steps(units, is_named=True))
 
     def as_named(self) -> Schedule:
-        """The plan in which devices get what they can, in the user's order."""
+        """The plan in which devices get all they support, in the user's order."""
         table = self._table(self.chain)
         meant = labels = table.in_order()
         if any(device.coalesces for device in self.chain[:-1]):

@@ -62,7 +62,7 @@ class Step:
     is_named: bool = False
     """True if the user has named the devices: their order is the user's."""
     refused: Refusals = ()
-    """The devices that do not get all of it, and why."""
+    """The devices that do not support all of it, with reasons."""
     is_pinned: bool = False
     """True if the user has put its inputs on this device: its outputs stay there too."""
     is_replayed: bool = False
@@ -106,13 +106,13 @@ class Step:
 
     @property
     def refusals(self) -> Refusals:
-        """All devices that do not get it, or not all of it, and why."""
+        """All devices that do not support all of it, with reasons."""
         known = dict(self.refused)
         return (*self.refused, *[(d, why) for d, why in self._looked_for()[1] if d not in known])
 
     def _looked_for(self) -> tuple[tuple[Candidate, ...], Refusals]:
-        """Candidates and refusals of the whole unit: what ran its parts one by one need not run them as one. They are
-        looked for when they are first needed, which for most steps is never."""
+        """Candidates and refusals of the whole unit, determined when first needed. A device that supports each
+        part need not support the unit."""
         if self.is_replayed:
             return (self.candidate,), ()
         if self._others is None:
@@ -120,7 +120,7 @@ class Step:
             others = [c for c in found if c != self.candidate]
             if not self.is_named:
                 others.sort(key=lambda c: self.cost_on(c).total)
-            others.sort(key=lambda c: c.precision is Precision.F64)  # what is left when all others miss the tolerance
+            others.sort(key=lambda c: c.precision is Precision.F64)  # a last resort if all others miss the tolerance
             self._others = (self.candidate, *others), refused
         return self._others
 
@@ -137,12 +137,12 @@ class Step:
 
     @property
     def fused(self) -> Sequence[Region]:
-        """The kernels that its device cuts it into, where the device reports them."""
+        """Its kernels, if the device reports them."""
         return self.device.kernels(self.region_on(self.candidate)) if isinstance(self.device, Fuses) else ()
 
     @property
     def launched(self) -> str:
-        """How its kernel is launched, where the device reports it."""
+        """The description of its launch, if the device reports it."""
         kernel = self.kernels.get(self.candidate)
         return kernel.launched if isinstance(kernel, Launched) else ""
 
@@ -153,7 +153,7 @@ class Step:
         return replace(self.region, precision=candidate.precision)
 
     def choose(self, candidate: Candidate) -> None:
-        """Let another candidate run it, before all others."""
+        """Prefer another candidate."""
         self.candidate = candidate
         self._others = None
 
@@ -222,7 +222,7 @@ class Schedule:
     graph: Graph
     steps: tuple[Step, ...]
     inputs: tuple[int, ...]
-    """The graph's entries that come from outside."""
+    """The entries of the graph that are inputs."""
 
     @classmethod
     def of(cls, graph: Graph, steps: Sequence[Step]) -> Schedule:
@@ -280,7 +280,7 @@ class Plan:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The graph's entries that come from outside."""
+        """The entries of the graph that are inputs."""
         return self.schedule.inputs
 
     def _sole_step(self) -> Step | None:
@@ -376,7 +376,7 @@ class Plan:
             if not step.region.repeats:
                 step.region = replace(step.region, repeats=True)
                 step.kernels.clear()
-            step.kernel_on(step.candidate)  # which kernels they are is decided when they are made
+            step.kernel_on(step.candidate)  # variants are chosen when kernels are compiled
         self.become(self.schedule)
         users = {step.device.name: step.device.identity for step in self.steps}
         kernels = decisions(is_fixed=any(step.policy.is_fixed for step in self.steps))

@@ -25,13 +25,13 @@ from .forecast import Forecast, comes_from_host, forecast_of, space_of
 from .labels import NEVER, Problem, SharedValue, best
 from .partition import Placed, Unit, units_of
 
-_LITTLE: Final = 1e-9  # seconds: what is as good as nothing, but tells the first from the second
+_LITTLE: Final = 1e-9  # seconds: negligible, but it orders equal labels
 _NOT_WORTH_IT: Final = "too little work to cover the launch cost"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitForecast:
-    """A labelling as units, with what they take."""
+    """A labelling as units, with their predicted times."""
 
     units: list[Unit]
     forecast: Forecast
@@ -60,7 +60,7 @@ class CandidateTable:
         self.policy = policy
         self.refused: list[Refusals] = []
         self.candidates: list[dict[int, Candidate]] = []
-        """For each region, by label, how that device would run it."""
+        """For each region, by label, the candidate of that device."""
         for region, work in zip(regions, works, strict=True):
             found, refused = candidates_for(region, asked, policy)
             self.refused.append(refused)
@@ -76,8 +76,8 @@ class CandidateTable:
         self.pins = self._pins()
 
     def _pins(self) -> dict[int, int]:
-        """The regions that read what the user has put on a device, or what is made of it, with the label of that
-        device, if it can run them."""
+        """The regions that depend on values that the user has put on a device, with the label of that device, if it
+        supports them."""
         graph = self.graph
         pinned = {i: space_of(graph, i) for i in graph.inputs if graph.calls[i].attrs.get("pinned")}
         pins: dict[int, int] = {}
@@ -105,13 +105,12 @@ class CandidateTable:
         return labels
 
     def cheapest(self, starts: Sequence[Sequence[int]], known: Iterable[UnitForecast]) -> list[int]:
-        """The labelling of least cost that moves from these find; `known` layouts say how right lines are here."""
+        """The labelling of least cost that moves from `starts` find. `known` forecasts correct the cost models."""
         return best(self._problem(self._corrections(known)), starts)
 
     def worth_a_call(self, labels: list[int]) -> list[int]:
-        """A labelling by name, but for pieces that would cost more to call for than to run where their neighbours do.
-
-        What a named device takes to compute plays no part: it is meant. A single piece is what was asked for.
+        """A labelling by the user's device, without units that cost more to launch than to run on their neighbours'
+        device. The compute time of the named device does not count: the user chose it. A single unit stays.
         """
         host = len(self.labels) - 1
         users = [u.candidate.device for u in units_of(self.graph, self.placed(labels))]
@@ -126,7 +125,7 @@ class CandidateTable:
         return best(problem, (labels, [host] * len(labels)))
 
     def placed(self, labels: Sequence[int], instead_of: Sequence[int] | None = None) -> list[Placed]:
-        """The regions with their labels; `instead_of` others, which were not worth a call."""
+        """The regions with their labels. `instead_of` holds the labels that were not worth a launch."""
         made = []
         for n, label in enumerate(labels):
             refused = self.refused[n]
@@ -138,7 +137,7 @@ class CandidateTable:
         return made
 
     def layout(self, labels: Sequence[int]) -> UnitForecast:
-        """A labelling as units, with what they take."""
+        """A labelling as units, with their predicted times."""
         units = units_of(self.graph, self.placed(labels), repeats=self.repeats)
         return UnitForecast(units, forecast_of(self.graph, units, self.reused))
 
@@ -151,7 +150,7 @@ class CandidateTable:
         return [costs.speed(device).launch if device.coalesces else 0.0 for device in self.labels]
 
     def _corrections(self, known: Iterable[UnitForecast]) -> list[float]:
-        """For each label, the measured over the modelled time of the units that were measured."""
+        """For each label, the ratio of measured to modelled time of the measured units."""
         timed, modelled = [0.0] * len(self.labels), [0.0] * len(self.labels)
         for layout in known:
             for unit in layout.units:
@@ -177,7 +176,7 @@ class CandidateTable:
         return Problem(spaces, self._calls(), own, list(self._values(names)), self._feeders(), transfers)
 
     def _outside(self) -> dict[int, str]:
-        """The inputs that have to be moved in every run, with the memories that they are in."""
+        """The inputs that are copied in every run, with their memories."""
         return {i: space_of(self.graph, i) for i in self.graph.inputs if i not in self.reused}
 
     def _values(self, names: Sequence[str]) -> Iterable[SharedValue]:

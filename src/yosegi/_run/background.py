@@ -1,9 +1,9 @@
 """Slow compilers at work in the background, while another device serves.
 
-One thread does it, and is there only when it is needed. What runs once is never compiled: a program whose shapes
+One thread, started when it is needed, does the jobs. Work that runs once is never compiled: a program whose shapes
 change with every step would keep the compiler busy for nothing. A job that takes longer than `LIMIT` counts as failed,
-and another thread does those that wait behind it. When the process ends, the job at hand gets a moment to finish
-(compilers do not like being cut off), and the others are dropped.
+and another thread does the jobs behind it. When the process ends, the current job gets a moment to finish, and the
+others are dropped.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ T = TypeVar("T")
 LIMIT: Final = 60.0
 """Seconds that a job may take."""
 _NICE: Final = 10
-"""The priority of compiling behind a program: what the program computes comes first."""
-_LINE: Final = 16  # jobs that may wait: of more, most would not be needed any more when their turn comes
+"""The priority of compiling in the background: below that of the program's own computation."""
+_LINE: Final = 16  # jobs that may wait; with more, most would no longer be needed when they begin
 
 
 class Job(Generic[T]):
-    """A value to be made once, by the first thread that starts, within a time limit."""
+    """A value that the first thread to start makes, once, within a time limit."""
 
     def __init__(self, make: Callable[[], T], limit: float | None = None) -> None:
-        """`limit` is the seconds that it may take, `LIMIT` by default; `inf` for work that has deadlines of its own."""
+        """`limit` is in seconds, `LIMIT` by default; `inf` for work with deadlines of its own."""
         self._make: Callable[[], T] | None = make
         self._limit = LIMIT if limit is None else limit
         self._lock = Lock()
@@ -49,29 +49,29 @@ class Job(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has been made, or could not be."""
+        """True if the value has been made, or making it failed."""
         return self._done.is_set()
 
     @property
     def is_made(self) -> bool:
-        """Whether it has been made."""
+        """True if the value has been made."""
         return self.is_done and self._failure is None
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until it has taken too long; all of the limit if nobody has begun."""
+        """Seconds until it is overdue; the whole limit if it has not begun."""
         return self._limit if self._until is None else max(0.0, self._until - monotonic())
 
     @property
     def is_overdue(self) -> bool:
-        """True if it has taken too long, and is not done yet."""
+        """True if it has exceeded its limit, and is not done yet."""
         return not self.seconds_left and not self.is_done
 
     def result(self) -> T:
         """The result, or the exception that was raised. Starts the job if no thread has.
 
-        Raises `CompileFailure` if it takes longer than the limit. It goes on nevertheless: native code cannot be
-        stopped. If it returns one day, there is a result from then on.
+        Raises `CompileFailure` if it takes longer than the limit. The job continues, because native code cannot be
+        stopped; if it returns later, there is a result from then on.
         """
         if not self.is_done:
             if self._limit == inf:
@@ -97,7 +97,7 @@ class Job(Generic[T]):
         raise NotReady("compiling in the background" if background.add(self) else "many wait to be compiled before it")
 
     def start(self) -> None:
-        """Begin it in a thread of its own, under the caller's options, unless somebody has begun."""
+        """Begin it in a thread of its own, under the caller's options, unless it has begun."""
         make = self._begun()
         if make is None:
             return
@@ -112,7 +112,7 @@ class Job(Generic[T]):
             work()
 
     def run(self) -> None:
-        """Do it here, unless somebody has begun."""
+        """Do it in this thread, unless it has begun."""
         make = self._begun()
         if make is not None:
             self._run(make)
@@ -134,7 +134,7 @@ class Job(Generic[T]):
 
 
 class _ThreadMode(local):
-    """Whether a thread waits for compilers."""
+    """True if a thread waits for compilers."""
 
     only_ready = False
 
@@ -144,7 +144,7 @@ _thread: Final = _ThreadMode()
 
 @contextmanager
 def only_ready() -> Iterator[None]:
-    """In this thread, let everything that has to be compiled or measured first raise `NotReady` instead."""
+    """Raise `NotReady` in this thread instead of compiling or measuring."""
     before, _thread.only_ready = _thread.only_ready, True
     try:
         yield
@@ -153,7 +153,7 @@ def only_ready() -> Iterator[None]:
 
 
 def check_ready(what: str) -> None:
-    """Raise `NotReady` if this thread is to wait for nothing."""
+    """Raise `NotReady` if this thread must not wait."""
     if _thread.only_ready:
         raise NotReady(f"{what} would take a while")
 
@@ -171,23 +171,23 @@ def side_by_side(makers: Sequence[Callable[[], T]], most: int) -> list[T]:
 
 
 class Background:
-    """The line of jobs, and the thread that does them."""
+    """The queue of jobs, and the thread that does them."""
 
     def __init__(self) -> None:
         self.reset()
         atexit.register(self.close)
 
     def reset(self) -> None:
-        """Nothing is under way. In a forked child: the thread is not there, and the lock may have been held by it."""
+        """Begin anew in a forked child, where the thread does not exist and may have held the lock."""
         self._changed = Condition()
         self._line: deque[Job[object]] = deque()
         self._thread: Thread | None = None
         self._job: Job[object] | None = None
-        """The job that the thread is at."""
+        """The current job of the thread."""
         self._is_closed = False
 
     def add(self, job: Job[T]) -> bool:
-        """Put a job in line, unless it is there already; whether it is."""
+        """Put a job into the queue, unless it is there already. Returns True if it is in the queue."""
         with self._changed:
             self._relieve()
             if not job.in_line:
@@ -200,14 +200,14 @@ class Background:
             return True
 
     def wait(self) -> None:
-        """Until nothing is under way, but for jobs that take longer than they may."""
+        """Wait until no job is running, except overdue ones."""
         with self._changed:
             while self._thread is not None:
                 self._changed.wait(LIMIT if self._job is None else self._job.seconds_left)
                 self._relieve()
 
     def close(self) -> None:
-        """At the end of the process: drop what waits, and wait a moment for what is being made."""
+        """At the end of the process: drop the waiting jobs, and wait a moment for the current one."""
         with self._changed:
             self._is_closed = True
             self._line.clear()
@@ -216,7 +216,7 @@ class Background:
             join([thread])
 
     def _relieve(self) -> None:
-        """Leave a thread that hangs in a job to itself: another does those that wait."""
+        """Abandon a thread that hangs in a job: another thread does the waiting jobs."""
         if self._job is not None and self._job.is_overdue:
             self._thread = self._job = None
             if self._line:

@@ -1,4 +1,4 @@
-"""Child processes for code that is not ours: a crash there is a reason here.
+"""Child processes for drivers and compilers: a crash there is a reason here.
 
 Drivers and compilers can end a process with a signal, take all its memory, or never return. A `Worker` is a child
 process that calls functions on request, `worker.call("package.module:function", argument)`, and reports how each call
@@ -29,8 +29,8 @@ from .forks import in_forked_child
 from .shutdown import seconds_left
 
 _TIMEOUT: Final = 60.0  # seconds
-_PATIENCE: Final = 8  # times a deadline that a child gets where others keep it from running
-_GRACE: Final = 5  # seconds after a deadline until a child ends itself, in case nobody is left to end it
+_PATIENCE: Final = 8  # a child that other processes keep from running gets this multiple of its deadline
+_GRACE: Final = 5  # seconds after a deadline until a child ends itself, if its parent has died
 _NICE: Final = 10  # the user's own work comes first
 _IN_CHILD: Final = "YOSEGI_IN_CHILD"
 _LINE: Final = 200  # characters of a driver's last words that are reported
@@ -45,16 +45,15 @@ class ChildResult:
     died: bool = field(default=False, compare=False)
     """True if the call ended the child, or passed its deadline."""
     timed_out: bool = field(default=False, compare=False)
-    """True if the call passed its deadline: a machine that is busy, or was asleep, may do better another time."""
+    """True if the call passed its deadline: it may succeed later, on a less busy machine."""
 
 
 class Closed(Exception):
-    """This process ends, and its children with it: a call in one of them has no outcome."""
+    """This process ends, and its children with it: the call has no outcome."""
 
 
 def _processor_seconds(pid: int) -> float:
-    """Seconds of processor time of a process and of the processes it has waited for; 0 where the system has no such
-    figure."""
+    """Seconds of processor time of a process and of its finished children; 0 where the system has no such figure."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
         return sum(map(int, text.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -66,8 +65,8 @@ class Worker:
     """A child process that calls functions, one at a time, from any thread. It starts with the first call."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`environment` is what the child's differs from this process's by; `{scratch}` in it stands for a folder of
-        the child's own, in which it keeps its caches too: what an earlier process left behind hides nothing there."""
+        """`environment` holds the variables that differ from this process's. `{scratch}` in it stands for a folder of
+        the child's own, where it also keeps its caches: files of earlier processes hide nothing there."""
         self._own = {"YOSEGI_CACHE_DIR": "{scratch}", "XDG_CACHE_HOME": "{scratch}", **(environment or {})}
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -110,7 +109,7 @@ class Worker:
             return ChildResult(**json.loads(reply))
 
     def _reply(self, pid: int, timeout: float) -> str | None:
-        """The child's answer. Raises `Empty` if it hangs: it has run for half of the time, or not at all."""
+        """The child's answer. Raises `Empty` if it hangs: it has used half of the time, or no processor time at all."""
         for _ in range(_PATIENCE):
             before = _processor_seconds(pid)
             with suppress(Empty):
@@ -212,7 +211,7 @@ _ending: Final = Event()
 
 
 def close_all() -> None:
-    """End all children, at the end of this process: nobody waits for a compiler that hangs."""
+    """End all children, at the end of this process: a compiler that hangs must not keep it."""
     _ending.set()
     for worker in list(_workers):
         worker.close()
@@ -238,7 +237,7 @@ def _read(pipe: Any, replies: SimpleQueue[str | None]) -> None:
 
 
 def serve() -> None:
-    """Answer requests until there are no more. What a driver prints goes to the log, not among the replies."""
+    """Answer requests until there are no more. Output of drivers goes to the log, not among the replies."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     _restrict()
@@ -266,7 +265,7 @@ def _alarm(seconds: int) -> None:
 
 
 def _restrict() -> None:
-    """Give way to the user's own work, leave no core dump, and be the first to go when memory runs out."""
+    """Lower this process's priority, leave no core dump, and be the first to be ended when memory runs out."""
     with suppress(OSError, AttributeError):
         os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

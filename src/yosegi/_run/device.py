@@ -2,7 +2,7 @@
 
 A device lives in a folder of its own under `devices/`, which nothing else names. The folder's `discover()` gives the
 devices it finds, `Absent` with the reason for one that is not there, or `Pending` for one whose driver has to qualify
-first. The host's device is there at once. The others are looked for in the background, and join the chain when they are
+first. The host's device is ready at once. The others are searched in the background, and join the chain when they are
 ready: a first result never waits for a driver.
 """
 
@@ -87,7 +87,7 @@ class Ranks(Protocol):
 
 
 class Connection(Protocol):
-    """Over which a device exchanges data of its memory with those of other ranks."""
+    """A connection over which a device exchanges data with devices of other ranks."""
 
     @property
     def device(self) -> Device:
@@ -110,8 +110,8 @@ class Saves(Protocol):
     """A device that copies data to the host beside its other work."""
 
     def saving(self, data: Sequence[Any]) -> Callable[[], list[Any]]:
-        """Begin to copy data. The data may be let go of when this returns. Another thread calls the function that is
-        returned, which waits for the copies and gives them as arrays."""
+        """Begin to copy data, which the caller may drop when this returns. The returned function, called in another
+        thread, waits for the copies and gives them as arrays."""
 
 
 Link = Callable[[Any], Any]
@@ -252,14 +252,14 @@ def found(
 
 
 _DELAY: Final = 1.0
-"""Seconds after the first evaluation until devices are looked for: a short program never pays for it."""
+"""Seconds from the first evaluation until the search for devices begins. Short programs end before."""
 
 BEFORE_JOINING: Final[list[Callable[[Device], None]]] = []
 """The measurement of a device before it joins the chain, in the background; filled in where devices are measured."""
 
 
 class _Folder:
-    """One folder under `devices/`, and what was found by it."""
+    """One folder under `devices/`, and the devices that it found."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -285,7 +285,7 @@ class _Folder:
         return tuple([d for d in self.listed() if not isinstance(d, Pending)])
 
     def settle(self, pending: Pending) -> None:
-        """Put a device that has qualified, or not, in the place of the pending one."""
+        """Replace a pending device by the device, or by `Absent`."""
         try:
             found: Device | Absent = pending.resolved()
         except Closed:
@@ -312,7 +312,7 @@ class _Folder:
 
 
 class _Registry:
-    """The folders, and the threads that look into them."""
+    """The folders, and the threads that search them."""
 
     def __init__(self) -> None:
         package = importlib.import_module("yosegi.devices")
@@ -321,11 +321,11 @@ class _Registry:
         self.host: str = package.HOST
         self._lock = RLock()
         self._threads: dict[str, Thread] = {}
-        """The one that looks into all folders, under "", and those that settle a device that was named."""
+        """The thread that searches all folders, under "", and those that qualify a named device."""
         self._ending = Event()
         self.is_done = False
         self.joined: set[str] = set()
-        """The names of those that are part of the whole chain before all are found: who was asked for by name."""
+        """The names of devices that the program has named. They join the chain "auto" before the search is done."""
         atexit.register(self.stop)
 
     @property
@@ -335,12 +335,12 @@ class _Registry:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all folders were looked into, and no driver is left to qualify."""
+        """True if all folders have been searched, and no driver is qualifying."""
         known = [folder.found for folder in self.folders.values()]
         return not any(found is None or any(isinstance(d, Pending) for d in found) for found in known)
 
     def search(self) -> None:
-        """Look for all devices in the background, after a while."""
+        """Search for all devices in the background, after a delay."""
         self._start("", self._search)
 
     def settle(self, pending: Pending) -> None:
@@ -368,14 +368,13 @@ class _Registry:
         refresh()
 
     def stop(self) -> None:
-        """At the end of the process: nobody waits long for a driver."""
+        """At the end of the process: end children, and wait a moment for threads."""
         self._ending.set()
         close_all()
         join(self._threads.values())
 
     def reset(self) -> None:
-        """In a forked child: the threads are not there, locks may have been held by them, and drivers do not survive.
-        Nothing more is looked for."""
+        """Replace locks in a forked child, where threads do not exist and drivers do not survive. The search ends."""
         self._lock = RLock()
         self._threads = {"": Thread()}
         for folder in self.folders.values():
@@ -400,28 +399,27 @@ _ready_now: Final[list[tuple[Device, ...]]] = []
 
 
 class Generation:
-    """Counts how often the devices have changed: chains that were asked for before may be others now."""
+    """The number of changes of the devices. A chain that was looked up under another number may have changed."""
 
     number = 0
 
 
 def refresh() -> None:
-    """Note that the devices are others than before."""
+    """Note that the devices have changed."""
     _chains.clear()
     _ready_now.clear()
     Generation.number += 1
 
 
 def discovered() -> tuple[Device | Absent, ...]:
-    """All that the folders under `devices/` found, or did not find, in the order of the chain. Waits for drivers that
-    have to qualify."""
+    """All present and absent devices, in the order of the chain. Waits until all drivers have qualified or failed."""
     with announced("looking for devices"):
         found = [d for folder in _registry.folders.values() for d in folder.resolved()]
     return _in_order(found)
 
 
 def present() -> tuple[Device, ...]:
-    """The devices that are ready now, in the order of the chain. Waits for nobody."""
+    """The devices that are ready now, in the order of the chain. Does not wait."""
     if _ready_now:
         return _ready_now[0]
     number = Generation.number
@@ -488,27 +486,27 @@ def is_ending() -> bool:
 
 
 def owner_of(space: str) -> Device | None:
-    """The device that works in a memory; `None` if that is gone."""
+    """The device of a memory; `None` if the memory is lost."""
     return next((d for d in present() if d.space == space), None)
 
 
 def is_linked(source: str, target: str) -> bool:
-    """Whether what is in one memory gets to another without the host."""
+    """True if data is copied directly from one memory to another, not through the host."""
     giver, taker = owner_of(source), owner_of(target)
     return giver is not None and taker is not None and taker.link_from(giver) is not None
 
 
 def host_device() -> Device:
-    """The last device of the chain: it computes in host memory, and can do everything."""
+    """The last device of the chain. It computes in host memory and supports every operation."""
     return next(d for d in reversed(present()) if d.space == HOST)
 
 
 def chain_named(name: str) -> tuple[Device, ...]:
-    """The devices that a name stands for, in the order in which they are asked.
+    """The devices that a name stands for, in order of preference.
 
-    "auto" is the whole chain, "a:0" one device, "a:0+b:0" a device with the one that takes what it cannot do. The host
-    ends every chain: work never stops because a device cannot do something. Devices whose drivers have yet to qualify
-    are left out until they have, unless the options in force say that nobody else may serve.
+    "auto" is the whole chain, "a:0" one device, "a:0+b:0" a device with the one that takes the work it does not
+    support. The host ends every chain. Devices whose drivers are still qualifying are left out, unless the options in
+    force admit no other device: see `waits_for_drivers`.
     """
     waits = waits_for_drivers()
     found = _chains.get((name, waits))
@@ -521,7 +519,7 @@ def chain_named(name: str) -> tuple[Device, ...]:
 
 
 def waits_for_drivers() -> bool:
-    """Whether evaluation waits for devices under the options in force: when no other may serve meanwhile."""
+    """True if evaluation waits for drivers to qualify: the options in force admit no other device meanwhile."""
     options = current()
     return not options.background or options.deterministic or options.on_fallback == "error"
 
@@ -540,8 +538,8 @@ def _chain(name: str, waits: bool) -> tuple[Device, ...]:
 
 
 def _ready(name: str) -> Device | None:
-    """A device by name if it is ready. If its driver has yet to qualify, that is begun; if it did not, the program that
-    has named it goes on without it. Raises if there is no such device."""
+    """A device by name. `None` if its driver is qualifying, which this call begins, or has failed to qualify. Raises if
+    there is no such device."""
     found = _named(name)
     if isinstance(found, Pending):
         _registry.settle(found)
@@ -563,7 +561,7 @@ def _joined(found: Device | None, name: str) -> Device:
 
 
 def not_ready(name: str) -> dict[str, str]:
-    """The devices among those that a name stands for whose drivers have not qualified, or not yet, with the reasons."""
+    """The devices in a name whose drivers are qualifying or have failed to qualify, with the reasons."""
     reasons: dict[str, str] = {}
     for part in [] if name == "auto" else name.split("+"):
         found, folder = _named(part), _registry.folders.get(_folder_of(part))
@@ -575,8 +573,7 @@ def not_ready(name: str) -> dict[str, str]:
 
 
 def device_named(name: Any) -> Device:
-    """A present device, by name, once its driver has qualified; raises with the list of those present, and why that
-    one is absent."""
+    """A device by name. Waits until its driver has qualified. Raises an error with the reason if it is absent."""
     found = _named(str(name))
     if isinstance(found, Pending):
         folder = _registry.folders[_folder_of(str(name))]
@@ -600,7 +597,7 @@ def _folder_of(name: str) -> str:
 
 
 def _named(name: str) -> Found | None:
-    """The devices that a name stands for. Naming one device loads no other's driver."""
+    """The device of a name, if there is one. Looking it up loads no other device's driver."""
     for ready in present():
         if ready.name in (name, f"{name}:0"):
             return ready

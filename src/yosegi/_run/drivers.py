@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the driver's compiler may run in this process, and its results need no check: it never crashed, got
+        """True if the driver's compiler may run in this process, and its results need no check: it never crashed, got
         nothing wrong, and nobody asked for isolation."""
         is_good = self.failure is None and not self.crashes and not self.refused
         return is_good and not setting("YOSEGI_ISOLATE", False)

@@ -1,6 +1,6 @@
 """Known failures: regions that a device failed on, and devices that failed altogether.
 
-An entry expires, so that a device that has recovered is used again; what a device cannot do at all never expires.
+Entries expire, so that a device that has recovered is used again. An unsupported region never expires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXPIRES_AFTER: Final = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Why something is not tried, and until when."""
+    """A reason, and the time until which it holds."""
 
     reason: str
     until: float
@@ -32,7 +32,7 @@ class Health:
         self._lock = Lock()
 
     def note(self, device: str, region: Region | None, failure: DeviceFailure) -> None:
-        """Remember a failure, by its class. Running out of memory says nothing about the next time."""
+        """Remember a failure, for a time that depends on its class. Lack of memory is not remembered."""
         if isinstance(failure, OutOfMemory):
             return
         key = device if region is None or isinstance(failure, DeviceLost) else (device, region.key())
@@ -55,7 +55,7 @@ class Health:
         return None
 
     def reset(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not there."""
+        """Replace the lock in a forked child: a thread that does not exist there may hold it."""
         self._lock = Lock()
 
     def clear(self) -> None:

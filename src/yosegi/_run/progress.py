@@ -1,4 +1,4 @@
-"""One line on standard error, or in a notebook's cell, for what takes long, so that nobody waits in silence."""
+"""One line of text for slow work, on standard error or in a notebook's cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _shown: Final[set[str]] = set()
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
-    """Say what is under way if the block takes more than a second; each thing once in a process."""
+    """Print a text if the block takes more than a second; each text once in a process."""
     timer = Timer(_LONG, _show, (what,)) if f"{what} …" not in _shown else None
     if timer is not None:
         timer.daemon = True
@@ -31,7 +31,7 @@ def _show(what: str) -> None:
 
 
 def show(what: str) -> None:
-    """Say something in one line on standard error, once in a process."""
+    """Print a line on standard error, once in a process."""
     if what in _shown or sys.stderr is None:
         return
     _shown.add(what)

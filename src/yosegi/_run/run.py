@@ -1,7 +1,7 @@
-"""Running: a plan's steps on their devices, with whatever goes wrong on the way.
+"""Run the steps of a plan on their devices, and handle failures.
 
-A device's failure moves the step to its next candidate. What a lost device alone had is computed again. A user's
-mistake is raised at once.
+A device's failure moves the step to its next candidate. Values that only a lost device had are computed again. A
+user's mistake is raised at once.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _generations = count(1)
 
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
-    """Compute the outputs of a plan. Raises `ValuesLost` when an input, or a value on the way, is gone for good."""
+    """Compute the outputs of a plan. Raises `ValuesLost` if an input, or a value between steps, is lost."""
     made = None if plan.unit is None else _run_unit(plan, inputs)
     return run_steps(plan.schedule, inputs, run_step) if made is None else made
 
 
 def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
-    """The outputs of a plan, all of whose products are certified together; `None` if its steps have to run one by one,
-    because the unit is not compiled yet, or fails."""
+    """The outputs of a plan whose products are certified together. `None` if the unit is not compiled yet, or fails:
+    then its steps run one by one."""
     job, schedule = plan.unit, plan.schedule
     if job is None or (plan.watch is not None and not plan.watch.has_tried_precisions):
         return None
@@ -100,14 +100,14 @@ def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
 
 
 def _give_up_unit(plan: Plan, failure: DeviceFailure) -> None:
-    """Let the steps of a plan run one by one from now on."""
+    """Run the steps of a plan one by one from now on."""
     plan.unit = None
     trace.failed(f"{len(plan.steps)} steps", plan.steps[0].device.name, failure)
 
 
 def run_short(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
-    """The outputs of a plan that is one call of the host's kernel, with nothing around it; `None` if it is more, if a
-    profile records the steps, or if memory does not suffice: `run_plan` has other devices, and trims the pools."""
+    """The outputs of a plan that is one call of the host's kernel. `None` if it is not, if a profile records the steps,
+    or if memory does not suffice: `run_plan` trims the pools and has other devices."""
     kernel = plan.host_kernel  # once: another thread may change the plan
     if kernel is None or trace.profiles:
         return None
@@ -131,7 +131,7 @@ def run_steps(
 
 
 def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
-    """A step on the first of its candidates that can."""
+    """Run a step on the first of its candidates that succeeds."""
     failures: list[Failure] = []
     missed: dict[Candidate, tuple[Any, ...]] = {}
     candidates = step.candidates
@@ -183,8 +183,8 @@ def run_step(step: Step, inputs: Sequence[Buffer]) -> list[Buffer]:
 
 
 def is_worth_trying(step: Step, candidate: Candidate, missed: Iterable[Candidate] = ()) -> bool:
-    """Whether a candidate may meet the tolerance: neither it nor another with as many bits has missed it; under a fixed
-    policy, those count who `missed` it in this run."""
+    """True if no candidate with as many bits has missed the tolerance. Under a fixed policy only the candidates in
+    `missed`, which missed it in this run, count."""
     known = missed if step.policy.is_fixed else step.missed
     return all(candidate.precision.typical < other.precision.typical for other in known)
 
@@ -192,10 +192,10 @@ def is_worth_trying(step: Step, candidate: Candidate, missed: Iterable[Candidate
 def run_on(
     step: Step, candidate: Candidate, inputs: Sequence[Buffer], *, wait: bool, is_last: bool = False
 ) -> tuple[list[Buffer], int]:
-    """A step on one candidate, as far as that goes: the results, and the bytes copied for them.
+    """Run a step on one candidate. Returns the results, and the bytes that were copied for them.
 
-    Without `wait`, `NotReady` is raised as long as a slow compiler is at work. Whatever else a device raises is its
-    failure too, unless it is the last that could take the work.
+    Without `wait`, `NotReady` is raised while a slow compiler works. Any exception of a device is a failure of the
+    device, except that of the last candidate.
     """
     space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
     kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
@@ -208,7 +208,7 @@ def run_on(
 
 
 def _waits(is_last: bool) -> bool:
-    """Whether a step waits for a slow compiler: when nobody else could serve, or nobody else may."""
+    """True if a step waits for a slow compiler: there is no other candidate, or the options admit none."""
     options = current()
     return is_last or not options.background or options.deterministic or options.on_fallback == "error"
 
@@ -231,7 +231,7 @@ def gathered(region: Region, inputs: Sequence[Buffer], space: str) -> tuple[list
 
 
 def _in_space(buffers: Sequence[Buffer], space: str, call: Callable[[int], Call]) -> tuple[list[Any], int]:
-    """Values in a memory, and the bytes copied for that; `call` gives what the values at a position come from."""
+    """Values in a memory, and the bytes copied for that; `call` gives the call that made the value at a position."""
     data, total = [b.data for b in buffers], 0
     for n in [n for n, b in enumerate(buffers) if b.space is not space]:
         there = buffers[n].on(space)
@@ -243,7 +243,7 @@ def _in_space(buffers: Sequence[Buffer], space: str, call: Callable[[int], Call]
 
 
 def lost(space: str, failure: DeviceFailure) -> ValuesLost:
-    """Note that a memory does not give its values any more, and the exception that says so."""
+    """Note that a memory is lost, and return the exception to raise."""
     for device in present():
         if device.space == space:
             _forget_device(device, failure)
@@ -251,7 +251,7 @@ def lost(space: str, failure: DeviceFailure) -> ValuesLost:
 
 
 def _forget_device(device: Device, failure: DeviceFailure) -> None:
-    """Quarantine a lost device, and give its memory a new name, under which nothing is found yet."""
+    """Quarantine a lost device, and give its memory a new name, so that old replicas are not found."""
     health.note(device.name, None, failure if isinstance(failure, DeviceLost) else DeviceLost(str(failure)))
     if device.space != HOST:  # what a device left in the host's memory is not lost with it
         device.space = f"{device.name}/{next(_generations)}"
@@ -261,12 +261,12 @@ def _forget_device(device: Device, failure: DeviceFailure) -> None:
 def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
     """Remember that a candidate has failed on a step."""
     device = candidate.device
-    if isinstance(failure, ToleranceMissed):  # that says nothing against the device
+    if isinstance(failure, ToleranceMissed):  # not a fault of the device
         step.missed[candidate] = str(failure)
         log.warning("%s on %s: %s", str(step.region), str(candidate), str(failure))
         return
     health.note(device.name, step.region_on(candidate), failure)
-    if not isinstance(failure, OutOfMemory):  # which says nothing against the kernel
+    if not isinstance(failure, OutOfMemory):  # not a fault of the kernel
         step.kernels.pop(candidate, None)
     if isinstance(failure, DeviceLost):
         _forget_device(device, failure)
@@ -275,7 +275,7 @@ def fail(step: Step, candidate: Candidate, failure: DeviceFailure) -> None:
 
 
 def _trim() -> int:
-    """Have all devices give back what their pools keep. One that is found to be lost then has nothing to give."""
+    """Trim the pools of all devices. A device that turns out to be lost is skipped."""
     freed = 0
     for device in present():
         try:
@@ -295,7 +295,7 @@ def _finish(step: Step, device: Device, start: float, moved: int, failures: list
 
 
 def check_fallback(plan: Plan, asked_for: Device) -> None:
-    """With `on_fallback`, tell, or refuse, that a named device does not run a part of the plan."""
+    """Warn or raise, by `on_fallback`, if a named device does not run a part of the plan."""
     policy = current().on_fallback
     if policy == "silent":
         return
@@ -313,7 +313,7 @@ def check_fallback(plan: Plan, asked_for: Device) -> None:
 
 
 def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
-    """The buffer with its home in a device's memory, or as it is if the device has no room or is gone."""
+    """The buffer, pinned to a device's memory; unchanged if the device has no room or is lost."""
     space = device.space
     try:
         data = transfers.fetch(buffer, space, nbytes)[0]
@@ -330,10 +330,10 @@ def moved_to(buffer: Buffer, device: Device, nbytes: int) -> Buffer:
         if other != space:
             moved.add(other, buffer.on(other))
     if moved.on(HOST) is None:
-        moved.depth = buffer.depth + 1  # it came directly: if both devices are lost, it has to be made again
+        moved.depth = buffer.depth + 1  # copied directly: if both devices are lost, it is computed again
     return moved
 
 
 def to_host(buffer: Buffer) -> Any:
-    """The values as a host array. Raises `ValuesLost` when the memory that has them is gone."""
+    """The values as a host array. Raises `ValuesLost` if their memory is lost."""
     return transfers.fetch(buffer, HOST, 0)[0]

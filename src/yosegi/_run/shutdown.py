@@ -1,8 +1,8 @@
-"""The end of the process: nothing holds it up for longer than a second, all parts of the package together.
+"""The end of the process: all parts of the package together delay it by at most a second.
 
-Threads that do not return in time are left where they are. Python ends around them, but the destructors of a library
-that is still at work may wait for it, or find it in pieces: they are skipped then. A thread that returns to Python
-while Python ends is ended by Python, which C++ code takes for an error that ends the process: it sleeps instead.
+Threads that do not return in time are abandoned. Destructors of a library that still works may wait for it, or find it
+half destroyed: they are skipped. Python ends a thread that returns to it during its own end, which C++ code takes for
+an error that ends the process: such a thread sleeps instead.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from time import monotonic
 from typing import Final
 
 AT_EXIT: Final = 1.0
-"""Seconds that this package may hold up the end of the process."""
+"""Seconds by which this package may delay the end of the process."""
 
 
 class _Ending:
-    """The moment until which the end may be held up, once it has begun."""
+    """The time until which the end may be delayed, once it has begun."""
 
     until: float | None = None
     skips_destructors = False
 
 
 def seconds_left() -> float:
-    """Seconds for which the end of the process may still be held up. The first call begins them."""
+    """The seconds that are left of the delay. The first call begins it."""
     if _Ending.until is None:
         _Ending.until = monotonic() + AT_EXIT
     return max(0.0, _Ending.until - monotonic())
 
 
 def join(threads: Iterable[Thread]) -> None:
-    """At the end of the process: wait for threads as long as that may take."""
+    """At the end of the process: wait for threads within the delay."""
     for thread in threads:
         if thread.is_alive():
             thread.join(seconds_left())
@@ -42,7 +42,7 @@ def join(threads: Iterable[Thread]) -> None:
 
 
 def _leave_behind() -> None:
-    """Let the process end, with the status that it ends with, whatever the threads of its libraries do."""
+    """End the process with its status, without waiting for threads of libraries."""
     if not _Ending.skips_destructors:
         _Ending.skips_destructors = True
         with suppress(AttributeError, OSError):  # where there is no such library, there is no C++ code by it

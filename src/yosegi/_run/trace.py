@@ -1,4 +1,4 @@
-"""The trace: a record of every step that ran, of which the last are kept, and counts of all."""
+"""The trace: records of the last steps that ran, and counts of all steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if _level is not None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A device that was tried before, and what it said."""
+    """A device that was tried before, and its error."""
 
     device: str
     kind: str
@@ -39,7 +39,7 @@ class Record:
     device: str
     """The device it ran on."""
     milliseconds: float
-    """From the start of its transfers until its launch returned; a device may still have been working then."""
+    """Milliseconds from the start of its transfers until its launch returned. The device may still work then."""
     bytes_moved: int
     failures: tuple[Failure, ...] = ()
     start: float = 0.0
@@ -64,7 +64,7 @@ class Trace:
     def __init__(self, length: int = 1000) -> None:
         self.records: deque[Record] = deque(maxlen=length)
         self.profiles: tuple[list[Record], ...] = ()
-        """Lists that get every record. While there is one, no step is left out, and each waits for its device."""
+        """Lists that get every record. While there is one, every step is recorded and waits for its device."""
         self._steps: Counter[str] = Counter()
         self._lock = Lock()
 
@@ -77,23 +77,23 @@ class Trace:
             self._steps[record.device] += 1
 
     def aside(self, record: Record) -> None:
-        """Note work that is no step."""
+        """Record work that is not a step."""
         self.records.append(record)
 
     def failed(self, ops: str, device: str, failure: Exception) -> None:
-        """Note a part of a step that did not get the code it was to get; the device ran it another way."""
+        """Record that a part of a step did not get its intended code; the device ran another variant."""
         what = Failure(device, type(failure).__name__, str(failure))
         self.records.append(Record(ops, device, device, 0.0, 0, (what,)))
         log.warning("%s on %s: %s: %s", ops, device, what.kind, what.message)
 
     def steps(self) -> dict[str, int]:
-        """How many steps have run where, leaving out plans that are a single step in host memory, and replays by `jit`
-        of such as are one step on a device."""
+        """The number of steps on each device. Plans of a single step in host memory, and replays by `jit` of plans of a
+        single step, are not counted."""
         with self._lock:
             return dict(self._steps)
 
     def reset(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not there."""
+        """Replace the lock in a forked child: a thread that does not exist there may hold it."""
         self._lock = Lock()
 
     def clear(self) -> None:

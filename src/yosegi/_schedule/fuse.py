@@ -102,7 +102,7 @@ class Region:
 
 
 def multiplies(call: Call) -> bool:
-    """Whether the call is a product, of matrices or of windows."""
+    """True if the call is a product, of matrices or of windows."""
     return isinstance(call.op.role, Contraction)
 
 
@@ -117,7 +117,7 @@ def is_exact_conversion(call: Call) -> bool:
 
 
 def communicates(region: Region) -> bool:
-    """Whether the region exchanges values with other ranks: it must not run twice."""
+    """True if the region exchanges values with other ranks: it must not run twice."""
     return any(region.graph.calls[n].op.kind is OpKind.DISTRIBUTED for n in region.nodes)
 
 
@@ -127,12 +127,12 @@ def connection_of(call: Call) -> Any:
 
 
 def is_composite(region: Region) -> bool:
-    """Whether the region is one composite op, as a whole."""
+    """True if the region is one composite op, as a whole."""
     return region.kind is RegionKind.OPAQUE and region.calls[0].op.decomposition is not None
 
 
 def is_constant(graph: Graph, entry: int) -> bool:
-    """Whether the entry is a number or array of the graph's own."""
+    """True if the entry is a number or array of the graph's own."""
     return graph.calls[entry].op in (constant, embedded)
 
 
@@ -146,7 +146,7 @@ class _GrowingRegion:
     is_composite: bool = False
 
     def takes(self, call: Call) -> bool:
-        """Whether the call, which reads a value of this region, can be part of it."""
+        """True if the call, which reads a value of this region, can be part of it."""
         if call.op is pick:
             return self.is_composite
         if self.kind is not RegionKind.LOOP or len(self.nodes) >= _LOOP_LIMIT:

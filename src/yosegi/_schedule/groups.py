@@ -45,12 +45,12 @@ _ANY: Final = RowLimits(maxsize, maxsize, maxsize, 0, maxsize)
 
 
 def reduces(call: Call) -> bool:
-    """Whether the call is a reduction that a kernel can be generated for."""
+    """True if the call is a reduction that a kernel can be generated for."""
     return isinstance(call.op.role, Reduction | Extremum)
 
 
 def runs(call: Call) -> bool:
-    """Whether the call is a running total that a kernel can be generated for."""
+    """True if the call is a running total that a kernel can be generated for."""
     return isinstance(call.op.role, Scan) and not call.attrs["include_initial"] and call.spec.dtype is not bool_
 
 
@@ -93,7 +93,7 @@ class Group:
         return "+".join(self.graph.calls[n].op.name for n in self.nodes)
 
     def is_whole(self, entry: int) -> bool:
-        """Whether a value of the group has an element for every index."""
+        """True if a value of the group has an element for every index."""
         return self.graph.calls[entry].spec.shape == self.space and not reduces(self.graph.calls[entry])
 
     def view(self, user: int, of: tuple[int, ...], fill: int) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ class _GrowingGroup:
     whole: set[int] = field(default_factory=set)
     reads: set[int] = field(default_factory=set)
     in_order: bool = False
-    """Whether one thread has to do it all."""
+    """True if one thread has to do it all."""
 
     def takes(self, entry: int) -> bool:
         """Add an op, if it can be part of the group."""
@@ -202,7 +202,7 @@ class _GrowingGroup:
         return max(self.passes[a] for a in mine)
 
     def _has_passes(self, axes: tuple[int, ...] | None = None) -> bool:
-        """Whether a row can be one thread's work, to be gone through again."""
+        """True if a row can be one thread's work, to be gone through again."""
         axes = axes or self.axes
         assert axes is not None
         total, length = prod(self.space), prod(self.space[a] for a in axes)
@@ -220,7 +220,7 @@ def _is_number(graph: Graph, entry: int) -> bool:
 
 
 def _has_rule(call: Call) -> bool:
-    """Whether the call is elementwise, and its rule gives what the reference gives, infinities included."""
+    """True if the call is elementwise, and its rule gives what the reference gives, infinities included."""
     return call.op.scalar is not None and not (isinstance(call.op.role, Power) and call.spec.dtype.is_complex)
 
 
@@ -298,7 +298,7 @@ def _join(graph: Graph, made: list[_GrowingGroup | int | None], home: dict[int, 
 
 
 def _fits(group: _GrowingGroup | int | None, entry: int, feeds: bool, earliest: int) -> bool:
-    """Whether a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
+    """True if a group takes an op: one that feeds it, or one that reads the same arrays anyway."""
     if not isinstance(group, _GrowingGroup) or group.nodes[0] < earliest:
         return False
     shares = feeds or any(a in group.reads and group.graph.calls[a].spec.size > 1 for a in group.graph.args[entry])

@@ -321,7 +321,7 @@ _DTYPE_KINDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def is_kind(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
-    """Whether `dtype` is of a kind by the standard's names, is that dtype, or is any of several."""
+    """True if `dtype` is of a kind by the standard's names, is that dtype, or is any of several."""
     if isinstance(kind, tuple):
         return any(is_kind(dtype, k) for k in kind)
     if isinstance(kind, DType):

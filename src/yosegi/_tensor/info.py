@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, Final
 
+from .._run.api import holds_data
 from .._run.device import Device, device_named, devices, host_device
-from .._run.evaluate import holds_data
 from ..errors import ArgumentError
 from . import dtype as dt
 from .dtype import DType

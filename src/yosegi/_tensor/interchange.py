@@ -113,7 +113,7 @@ def settled(array: Array) -> Array:
 
 
 def is_immutable(array: Array) -> bool:
-    """Whether nobody can write this memory: it is that of a `bytes` object. An array's own flag can be turned again."""
+    """True if nobody can write this memory: it is that of a `bytes` object. An array's own flag can be turned again."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
@@ -162,7 +162,7 @@ def describe_briefly(node: Node, device: Callable[[], Any]) -> str:
 
 
 def _is_placeholder(node: Node) -> bool:
-    """Whether the value depends on an argument of a function that is being traced."""
+    """True if the value depends on an argument of a function that is being traced."""
     seen: set[Node] = set()
     stack = [node]
     while stack:

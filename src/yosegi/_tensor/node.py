@@ -144,6 +144,15 @@ def kept_histories() -> list[Node] | None:
     return _Histories.nodes
 
 
+def drop_history(node: Node) -> None:
+    """Drop the inputs of a computed node; while a gradient is recorded, at the end of the recording."""
+    keep = _Histories.nodes
+    if keep is None:
+        node.inputs = ()
+    else:
+        keep.append(node)
+
+
 @contextmanager
 def keeping_histories() -> Iterator[None]:
     """Keep the inputs of nodes that are computed meanwhile, until the outermost such block of the process ends."""

@@ -252,7 +252,7 @@ class Op(Generic[P]):
         return count >= needed if self._variadic else count == needed + len(given)
 
     def infers(self, call: Call) -> bool:
-        """Whether the rule, applied to the call's own inputs and attributes, gives the call's outputs again."""
+        """True if the rule, applied to the call's own inputs and attributes, gives the call's outputs again."""
         attrs = {name: self._defaults.get(name) for name in self._attr_names} | call.attrs
         result = self.infer(*call.inputs, **attrs)
         outputs = result.outputs if isinstance(result, Normal) else result

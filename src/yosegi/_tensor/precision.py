@@ -49,7 +49,7 @@ class Policy:
     tolerance: float | None = None
     """The largest admitted error of a product or reduction; `None` if it is not checked."""
     is_fixed: bool = False
-    """Whether nothing depends on measurements: the first that can compute something does, and what one run finds out
+    """True if nothing depends on measurements: the first that can compute something does, and what one run finds out
     changes nothing in the next."""
 
 

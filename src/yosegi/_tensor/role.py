@@ -95,7 +95,7 @@ class Reduction:
     combine: str
     """The operation on two elements: "sum", "prod", "max" or "min"; of truth values, "max" is or, "min" is and."""
     averages: bool = False
-    """Whether the result is divided by the number of elements."""
+    """True if the result is divided by the number of elements."""
 
     @property
     def selects(self) -> bool:

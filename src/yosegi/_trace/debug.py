@@ -1,4 +1,4 @@
-"""`ys.debug`: what helps to look into traced functions."""
+"""`ys.debug`: tools to inspect traced functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Values with a backward rule of their own.
 
-An op of this kind gets the values, computed as always, and all that the rule needs. It passes the values on. The
-reverse pass asks the rule for the cotangents and does not go on through the values themselves.
+An op of this kind takes the computed values and the inputs of the rule, and returns the values. The reverse pass takes
+the cotangents from the rule, and does not continue through the values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Cotangents = tuple[Tensor | None, ...]
 
 
 class Rule(Hashable, Protocol):
-    """A backward rule. Equal rules give equal graphs, so that a known plan is found again."""
+    """A backward rule. Equal rules give equal graphs, which share a plan."""
 
     def __call__(self, cotangents: tuple[Tensor, ...], inputs: tuple[Tensor, ...], /) -> Cotangents:
         """The cotangents of the inputs, given those of the values; `None` where none flows."""

@@ -1,4 +1,4 @@
-"""The mistake of a traced function that reads a value: what it did, on which line, and what to write instead."""
+"""Errors of traced functions that read a value: the call, the line, and the code to write instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATIC: Final = {
     "vmap": "give the argument the axis None",
     "eval_shape": "pass it as a Python number",
 }
-"""By transform, what makes an argument one that may be read."""
+"""For each transform, the argument that makes another argument readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Cause:
     got: str
     fix: str
     is_direct: bool = False
-    """True if the user has called one of the readers; false if one is anywhere on the way to the value."""
+    """True if the user has called one of the readers; false if a reader was called by another function."""
 
 
 def _cause(readers: str, got: str, fix: str, *, is_direct: bool = False) -> _Cause:

@@ -1,9 +1,8 @@
 """Objects as trees: the attributes of an object are inputs of a trace, or belong to its signature.
 
-The identity of an object says nothing about its attributes: a function traced for it would go on with the old ones
-after `model.w = …`. So `flatten` takes an object apart like a container, and a bound method or a `partial` too. The
-traced function gets a copy of the object with traced tensors in the place of its own, and must leave that as it is: a
-replay would not repeat what it assigns.
+A trace that is keyed by an object's identity would keep using the old attributes after `model.w = …`. So `flatten`
+takes an object apart like a container, also a bound method or a `partial`. The traced function gets a copy of the
+object with traced tensors in the place of its own. It must not change the copy: a replay would not repeat that.
 
 An attribute that cannot be compared, such as a set or a file, is not part of the copy: a function that reads it is
 refused.
@@ -30,7 +29,7 @@ from .._tensor.tree import Structure
 from ..errors import ArgumentError, TraceError
 
 _HARMLESS: Final = (object, ModuleType, Logger, type(Lock()), type(RLock()))
-"""Classes of objects that have no part in what a function computes."""
+"""Classes of objects that do not influence the results of a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,9 @@ class _Object:
 
     kind: type
     number: int
-    """Its place among all objects of the tree, in which it may stand several times."""
+    """Its number among the objects of the tree. An object that occurs several times has one number."""
     hidden: tuple[tuple[str, str], ...] = ()
-    """The attributes that are not among its parts, with their types."""
+    """The attributes that are left out, with their types."""
 
 
 class _Hidden(Exception):
@@ -82,7 +81,7 @@ def given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable
 
 
 def is_comparable(value: Any) -> bool:
-    """True if equal values are as good as each other: a value that is hashed by its content, or cannot change."""
+    """True if equal values are interchangeable: they are hashed by content, or cannot change."""
     kind: Any = type(value)
     if kind.__hash__ is object.__hash__:
         # `None` is hashed by its identity before Python 3.12.
@@ -97,8 +96,7 @@ def is_comparable(value: Any) -> bool:
 def flatten(value: Any, static: Callable[[Any], Any]) -> tuple[list[Any], Structure]:
     """The leaves of a tree with objects in it, and its structure.
 
-    What is inside an object and no tensor or array is a leaf made by `static`: the numbers that a model was made with
-    decide what it does.
+    Attributes that are not tensors or arrays become leaves made by `static`: a model may branch on them.
     """
     reader = _Reader(static)
     try:

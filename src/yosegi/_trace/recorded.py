@@ -21,10 +21,10 @@ from .tracing import Recording, recording
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A function at some arguments: its expression, and what is needed to go through it forwards and backwards."""
+    """A function at some arguments: its expression, for forward and reverse passes."""
 
     structure: Structure
-    """That of the arguments, a tuple."""
+    """The structure of the arguments, a tuple."""
     variables: tuple[Node, ...]
     """The leaves of the arguments."""
     shape: Structure
@@ -90,11 +90,10 @@ def _not_a_tensor(name: str, result: Any, reads: Sequence[ValueRead]) -> Argumen
 def _check_dependence(
     name: str, outputs: Sequence[Node], variables: Sequence[Node], tape: Tape, made: Recording, *, is_loss: bool
 ) -> None:
-    """Raise if the outputs depend on none of the variables, and are a loss, or values were read. Warn of a variable
-    that they do not depend on though the function has read its values.
+    """Raise if the outputs depend on no variable, and are a loss or values were read. Warn if they do not depend on a
+    variable whose values the function has read.
 
-    A gradient that was taken inside need not depend on the variables, as that of a linear function does not: nothing is
-    wrong then.
+    Gradients that the function takes itself are exempt: that of a linear function depends on no variable.
     """
     used = {*outputs, *[i for _, inputs in tape for i in inputs]}
     unused = [v for v in variables if v not in used and not _depend(made.gradients, v)]
@@ -142,7 +141,7 @@ def _variable_of(
 
 
 def _path(number: int, primals: Sequence[Any], names: Callable[[], Sequence[str]]) -> str:
-    """Where a leaf stands, as the function writes it: `params['layers'][3].weight`."""
+    """The path of a leaf, as the function writes it: `params['layers'][3].weight`."""
     roots = list(names()) or [f"argument {n}" for n in range(len(primals))]
     return [path for root, tree in zip(roots, primals, strict=True) for path in paths(tree, root)][number]
 

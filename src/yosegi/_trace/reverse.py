@@ -1,7 +1,7 @@
 """The reverse pass: cotangents through an expression, from its results to its arguments.
 
-A function is run on marked inputs, which builds its graph as always; the pass then walks that graph backwards. The
-rules are written in tensor operations, so a gradient is itself a graph and can be differentiated again.
+A function runs on marked inputs and builds a graph. The pass walks that graph backwards. The rules are written in
+tensor operations, so a gradient is itself a graph and can be differentiated again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..ops.shape import broadcast_to, reshape
 
 @op(OpKind.MOVEMENT, infer=lambda x: x, vjp=lambda g, out, x: (g,), scalar=lambda k, x: x, role=Passed())
 def variable(x: Arr, /) -> Arr:
-    """The value under a name of its own, so that the pass back knows where to stop."""
+    """The value as a node of its own, where the reverse pass stops."""
     return x
 
 
 Tape = list[tuple[Node, tuple[Node, ...]]]
-"""Nodes with their inputs, inputs before their users: a graph as it was, whatever is evaluated and let go of later."""
+"""Nodes with their inputs, inputs before their users. Later evaluation does not change it."""
 
 
 def record(
@@ -40,7 +40,7 @@ def record(
     ends: Iterable[Node] = (),
     inputs_of: Callable[[Node], Sequence[Node]] = lambda node: node.inputs,
 ) -> Tape:
-    """The nodes on the way from the variables to the outputs. No way is looked for behind `ends`."""
+    """The nodes on paths from the variables to the outputs. Paths stop at `ends`."""
     depends = {**dict.fromkeys(ends, False), **dict.fromkeys(variables, True)}
     tape: Tape = []
     for node in in_order(outputs, lambda n: () if n in depends else inputs_of(n)):
@@ -52,8 +52,8 @@ def record(
 
 
 def cotangent_inputs(node: Node) -> Sequence[Node]:
-    """The inputs of a node to which a cotangent may flow. A tape of these alone does not hold on to what `checkpoint`
-    computes again."""
+    """The inputs of a node to which a cotangent may flow. A tape of these alone does not keep the values that
+    `checkpoint` computes again."""
     role = node.call.op.role
     is_guarded = isinstance(role, Passed) and role.is_guarded
     return node.inputs[len(node.call.outputs) :] if is_guarded else node.inputs
@@ -105,9 +105,9 @@ def _pulled_back(
 
 
 def _through_parts(call: Call, inputs: Sequence[Node], gs: Sequence[Tensor | None]) -> list[Tensor]:
-    """The cotangents of a composite's inputs: those of what it is made of.
+    """The cotangents of a composite's inputs, by its decomposition.
 
-    Its parts stand in the graph a second time then, and are found to be the same when it is simplified.
+    The ops of the decomposition are then in the graph twice; `simplify` merges them.
     """
     own = [variable(Tensor(i))._node for i in inputs]  # one per input, though two may be the same node
     pairs = [(output, g) for output, g in zip(rebuilt(call, own), gs, strict=True) if g is not None]

@@ -1,11 +1,10 @@
 """Active traces: a function that is traced by `jit`, or recorded for a gradient.
 
-Most of a trace is simply the graph its calls build. Some values must be made anew at every replay, like the key of a
-random draw: `fed` gives a placeholder for such a value and notes in the trace how to make it.
+A trace is the graph that the function's calls build. Values that must be new at every replay, such as the key of a
+random draw, are feeds: `fed` returns a placeholder and notes in the trace how to make the value.
 
-A function being recorded may ask for values on its way (`if float(x) > 0:`). What they were computed from is still
-needed for the pass back, so evaluation drops no inputs; it notes the nodes, which are let go of when the outermost
-recording ends.
+A recorded function may read values (`if float(x) > 0:`). The reverse pass still needs their inputs, so evaluation keeps
+the inputs of all nodes until the outermost recording ends.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Print:
 
 @dataclass(slots=True)
 class ActiveTrace:
-    """One function being traced: by which transform, and its feeds in the order in which it asked for them."""
+    """A function that is being traced: the transform, and the feeds in order."""
 
     transform: str
     feeds: list[tuple[Node, Feed]] = field(default_factory=list)
@@ -53,7 +52,7 @@ _current: ContextVar[ActiveTrace | None] = ContextVar("trace", default=None)
 
 @contextmanager
 def tracing(transform: str) -> Iterator[ActiveTrace]:
-    """Make a new trace the one under way, for the transform of this name."""
+    """Begin a trace for the transform of this name; it ends with the block."""
     trace = ActiveTrace(transform)
     token = _current.set(trace)
     try:
@@ -63,7 +62,7 @@ def tracing(transform: str) -> Iterator[ActiveTrace]:
 
 
 def is_tracing() -> bool:
-    """Whether a function is being traced in this context."""
+    """True if a function is being traced in this context."""
     return _current.get() is not None
 
 
@@ -78,22 +77,22 @@ class Recording:
     """The effects of one function while it was recorded, apart from the graph that it has built."""
 
     reads: list[ValueRead] = field(default_factory=list)
-    """The values that it took out of the graph."""
+    """The values that it read."""
     gradients: list[Node] = field(default_factory=list)
-    """The arguments by which it took gradients itself: these need not depend on what they are taken at."""
+    """The arguments of gradients that it took itself. A gradient need not depend on its arguments."""
 
 
 _recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 def is_recording() -> bool:
-    """Whether this code runs in a function that is being recorded."""
+    """True if a function is being recorded in this context."""
     return _recording.get() is not None
 
 
 @contextmanager
 def recording(variables: Sequence[Node]) -> Iterator[Recording]:
-    """Keep the graph of everything that is computed meanwhile, for a gradient by these."""
+    """Keep the graph of everything that the block computes, for gradients by these leaves."""
     outer, own = _recording.get(), Recording()
     if outer is not None:
         outer.gradients.extend(variables)
@@ -126,7 +125,7 @@ def fed(make: Feed, shape: Shape, dtype: DType) -> Tensor:
 
 
 def fed_outside(node: Node, make: Feed) -> None:
-    """Hand the placeholder of a trace that has ended to the trace around it; without one, give it its value."""
+    """Move the feed of a trace that has ended to the enclosing trace; without one, give the placeholder its value."""
     trace = _current.get()
     if trace is None:
         node.buffer = Buffer(make())

@@ -118,7 +118,7 @@ class TuningResult:
 
     @property
     def is_open(self) -> bool:
-        """Whether another sitting could turn it over."""
+        """True if another sitting could turn it over."""
         return len(self.contenders) > 1 and len(self.sittings) < _POLICY.most_sittings
 
     @property

@@ -376,7 +376,7 @@ def ensure_measured(chain: Sequence[Device]) -> bool:
 
 
 def _is_unknown(device: Device) -> bool:
-    """Whether a device has to be measured: nobody has, here or in an earlier process. Asked once."""
+    """True if a device has to be measured: nobody has, here or in an earlier process. Asked once."""
     if device.name in _asked:
         return False
     _asked.add(device.name)

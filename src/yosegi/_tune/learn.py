@@ -68,7 +68,7 @@ _AGAIN: Final = "placed again"
 
 
 def execute(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
-    """Run a plan, and look at the clock if it is time to."""
+    """Run a plan, timed if a look is due."""
     watch = plan.watch
     if watch is None:
         return run_plan(plan, inputs)
@@ -100,9 +100,9 @@ class Alternatives:
 
 
 def is_worth_judging(plan: Plan, chain: Sequence[Device]) -> bool:
-    """True unless a host kernel is predicted to take so little that every device's launch cost rules that device out.
+    """False if a host kernel is predicted to take less than the launch cost of every device.
 
-    A plan of several steps is always worth it: counting its runs takes no time beside them.
+    A plan of several steps always counts: counting its runs costs nothing beside them.
     """
     if plan.host_kernel is None:
         return bool(plan.steps)
@@ -120,12 +120,12 @@ def _overhead(device: Device) -> float:
 _Signature = tuple[tuple[Candidate, str], ...]
 
 _overruns: Final[dict[str, float]] = {}
-"""For each device how many times what calibration measured compiling took in a trial, at worst."""
+"""For each device the largest ratio of compile time in a trial to that of calibration."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CandidatePlan:
-    """A plan that may replace another, with what is predicted of it."""
+    """A plan that may replace another, with its prediction."""
 
     name: str
     schedule: Schedule
@@ -175,15 +175,15 @@ class Watch:
         self._untried: list[_CandidatePlan] | None = None
         """The candidate plans that remain to be compared; `None` before they are made."""
         self._is_mixed = len({step.device.name for step in plan.steps}) > 1
-        """Whether its steps are on several devices other than naming one would put them."""
+        """True if its steps are on several devices, and no single-device plan places them so."""
         self._tried: dict[_Signature, float] = {}
-        """Seconds that candidate plans took."""
+        """Seconds that trials of candidate plans took."""
         self._effort = 0.0
         self._ruled_out: set[_Signature] = set()
         """Plans that failed, or gave other results."""
 
     def passes(self) -> bool:
-        """Whether a run may go the short way. It is counted then; else it is one to look at."""
+        """True if a run needs no timing; it is counted then."""
         if self.runs + 1 >= self.due:
             return False
         self.runs += 1
@@ -196,7 +196,7 @@ class Watch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the plan has been judged, but for trials that are not worth it yet."""
+        """True if the plan has been judged, except by trials that are not worth their cost yet."""
         if self._best is None or self._parts:
             return False
         return self._alternatives is None or (
@@ -254,7 +254,7 @@ class Watch:
         return outputs, True
 
     def _notice_reused(self, inputs: Sequence[Buffer]) -> None:
-        """Notice which inputs are the same as the last time."""
+        """Note the inputs that are the same as in the last run."""
         if self._inputs:
             same = zip(inputs, self._inputs, strict=True)
             self._reused = frozenset([n for n, (now, before) in enumerate(same) if before() is now])
@@ -298,7 +298,7 @@ class Watch:
             plan.watch = None
 
     def _make(self, known: Alternatives, best: float) -> None:
-        """Make the candidate plans: of each device alone, and of what placement takes to be best by now."""
+        """Make the candidate plans: one for each device alone, and the best by present predictions."""
         start = perf_counter()
         host = known.chain[-1]
         worth = [d for d in known.chain if d is host or costs.speed(d).is_measured or best > POLICY.unmeasured_seconds]
@@ -308,12 +308,12 @@ class Watch:
         self._effort += perf_counter() - start
 
     def _runs_for(self, effort: float, best: float) -> int:
-        """The runs after which it is not too much to spend so many seconds on a trial."""
+        """The number of runs that pay for a trial of so many seconds."""
         early, late = [ceil((self._effort + effort) / (share * best)) for share in POLICY.effort_shares]
         return min(early, max(late, POLICY.late_runs)) if late <= POLICY.decided_runs else early
 
     def _needed(self, candidate: _CandidatePlan, best: float, host: Device) -> int:
-        """The runs after which it is not too much to try a candidate plan."""
+        """The number of runs that pay for the trial of a candidate plan."""
         expected = candidate.expected
         effort = candidate.compiling + effort_of(expected, best)
         needed = self._runs_for(effort, best)
@@ -326,13 +326,13 @@ class Watch:
         return min(needed, POLICY.late_runs) if is_near or not others else needed
 
     def _is_excluded(self, candidate: _CandidatePlan, best: float) -> bool:
-        """Whether a candidate plan failed, gave other results, or took too long when it was tried before."""
+        """True if a candidate plan failed, gave other results, or took too long when it was tried before."""
         return candidate.signature in self._ruled_out or self._tried.get(candidate.signature, 0.0) > HOPELESS * best
 
     def _try(
         self, plan: Plan, candidate: _CandidatePlan, best: float, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
     ) -> None:
-        """Run a candidate plan beside the plan, and let it take over if it is better."""
+        """Run a candidate plan beside the plan, and replace the plan if the candidate is better."""
         assert self._untried is not None
         compiling = candidate.compiling
         estimate = compiling + effort_of(candidate.expected, best)

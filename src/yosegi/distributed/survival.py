@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from .._run.evaluate import eval
+from .._run.api import eval
 from .._run.progress import show
 from .._tensor.tensor import Tensor
 from .._tensor.tree import flatten, unflatten

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from .._run.api import holds_data
 from .._run.device import Absent, Device, device_named, devices, discovered
 from .._run.drivers import forget
-from .._run.evaluate import holds_data
 from .._tune.calibration import calibrate
 from ..errors import ArgumentError, YosegiError
 from .bench import analysis, compare, regret, suite, tables

@@ -1,7 +1,7 @@
 """A tensor's values in memory: one logical buffer with replicas, and transfers by the cheapest route.
 
-Between the host and a device that shares its memory nothing is moved. A device may take the data of another directly.
-Any other pair goes through the host: a copy out, a copy in. The route is found once per pair of memories and kept.
+Nothing is copied between the host and a device that shares its memory. Some devices copy data directly from another
+device. All other pairs go through the host. The route of each pair of memories is found once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Buffer:
     """Values that will never change, in one memory or several.
 
     `data` is what kernels take in the memory named `space`, where the values were made. Replicas in other memories are
-    added as they are needed. Since values never change, every replica is as good as the first: none is ever stale.
-    A buffer is pinned if the user has put it, or what it was made of, into a device's memory: work follows it there.
+    added as they are needed. Values never change, so no replica is ever stale. A buffer is
+    pinned if the user has put it, or one of its sources, into a device's memory: then work on it runs there.
     """
 
     __slots__ = ("__weakref__", "_replicas", "data", "depth", "is_pinned", "space")
@@ -34,7 +34,7 @@ class Buffer:
         self.space = space
         self.is_pinned = is_pinned
         self.depth = depth
-        """For values that only a device has: how many evaluations it takes to make them again."""
+        """The length of the history of values that only a device has."""
         self._replicas: dict[str, Any] | None = None  # most buffers never have one
 
     def on(self, space: str) -> Any:
@@ -58,7 +58,7 @@ class Buffer:
         return (self.space, *(self._replicas or ()))
 
     def without(self, space: str) -> Buffer | None:
-        """The buffer as it is when a memory is gone: another object, so that no thread sees it half changed."""
+        """The buffer without a lost memory; `None` if no replica is left. Other threads may read the old object."""
         left = {s: self.on(s) for s in self.spaces() if s != space}
         if not left:
             return None
@@ -70,7 +70,7 @@ class Buffer:
 
 
 class Method(Enum):
-    """How values get from one memory to another."""
+    """The routes of a transfer."""
 
     ZERO_COPY = "zero-copy"
     COPY = "copy"
@@ -144,8 +144,8 @@ class Transfers:
         return data, moved
 
     def _from_peer(self, buffer: Buffer, source: str, target: str) -> Any | None:
-        """The data directly from another device, or `None` if that fails: nobody can tell then which of the two it was,
-        but on the way through the host each fails for itself. No room is the target's failure."""
+        """The data, copied directly from another device; `None` if the copy fails. It is unknown then which of the two
+        devices failed; the copies through the host show it. Lack of memory is the target's failure."""
         try:
             link = self._link(source, target)
             return None if link is None else link(buffer.on(source))

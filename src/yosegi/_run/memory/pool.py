@@ -1,7 +1,7 @@
 """Pools: memory that is kept for reuse, keyed by its bytes and alignment.
 
-A pool never looks at what a block is for: an element's dtype plays no part, only bytes do. What a block held before is
-still in it; the user of a block writes all that is read from it. A block goes back when the last reference to it goes.
+A block has bytes and no dtype. It still contains its old bytes; its user writes every byte that is read. A block goes
+back to the pool when the last reference to it is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALIGNMENT: Final = 64
 
 
 BlockKey = tuple[int, int]
-"""The bytes and the alignment of a block, which are all that a pool looks at."""
+"""The bytes and the alignment of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PoolStatistics:
     limit: int | None
 
     def room(self, memory: int) -> tuple[int, int]:
-        """The bytes that the limit, or a memory of this size, leaves free, and the total.
+        """The free bytes under the limit in a memory of this size, and the total.
 
         >>> PoolStatistics(in_use=300, cached=0, peak=500, limit=1000).room(8000)
         (700, 1000)
@@ -53,7 +53,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Its size: what was asked for, rounded up."""
+        """Its size: the requested bytes, rounded up."""
         return self.key[0]
 
     def __del__(self) -> None:
@@ -84,7 +84,7 @@ class Pool:
         self._free = free
         self.limit = limit
         self._most_kept = most_kept
-        """Bytes that are kept for reuse at most, if there is a bound: what comes back beyond it is given back."""
+        """The most bytes that are kept for reuse; further blocks are freed. `None` for no bound."""
         self.on_take: Callable[[Any, int], None] | None = None
         """Called with every block's memory and bytes before it is handed out. Tests fill them with garbage here."""
         self._cached: dict[BlockKey, list[Any]] = {}
@@ -93,7 +93,7 @@ class Pool:
         self._in_use = self._kept = self._peak = 0
 
     def take(self, nbytes: int, alignment: int = ALIGNMENT) -> Block:
-        """A block of at least so many bytes; raises `OutOfMemory` if the limit or the device does not allow it."""
+        """A block of at least `nbytes`. Raises `OutOfMemory` if the limit or the device does not allow it."""
         return self.take_of(block_key(nbytes, alignment))
 
     def take_of(self, key: BlockKey) -> Block:
@@ -131,14 +131,14 @@ class Pool:
         return block
 
     def trim(self) -> int:
-        """Give back all that is kept for reuse; how many bytes that were. The peak is counted anew from here."""
+        """Free all blocks that are kept for reuse, and return their bytes. The peak is counted anew."""
         with self._lock:
             self._collect()
             self._peak = self._in_use
             return self._drop()
 
     def reset(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not there."""
+        """Replace the lock in a forked child: a thread that does not exist there may hold it."""
         self._lock = Lock()
 
     def statistics(self) -> PoolStatistics:

@@ -64,9 +64,9 @@ class Attending:
         self.is_causal: bool = call.attrs["is_causal"]
         self.has_mask = "mask" in call.attrs["given"]
         self.hides = self.has_mask and specs[-1].dtype is bool_
-        """Whether there may be queries that see nothing, which become 0."""
+        """True if there may be queries that see nothing, which become 0."""
         self.adds = self.has_mask and not self.hides
-        """Whether numbers are added to the scores."""
+        """True if numbers are added to the scores."""
         self.blocks = -(-(keys if by_keys else q).shape[-2] // block)
         self.queries = self.frame.size("queries", q.shape[-2])
         self.keys = self.frame.size("keys", keys.shape[-2])

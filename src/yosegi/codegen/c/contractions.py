@@ -36,7 +36,7 @@ class MergedAxes:
     size: int
     axis: int
     is_fixed: bool = False
-    """Whether its size may be part of the program's text: dividing by it is cheap then."""
+    """True if its size may be part of the program's text: dividing by it is cheap then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,18 @@ class FusedContraction:
 
     @property
     def has_neighbours(self) -> bool:
-        """Whether results of neighbouring columns lie side by side, all the way."""
+        """True if results of neighbouring columns lie side by side, all the way."""
         columns = self.result_columns
         return len(columns) == 1 and all(o.strides[columns[0].axis] == 1 for o in self.outputs)
 
     @property
     def has_windows(self) -> bool:
-        """Whether its right operand is looked at through windows that reach beyond it."""
+        """True if its right operand is looked at through windows that reach beyond it."""
         return isinstance(self.right, Windowed)
 
     @property
     def slides(self) -> bool:
-        """Whether windows slide over its right operand: finding an element is worth being done once for many rows."""
+        """True if windows slide over its right operand: finding an element is worth being done once for many rows."""
         return self.has_windows or any(run.is_fixed for run in self.right_runs.depth)
 
     @property

@@ -166,7 +166,7 @@ def _below(w: KernelWriter, a: Value, b: Value) -> str:
 
 
 def isin(call: Call, setting: Setting) -> KernelProgram:
-    """Whether each element is in a short list."""
+    """True if each element is in a short list."""
     (given, listed), size = call.inputs, call.spec.size
     w = KernelWriter(setting, max(size, listed.size), (given.dtype, given.dtype), (uint8,))
     k, item = w.k, w.item(size)

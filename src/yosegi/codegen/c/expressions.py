@@ -50,7 +50,7 @@ class Window:
     length: int
 
     def stays_inside(self, sizes: Shape) -> bool:
-        """Whether every place has an element, in a space of these sizes; the first place the first one."""
+        """True if every place has an element, in a space of these sizes; the first place the first one."""
         last = sum(s * (n - 1) for s, n in zip(self.strides, sizes, strict=True))
         return self.spread == 1 and self.low == 0 and min(self.strides) >= 0 and last < self.length
 
@@ -204,7 +204,7 @@ class Walker:
         return tuple(None if n == 1 and not self._is_beyond(a) else a for a, n in zip(view, shape, strict=True))
 
     def _is_beyond(self, axis: Axis) -> bool:
-        """Whether this is a window with places that have no element."""
+        """True if this is a window with places that have no element."""
         return isinstance(axis, Window) and not axis.stays_inside(self.sizes)
 
     def _new(self, entry: int, view: View) -> Expression:

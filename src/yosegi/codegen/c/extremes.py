@@ -131,7 +131,7 @@ class _Search:
         w.k.say(f"if ({mine} == 0) {result} = where")
 
     def _beats(self, value: Value, best: str) -> str:
-        """Whether a value is better than another."""
+        """True if a value is better than another."""
         x = value.text
         if not self.dtype.is_float:
             return f"{x} {self.sign} {best}"

@@ -165,40 +165,40 @@ class UnitOperand:
     end: str
     """Where the block's rows or columns begin, and where there are no more."""
     deep: bool
-    """Whether it lies along the sum: then a row of its tile does too."""
+    """True if it lies along the sum: then a row of its tile does too."""
     lanes: int
     """Neighbours that are read at once."""
     packet: int
     """Neighbours that make a packet."""
     copies: bool
-    """Whether packets are copied to shared memory asynchronously."""
+    """True if packets are copied to shared memory asynchronously."""
     tiles: PacketTiles | PaddedTiles
     line_indices: Mapping[int, str] | None = None
     """The indices of a thread's neighbouring lines, by lane, where it brings the same ones in every turn."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether packets are read as they are."""
+        """True if packets are read as they are."""
         return isinstance(self.value, Read) and self.lanes == self.packet
 
     @property
     def is_copied(self) -> bool:
-        """Whether packets go to shared memory without passing through registers."""
+        """True if packets go to shared memory without passing through registers."""
         return self.is_whole and self.copies
 
     @property
     def wraps(self) -> bool:
-        """Whether neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
+        """True if neighbouring windows are in several rows: branches at the rows' ends would keep elements waiting for
         each other. Where they are in one, nearly all go the same way, and branches are faster."""
         lines = self.own.lines
         return isinstance(self.value, Windowed) and bool(not lines or lines[-1].size % self.packet)
 
     @property
     def is_plain(self) -> bool:
-        """Whether elements go there one by one, as they are."""
+        """True if elements go there one by one, as they are."""
         return isinstance(self.value, (Read, Windowed)) and self.lanes < self.packet
 
     @property
     def waits(self) -> bool:
-        """Whether elements wait in registers while the stage before is multiplied."""
+        """True if elements wait in registers while the stage before is multiplied."""
         return self.is_plain or (self.is_whole and not self.copies)

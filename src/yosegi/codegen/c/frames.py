@@ -101,7 +101,7 @@ class Frame:
         return inside, " + ".join(places)
 
     def guarded(self, k: CBuilder, part: Read | Windowed, indices: Indices, within: str = "1") -> tuple[Value, str]:
-        """Whether there is an element, and where it lies; where there is none, the place of the first one.
+        """True if there is an element, and where it lies; where there is none, the place of the first one.
 
         `within` is a condition that has to hold beside those of windows. All of it is computed at any rate: a branch
         would keep what comes behind it from being read at the same time.

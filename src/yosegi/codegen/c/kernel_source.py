@@ -31,7 +31,7 @@ class Kernel:
     source: str
     sizes: tuple[int, ...]
     long_sizes: bool
-    """Whether sizes are 64-bit."""
+    """True if sizes are 64-bit."""
     items: int
     """Threads; their number is rounded up to whole blocks."""
     group: int

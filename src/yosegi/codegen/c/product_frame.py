@@ -130,7 +130,7 @@ class ProductFrame:
     # Operands
 
     def runs_fast(self, value: Expression, own: OperandRuns) -> bool:
-        """Whether an operand's elements lie side by side along the sum, and more than a few of them."""
+        """True if an operand's elements lie side by side along the sum, and more than a few of them."""
         if len(own.depth) > 1 and own.depth[-1].size < _FEW:
             return False
         reads = [p for p in parts_of(value) if isinstance(p, Read) and any(p.strides)]

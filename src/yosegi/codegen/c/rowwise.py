@@ -45,7 +45,7 @@ class Rows:
     axis: int
 
     def is_whole(self, output: Output) -> bool:
-        """Whether an output has a value for each element of a row."""
+        """True if an output has a value for each element of a row."""
         return bool(output.strides[self.axis])
 
 
@@ -258,7 +258,7 @@ class _SubgroupRows:
 
 
 def _begins_blocks(word: Word, rows: Rows) -> bool:
-    """Whether every row begins with a block of random words."""
+    """True if every row begins with a block of random words."""
     return word.strides[rows.axis] == 1 and not any(s % _BLOCK for a, s in enumerate(word.strides) if a != rows.axis)
 
 

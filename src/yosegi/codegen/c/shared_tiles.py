@@ -81,7 +81,7 @@ class _SharedOperand:
     end: str
     """Where the block's rows or columns begin, how many a tile has, and where there are no more."""
     deep: bool
-    """Whether neighbours are brought along the sum."""
+    """True if neighbours are brought along the sum."""
     lanes: int
     """Neighbours that are brought at once."""
     line_indices: Mapping[int, str] | None = None

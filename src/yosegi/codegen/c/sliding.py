@@ -62,7 +62,7 @@ class _Form:
 
 
 def slides(call: Call) -> bool:
-    """Whether a call is such an op."""
+    """True if a call is such an op."""
     return call.op.name in _FORMS
 
 

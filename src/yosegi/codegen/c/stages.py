@@ -39,7 +39,7 @@ class Setting:
     site: Callable[[IndexBound], int]
     """The row of the table of faults in which an index outside of a bound is noted."""
     ordered: bool
-    """Whether the same bits must come out of every run."""
+    """True if the same bits must come out of every run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def unit_shapes(call: Call) -> dict[str, Shape]:
 
 
 def _fits(shape: Shape, call: Call) -> bool:
-    """Whether there is shared memory for the tiles, and registers for queries, scores and results."""
+    """True if there is shared memory for the tiles, and registers for queries, scores and results."""
     features, values, has_mask = call.inputs[0].shape[-1], call.spec.shape[-1], len(call.inputs) > 3
     registers = shape.fragments * (features // 4 + shape.tile // 2 + values // 2)
     shared = STAGES * shape.tile * 2 * (features + values)

@@ -63,7 +63,7 @@ def gradient_shapes(call: Call) -> dict[str, Cut]:
 
 
 def _fits(shape: Cut, call: Call) -> bool:
-    """Whether there is shared memory for the tiles, and registers for rows, scores, slopes and sums."""
+    """True if there is shared memory for the tiles, and registers for rows, scores, slopes and sums."""
     widths = call.inputs[0].shape[-1] + call.inputs[2].shape[-1]
     registers = shape.fragments * (widths // 4 + widths // 2 + shape.tile)
     shared = STAGES * shape.tile * (2 * widths + 2 * float32.itemsize)

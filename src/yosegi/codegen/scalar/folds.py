@@ -22,7 +22,7 @@ _OF_TRUTH: Final = {"sum": "max", "prod": "min"}
 
 
 def folds(call: Call) -> bool:
-    """Whether a call is a reduction that can be folded element by element."""
+    """True if a call is a reduction that can be folded element by element."""
     return isinstance(call.op.role, Reduction)
 
 

@@ -286,7 +286,7 @@ class Primitives(ABC):
         return self.select(fits, moved, gone)
 
     def _shift(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Whether so many places are fewer than there are bits, and a number of places that certainly is."""
+        """True if so many places are fewer than there are bits, and a number of places that certainly is."""
         fits = self.and_(self.lt(b, self.const(a.dtype.bits, b)), self.le(self.const(0, b), b))
         return fits, self.select(fits, b, self.const(0, b))
 

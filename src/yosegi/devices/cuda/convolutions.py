@@ -10,17 +10,15 @@ from ctypes import byref, c_void_p
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
-
-from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, is_constant
+from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType, bfloat16, float16, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
 from ...codegen.c.copies import strides_of
 from ...errors import CompileFailure, LaunchFailure, NoSuchVariant
 from ..kernel.convolutions import Form, exchanged, form_of, form_refusal, library_convolution
+from ..kernel.launching import arguments_of
 from .cudnn import (
     CONVOLUTION_MODE,
     DATA_TYPE,
@@ -101,8 +99,7 @@ class Convolutions:
         faster, or the first that can be made.
 
         Raises `CompileFailure` if there is none, and `NoSuchVariant` if there are fewer."""
-        memory, graph, entry = self._queue.memory, region.graph, region.nodes[-1]
-        call, args = graph.calls[entry], graph.args[entry]
+        memory, call = self._queue.memory, region.calls[-1]
         doing = f"[{self._queue.name}] preparing a convolution"
         try:
             with translated(doing), self._queue.lock:
@@ -111,7 +108,7 @@ class Convolutions:
         except LaunchFailure as failure:
             raise CompileFailure(str(failure)) from failure
         launch = _Convolution(self, plan)
-        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+        arguments = arguments_of(region, memory)
         spec, form, queue = call.spec, form_of(call), self._queue
         lengths = range(2, spec.ndim)
         order = (1, 0, *lengths)
@@ -127,9 +124,8 @@ class Convolutions:
             after = transposed(queue, shape, None, spec.dtype)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
-            given = constants | dict(zip(region.inputs, data, strict=True))
             made = memory.new(shape, spec.dtype)
-            launch(*[copied(given[a]) for copied, a in zip(before, args, strict=True)], made)
+            launch(*[copied(operand) for copied, operand in zip(before, arguments(data), strict=True)], made)
             return (after(made),)
 
         return kernel

@@ -22,7 +22,7 @@ from .exchange import compile_exchange
 from .launch import Queue
 from .library_ops import LibraryOps
 from .library_products import SPLIT_TERMS, LibraryProducts
-from .machine import Machine
+from .machine import CUDAMachine
 from .memory import Memory
 from .peers import Connection, connected
 from .regions import compile_plain, compile_region, refusal
@@ -67,7 +67,7 @@ class CUDADevice(QueueDevice):
         super().__init__(self.queue, _ARRAYS)
         self._products = LibraryProducts(self.queue)
         self._library_ops = LibraryOps(self.queue)
-        machine = Machine(self.queue, self._products, self._plain, self._plain_refusal, _ARRAYS)
+        machine = CUDAMachine(self.queue, self._products, self._plain, self._plain_refusal, _ARRAYS)
         self._fused = Fused(machine, self.description)
 
     def supports(self, region: Region) -> str | None:
@@ -99,7 +99,7 @@ class CUDADevice(QueueDevice):
         return Connection(self, connected(self.queue, ranks))
 
     def _stands_alone(self, region: Region) -> bool:
-        """Whether a part of a unit cannot be recorded."""
+        """True if a part of a unit cannot be recorded."""
         connection = connection_of(region.calls[-1]) if len(region.nodes) == 1 else None
         return self._library_ops.takes(region) if connection is None else bool(connection.peers.stands_alone)
 

@@ -11,18 +11,16 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from ..._graph.graph import Graph
-from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, connection_of, fuse, is_constant
+from ..._schedule.fuse import Region, connection_of, fuse
 from ..._tensor.dtype import DType, bool_
 from ..._tensor.node import Call, Shape, spec
 from ..._tensor.op import leaf_call
 from ..._tensor.role import Lengths, Pattern, Traffic
 from ...codegen.c.copies import Copy, copy_kernel, strides_of
 from ...ops import reduce
+from ..kernel.launching import arguments_of
 from ..kernel.regions import compile_generated
 from .dialect import CUDA
 from .launch import Launch, Queue, transposed
@@ -39,15 +37,11 @@ _SMALL: Final = 1 << 18
 
 def compile_exchange(region: Region, queue: Queue) -> Kernel:
     """The region of a communication as a function of its inputs' data."""
-    entry, memory = region.nodes[-1], queue.memory
-    call, args = region.graph.calls[entry], region.graph.args[entry]
-    constants = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
-                 for a in args if is_constant(region.graph, a)}  # fmt: skip
+    call, arguments = region.calls[-1], arguments_of(region, queue.memory)
     steps = _Communication(call, queue).steps()
 
     def kernel(*data: Data) -> tuple[Data, ...]:
-        given = constants | dict(zip(region.inputs, data, strict=True))
-        value, *after = [given[a] for a in args]
+        value, *after = arguments(data)
         for step in steps:
             value = step(value, after)
         return (value.reshaped(call.spec.shape),)

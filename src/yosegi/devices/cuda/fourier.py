@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..._graph.graph import Graph
-from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, fuse, is_constant
+from ..._schedule.fuse import Region, fuse
 from ..._tensor.dtype import DType, complex64, complex128, float32, float64, real_of
 from ..._tensor.node import Call, Shape
 from ..._tensor.op import convert, leaf_call
@@ -26,6 +25,7 @@ from ..._tensor.role import Transform
 from ...codegen.c.builder import INT_LIMIT
 from ...codegen.c.kernel_source import NAME
 from ...codegen.c.kernel_source import Kernel as Generated
+from ..kernel.launching import arguments_of
 from .blas import loaded
 from .dialect import CUDA
 from .errors import translated
@@ -148,13 +148,11 @@ def _along(
 
 def compile_transform(region: Region, queue: Queue, compile_loop: Callable[[Region], Kernel]) -> Kernel:
     """The region of a transform as a function of its input's data."""
-    memory, entry = queue.memory, region.nodes[-1]
-    call, args = region.graph.calls[entry], region.graph.args[entry]
+    memory, call = queue.memory, region.calls[-1]
     out = call.spec
     if not out.size:
         return lambda *data: (memory.new(out.shape, out.dtype),)
-    constants = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
-                 for a in args if is_constant(region.graph, a)}  # fmt: skip
+    arguments = arguments_of(region, memory)
     launches: list[Callable[[Data], Data]] = []
     dtype = call.inputs[0].dtype
     if dtype.is_half:
@@ -168,7 +166,7 @@ def compile_transform(region: Region, queue: Queue, compile_loop: Callable[[Regi
         dtype = _TYPES[step.kind][1] if isinstance(step, FourierPass) else dtype
 
     def kernel(*data: Data) -> tuple[Data, ...]:
-        value = (constants | dict(zip(region.inputs, data, strict=True)))[args[0]]
+        value = arguments(data)[0]
         for launch in launches:
             value = launch(value)
         return (value.reshaped(out.shape),)

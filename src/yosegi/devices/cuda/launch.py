@@ -44,7 +44,7 @@ class Queue:
         self.memory = memory
         self.number = number
         self.has_siblings = self.runtime.getDeviceCount() > 1
-        """Whether another GPU may be current in a thread that has not said which one it wants."""
+        """True if another GPU may be current in a thread that has not said which one it wants."""
         self.name = memory.name
         self.target = target
         self.lock = RLock()
@@ -162,7 +162,7 @@ class Tape:
     outside: list[Data] = field(default_factory=list)
     """The values that were there before."""
     is_final: bool = True
-    """Whether it would launch the same the next time."""
+    """True if it would launch the same the next time."""
     _numbers: dict[int, int] = field(default_factory=dict)
     _held: list[Data] = field(default_factory=list)
 

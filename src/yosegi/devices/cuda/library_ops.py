@@ -18,11 +18,12 @@ import numpy as np
 
 from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, RegionKind, is_constant
+from ..._schedule.fuse import Region, RegionKind
 from ..._tensor.dtype import bfloat16, uint8
 from ..._tensor.node import Call
 from ..._tensor.op import pick
 from ...errors import DeviceFailure
+from ..kernel.launching import arguments_of
 from .errors import translated
 from .launch import Queue
 from .memory import Data
@@ -225,13 +226,11 @@ class LibraryOps:
         if not all(s.size for s in call.inputs):
             known = tuple([memory.from_host(array) for array in _of_nothing(call)])
             return lambda *data: (known if len(known) > 1 else known[0],)
-        constants = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
-                     for a in args if is_constant(region.graph, a)}  # fmt: skip
+        arguments = arguments_of(region, memory)
         body = partial(BODIES[call.op.name], self._queue.cupy, **call.attrs)
 
         def kernel(*data: Data) -> tuple[Any, ...]:
-            given = constants | dict(zip(region.inputs, data, strict=True))
-            made = self._called(call, body, [given[a] for a in args])
+            made = self._called(call, body, arguments(data))
             return (made if len(made) > 1 else made[0],)
 
         return kernel

@@ -12,9 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, is_constant
+from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType, bfloat16, complex128, float16, float32, float64
 from ..._tensor.node import Call, Shape
 from ..._tensor.precision import Precision
@@ -24,6 +23,7 @@ from ...codegen.c.copies import strides_of
 from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernel_source import NAME
 from ...codegen.c.kernel_source import Kernel as Generated
+from ..kernel.launching import arguments_of
 from .blas import DATA_TYPES, SINGLE, Batch, Blas, Multiplied
 from .convolutions import Convolutions
 from .dialect import CUDA
@@ -113,11 +113,10 @@ class LibraryProducts:
         if region.calls[-1].op.role is Contraction.WINDOWS:
             return self.convolutions.compiled(region)
         queue, memory = self._queue, self._queue.memory
-        graph, entry = region.graph, region.nodes[-1]
-        call, args = graph.calls[entry], graph.args[entry]
+        call = region.calls[-1]
         spec, made = call.spec, _product(call)
         assert made is not None
-        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
+        arguments = arguments_of(region, memory)
         if not (spec.size and made.k):
             zeros = np.zeros(spec.shape, spec.dtype.numpy)
             return lambda *data: (memory.from_host(zeros),)
@@ -127,8 +126,7 @@ class LibraryProducts:
         run = self._multiplied(made, spec.dtype, region.precision)
 
         def kernel(*data: Data) -> tuple[Data, ...]:
-            given = constants | dict(zip(region.inputs, data, strict=True))
-            left, right = (turn(given[a]) for turn, a in zip(before, args, strict=True))
+            left, right = (transpose(operand) for transpose, operand in zip(before, arguments(data), strict=True))
             result = memory.new(spec.shape, spec.dtype)
             run(left, right, result)
             return (after(result).reshaped(spec.shape),)

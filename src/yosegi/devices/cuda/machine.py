@@ -1,9 +1,10 @@
-"""CUDA's implementation of `fused.KernelMachine`, for products and composites."""
+"""CUDA's implementation of `KernelMachine`: products by cuBLAS, convolutions by cuDNN, times of captured launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import final
 
 from ..._run.device import Kernel
 from ..._schedule.fuse import Region
@@ -12,25 +13,23 @@ from ..._tensor.precision import Precision
 from ..._tensor.role import Contraction
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
-from ...codegen.c.kernel_source import Kernel as Generated
-from ..kernel.fused import LIBRARY, Launcher
 from ..kernel.half_operands import HALVES
+from ..kernel.launching import LIBRARY, Launcher
+from ..kernel.machine import QueueMachine
 from ..kernel.matrices import matrices_of
-from ..kernel.memory import QueueMemory
 from .cache import COMPILERS
 from .convolutions import ENGINES
-from .dialect import CUDA
 from .errors import translated
 from .fused_matmul import FusedMatmul
-from .launch import Launch, Queue
+from .launch import Queue
 from .library_products import LibraryProducts, compute_type
 from .memory import Data
 
 
-class Machine:
+@final
+class CUDAMachine(QueueMachine):
     """Launches on a stream, for `fused.Fused`."""
 
-    dialect = CUDA
     compilers = COMPILERS
     algorithms = 3  # the one that cuBLAS expects to be the fastest often is not
 
@@ -42,21 +41,16 @@ class Machine:
         refusal: Callable[[Region], str | None],
         arrays: int,
     ) -> None:
-        self.name = queue.name
-        self.target = queue.target
-        self.compile = compile_region
-        self.refusal = refusal
-        self.arrays = arrays
-        self._queue = queue
+        super().__init__(queue, compile_region, refusal, arrays)
+        self._stream = queue
         self._products = products
-        self.memory: QueueMemory = queue.memory
 
     def takes(self, product: FusedContraction, precision: Precision) -> bool:
-        """Whether cuBLAS has a product with what is around it."""
+        """True if cuBLAS has a product with this prologue and epilogue."""
         return matrices_of(product, HALVES.get(precision)) is not None
 
     def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
-        """A product with what is around it, by cuBLAS: the entries that it reads, and its launch."""
+        """A product with prologue and epilogue by cuBLAS: the entries that it reads, and its launch."""
         matrices = matrices_of(wanted.product, HALVES.get(wanted.precision))
         assert matrices is not None
         multiplied = FusedMatmul(
@@ -64,12 +58,8 @@ class Machine:
         )
         return matrices.reads, lambda given, made: multiplied(*given, *made)
 
-    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
-        """A generated kernel, to be launched on the data of inputs and outputs."""
-        return Launch(self._queue, kernel, inputs + outputs)
-
     def has_library(self, call: Call) -> bool:
-        """Whether cuBLAS, or cuDNN, has a product."""
+        """True if cuBLAS, or cuDNN, has a product."""
         return self._products.refusal(call) is None
 
     def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
@@ -83,13 +73,9 @@ class Machine:
             f"{LIBRARY}, engine {rank + 1}": partial(convolutions.compiled, region, rank) for rank in others
         }
 
-    def undecided(self) -> None:
-        """Let nobody keep a recording of this thread's run."""
-        self._queue.undecided()
-
     def seconds(self, kernel: Kernel, data: Sequence[Data], calls: int) -> float:
         """The seconds of a call on the device, of this many that are captured into one graph, as those of plans are."""
-        queue = self._queue
+        queue = self._stream
         with queue.lock, translated(f"[{queue.name}] timing a kernel"):
             with queue.recording(holds=True) as tape:
                 kernel(*data)

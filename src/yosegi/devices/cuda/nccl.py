@@ -219,7 +219,7 @@ class NCCL:
         )
 
     def _combines(self, traffic: Traffic, dtype: DType) -> bool:
-        """Whether NCCL combines as expected: its sums have any order, those of 16-bit floats are rounded at each step,
+        """True if NCCL combines as expected: its sums have any order, those of 16-bit floats are rounded at each step,
         and its extremes lose NaNs."""
         if dtype not in _TYPES:
             return False

@@ -55,7 +55,7 @@ class Replayed:
         self._runs = 0
         self._recording: _Recording | None = None
         self._is_hopeless = False
-        """Whether it cannot be recorded."""
+        """True if it cannot be recorded."""
 
     def __call__(self, *data: Data) -> tuple[Data, ...]:
         """Run it."""
@@ -179,7 +179,7 @@ class _Recording:
         return f"{count} launches" if count != 1 else "one launch"
 
     def serves(self, data: tuple[Data, ...]) -> bool:
-        """Whether it is the recording of a run on such inputs."""
+        """True if it is the recording of a run on such inputs."""
         return all(data[m].pointer == data[n].pointer for m, n in self.same)
 
     def __call__(self, data: tuple[Data, ...]) -> tuple[Data, ...]:

@@ -16,9 +16,10 @@ from ..._tensor.dtype import DType
 from ..._tensor.op import OpKind
 from .faults import watched
 from .fused import PATTERNS, Fused
+from .launching import Queue
 from .machine import Library, Machine
 from .qualification import difference, families, families_of, library_family
-from .regions import Queue, compile_region, refusal
+from .regions import compile_region, refusal
 
 KINDS: Final = frozenset({
     OpKind.MOVEMENT, OpKind.ACTIVATION, OpKind.REDUCTION, OpKind.COMPLEX, OpKind.LINEAR_ALGEBRA, OpKind.NORMALISATION,

@@ -1,16 +1,14 @@
-"""The implementation of `fused.KernelMachine` for devices whose kernels are generated, beside a library or not."""
+"""Implementations of `KernelMachine`: the common part, and the machine of devices whose kernels are generated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, final
 
-import numpy as np
-
-from ..._graph.reference import bind
 from ..._run.device import Kernel
-from ..._schedule.fuse import Region, is_constant
+from ..._schedule.fuse import Region
 from ..._tensor.dtype import DType
 from ..._tensor.node import Call
 from ..._tensor.precision import Precision
@@ -19,8 +17,7 @@ from ..._tune.timing import seconds_of
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
 from ...codegen.c.kernel_source import Kernel as Generated
-from .fused import LIBRARY, Launcher
-from .regions import Queue
+from .launching import LIBRARY, Launcher, Queue, arguments_of, launched
 
 
 class Library(Protocol):
@@ -39,9 +36,60 @@ class Library(Protocol):
         """The launch of a convolution that it has, on both operands and the result. Raises `CompileFailure`."""
 
 
-@final
-class Machine:
+class QueueMachine(ABC):
     """Launches on a queue, for `fused.Fused`."""
+
+    compilers: int
+    algorithms: int
+
+    def __init__(
+        self,
+        queue: Queue,
+        compile_region: Callable[[Region], Kernel],
+        refusal: Callable[[Region], str | None],
+        arrays: int,
+    ) -> None:
+        self.name = queue.name
+        self.dialect = queue.dialect
+        self.target = queue.target
+        self.compile = compile_region
+        self.refusal = refusal
+        self.arrays = arrays
+        self.memory = queue.memory
+        self._queue = queue
+
+    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
+        """A generated kernel, to be launched on the data of inputs and outputs."""
+        return self._queue.launch(kernel, inputs + outputs)
+
+    def undecided(self) -> None:
+        """Discard the recording of this thread's current run: later runs will differ."""
+        self._queue.undecided()
+
+    @abstractmethod
+    def has_library(self, call: Call) -> bool:
+        """True if `compile` has the vendor's own version of a product."""
+
+    @abstractmethod
+    def by_library(self, region: Region) -> Mapping[str, Callable[[], Kernel]]:
+        """The vendor's own variants of a product: see `KernelMachine`."""
+
+    @abstractmethod
+    def takes(self, product: FusedContraction, precision: Precision) -> bool:
+        """True if `multiplier` has a product with this prologue and epilogue in a precision."""
+
+    @abstractmethod
+    def multiplier(self, wanted: LibraryProduct) -> tuple[tuple[int, ...], Launcher]:
+        """The vendor's own version of a product with prologue and epilogue: the entries that it reads, its launch."""
+
+    @abstractmethod
+    def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
+        """The seconds of a call, of this many that are launched in sequence."""
+
+
+@final
+class Machine(QueueMachine):
+    """A device whose kernels are generated, perhaps beside a library."""
 
     compilers = 1  # drivers' compilers are not tried with several threads
     algorithms = 1
@@ -56,23 +104,12 @@ class Machine:
         is_trusted: Callable[[str, DType], bool] = lambda kind, dtype: True,
     ) -> None:
         """`is_trusted` is false for the library's kernels of a kind and a dtype that it was found to get wrong."""
-        self.name = queue.name
-        self.dialect = queue.dialect
-        self.target = queue.target
-        self.compile = compile_region
-        self.refusal = refusal
-        self.arrays = arrays
-        self._queue = queue
+        super().__init__(queue, compile_region, refusal, arrays)
         self._library = library
         self._is_trusted = is_trusted
-        self.memory = queue.memory
-
-    def launcher(self, kernel: Generated, inputs: int, outputs: int) -> Launcher:
-        """A generated kernel, to be launched on the data of inputs and outputs."""
-        return self._queue.launch(kernel, inputs + outputs)
 
     def has_library(self, call: Call) -> bool:
-        """Whether `compile` has a product of the vendor's: never. Its products are variants of their own."""
+        """True if `compile` has a product of the vendor's: never. Its products are variants of their own."""
         return False
 
     def by_library(self, region: Region) -> dict[str, Callable[[], Kernel]]:
@@ -85,18 +122,10 @@ class Machine:
         return {f"{LIBRARY}, graph": partial(self._convolution, region, library)}
 
     def _convolution(self, region: Region, library: Library) -> Kernel:
-        memory, graph, entry = self.memory, region.graph, region.nodes[-1]
-        call, args = graph.calls[entry], graph.args[entry]
-        launch, spec = library.convolver(call), call.spec
-        constants = {a: memory.from_host(np.asarray(bind(graph.calls[a])())) for a in args if is_constant(graph, a)}
-
-        def kernel(*data: Any) -> tuple[Any, ...]:
-            given = constants | dict(zip(region.inputs, data, strict=True))
-            made = memory.new(spec.shape, spec.dtype)
-            launch([given[a] for a in args], [made])
-            return (made,)
-
-        return kernel
+        call = region.calls[-1]
+        run = launched(library.convolver(call), (), [(call.spec.shape, call.spec.dtype)], self.memory)
+        arguments = arguments_of(region, self.memory)
+        return lambda *data: run(*arguments(data))
 
     def takes(self, product: FusedContraction, precision: Precision) -> bool:
         """True if the library, if there is one, has a product."""
@@ -108,10 +137,6 @@ class Machine:
         """A product that the library takes: the entries that it reads, and its launch."""
         assert self._library is not None
         return self._library.multiplier(wanted)
-
-    def undecided(self) -> None:
-        """Let nobody keep a recording of this thread's run."""
-        self._queue.undecided()
 
     def seconds(self, kernel: Kernel, data: Sequence[Any], calls: int) -> float:
         """The seconds of a call, of this many that are launched in sequence."""

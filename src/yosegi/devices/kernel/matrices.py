@@ -21,7 +21,7 @@ class Matrix:
 
     entry: int
     is_turned: bool
-    """Whether neighbours along its columns lie side by side, not those along its rows."""
+    """True if neighbours along its columns lie side by side, not those along its rows."""
     pitch: int
     """Elements from one row to the next; of one that is turned, from one column to the next."""
     stride: int

@@ -30,7 +30,7 @@ class QueueMemory(Protocol):
     """The memory of a queue's device."""
 
     shared: bool
-    """Whether the host uses it too."""
+    """True if the host uses it too."""
     total: int
     """Its bytes."""
     faults: Faults
@@ -188,7 +188,7 @@ class Memory(ABC):
 
     @abstractmethod
     def _is_done(self, event: Any) -> bool:
-        """Whether the queue is past an event. Calls `_lose` if its work failed."""
+        """True if the queue is past an event. Calls `_lose` if its work failed."""
 
     @abstractmethod
     def _finish(self) -> None:

@@ -61,7 +61,7 @@ from ...ops.reduce import sum as total
 from ...ops.shape import concat, flip, permute_dims, tril
 from ...ops.sort import argmax, argmin, searchsorted
 from ...ops.types import astype
-from .fused import LIBRARY
+from .launching import LIBRARY
 
 _ROUNDINGS: Final = 64
 """Of the largest number of a result, by which an element may differ from the reference."""
@@ -80,9 +80,9 @@ class Specimen:
     function: Callable[..., Tensor]
     arrays: tuple[Any, ...]
     has_variants: bool = False
-    """Whether it runs in every generated variant that the device has, and not in the expected one alone."""
+    """True if it runs in every generated variant that the device has, and not in the expected one alone."""
     is_by_library: bool = False
-    """Whether it runs in the variants of a vendor's library. A device without them passes."""
+    """True if it runs in the variants of a vendor's library. A device without them passes."""
 
 
 def families_of(region: Region) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,41 +17,20 @@ from ..._tensor.op import pick
 from ..._tensor.options import current
 from ..._tensor.role import View
 from ...codegen.c.copies import copy_kernel
-from ...codegen.c.dialect import Dialect, Target
 from ...codegen.c.kernel_source import Inputs
-from ...codegen.c.kernel_source import Kernel as Generated
 from ...codegen.c.loop_kernels import loop
 from ...codegen.c.moves import is_free, moves
 from ...codegen.c.op_programs import has_program, is_computed_once, program
 from ...codegen.c.op_programs import refusal as program_refusal
 from ...codegen.c.reductions import reduction, second_stage
-from ...codegen.c.stages import FAULTS, Setting
+from ...codegen.c.stages import Setting
 from ...errors import Unsupported
-from .fused import Fused, Launcher, is_sliding
-from .memory import Data, QueueMemory
+from .fused import Fused, is_sliding
+from .launching import Queue, arguments_of, launched, programmed
+from .memory import Data
 
 _FEW: Final = 4096
 """Partial results that the host folds faster than a launch takes."""
-
-
-class Queue(Protocol):
-    """The in-order queue of one device: a launch returns at once, and runs in the order of the launches."""
-
-    name: str
-    language: str
-    """The language of its kernels, as refusals name it."""
-    dialect: Dialect
-    target: Target
-
-    @property
-    def memory(self) -> QueueMemory:
-        """The memory of its device."""
-
-    def undecided(self) -> None:
-        """Let nobody keep a recording of this thread's run."""
-
-    def launch(self, kernel: Generated, buffers: int) -> Launcher:
-        """A generated kernel, to be put into the queue with its inputs and outputs, `buffers` in all."""
 
 
 def refusal(region: Region, fused: Fused, language: str) -> str | None:
@@ -110,13 +89,7 @@ def compile_loop(region: Region, queue: Queue) -> Kernel:
     inputs = Inputs.of(region)
     constants = [memory.from_host(array) for array in inputs.constants]
     launch = queue.launch(loop(region, inputs, queue.dialect, queue.target), len(inputs.entries) + len(specs))
-
-    def kernel(*data: Any) -> tuple[Any, ...]:
-        made = tuple([memory.new(s.shape, s.dtype) for s in specs])
-        launch([*data, *constants], made)
-        return made
-
-    return kernel
+    return launched(launch, constants, [(s.shape, s.dtype) for s in specs], memory)
 
 
 def _reduction(region: Region, queue: Queue, *, in_unit: bool) -> Kernel:
@@ -159,27 +132,26 @@ def _reduction(region: Region, queue: Queue, *, in_unit: bool) -> Kernel:
 def _movement(region: Region, queue: Queue) -> Kernel:
     """Elements in other places: strided copies into one result. A reshape is the same memory."""
     memory, entry = queue.memory, region.nodes[-1]
-    call, args = region.graph.calls[entry], region.graph.args[entry]
+    call = region.graph.calls[entry]
     spec = call.spec
     if is_constant(region.graph, entry) or is_computed_once(call):
         value = memory.from_host(np.asarray(bind(call)(), spec.dtype.numpy))
         return lambda *data: (value,)
-    sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
-               for a in args if is_constant(region.graph, a)}  # fmt: skip
+    arguments = arguments_of(region, memory)
     copies = moves(call)
     is_reshape = call.op.role is View.RESHAPED
     if copies is None and not is_reshape:
         raise Unsupported(f"no {queue.language} kernel for {call.op.name}")
-    steps = [(args[n], queue.launch(copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))
+    steps = [(n, queue.launch(copy_kernel(copy, spec.dtype, queue.dialect, queue.target), 2))
              for n, copy in copies or []]  # fmt: skip
 
     def kernel(*data: Any) -> tuple[Any, ...]:
-        given = sources | dict(zip(region.inputs, data, strict=True))
+        given = arguments(data)
         if is_reshape:
-            return (memory.reshaped(given[args[0]], spec.shape),)
+            return (memory.reshaped(given[0], spec.shape),)
         made = memory.new(spec.shape, spec.dtype)
-        for source, launch in steps:
-            launch([given[source]], [made])
+        for n, launch in steps:
+            launch([given[n]], [made])
         return (made,)
 
     return kernel
@@ -187,26 +159,17 @@ def _movement(region: Region, queue: Queue) -> Kernel:
 
 def _program(region: Region, queue: Queue) -> Kernel:
     """An op with kernels of its own: its launches, in order. The data of several outputs is a tuple."""
-    memory, entry = queue.memory, region.nodes[-1]
-    call, args = region.graph.calls[entry], region.graph.args[entry]
+    memory, call = queue.memory, region.calls[-1]
     spec = call.spec
     if not spec.size:
         return lambda *data: (memory.new(spec.shape, spec.dtype),)
-    sources = {a: memory.from_host(np.asarray(bind(region.graph.calls[a])()))
-               for a in args if is_constant(region.graph, a)}  # fmt: skip
+    arguments = arguments_of(region, memory)
     made = program(call, Setting(queue.dialect, queue.target, memory.faults.site, current().deterministic))
-    steps = [(queue.launch(s.kernel, len(s.reads) + len(s.writes)), s.reads, s.writes) for s in made.stages]
-    rooms = (*[(s.shape, s.dtype) for s in call.outputs], *made.scratch)
-    last = len(args) + len(call.outputs)
+    run = programmed(call, made, lambda kernel, inputs, outputs: queue.launch(kernel, inputs + outputs), memory)
 
     def kernel(*data: Any) -> tuple[Any, ...]:
-        given = sources | dict(zip(region.inputs, data, strict=True))
-        arrays = [*[given[a] for a in args], *[memory.new(*room) for room in rooms]]
-        for launch, reads, writes in steps:
-            written = [memory.fault_table() if slot == FAULTS else arrays[slot] for slot in writes]
-            launch([arrays[slot] for slot in reads], written)
-        results = tuple(arrays[len(args) : last])
-        return (results if len(results) > 1 else results[0],)
+        results = run(arguments(data))
+        return (tuple(results) if len(results) > 1 else results[0],)
 
     return kernel
 

@@ -13,7 +13,7 @@ from ..._tensor.node import Call
 from ..._tensor.precision import Precision
 from ...codegen.c.contractions import FusedContraction
 from ...codegen.c.fused_kernels import LibraryProduct
-from ..kernel.fused import Launcher
+from ..kernel.launching import Launcher
 from ..kernel.matrices import Matrices, Matrix, matrices_of
 from ..kernel.memory import Data
 from .commands import Encoder, pool

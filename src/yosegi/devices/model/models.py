@@ -174,7 +174,7 @@ class Model:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is compiled."""
+        """True if it is compiled."""
         return self._request is not None
 
     @property

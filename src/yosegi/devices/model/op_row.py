@@ -33,11 +33,11 @@ class OpRow:
     check: Callable[[Graph, int], str | None] = _no_reason
     """Why this call of the op cannot be had, if it cannot."""
     takes_places: bool = False
-    """Whether its inputs after the first are positions, in a dtype of their own."""
+    """True if its inputs after the first are positions, in a dtype of their own."""
     gives_places: bool = False
-    """Whether its result is positions."""
+    """True if its result is positions."""
     sums: bool = False
-    """Whether it adds values up, so that its error is relative to the largest of its results, not to each."""
+    """True if it adds values up, so that its error is relative to the largest of its results, not to each."""
 
 
 def as_it_is(name: str) -> Builder:

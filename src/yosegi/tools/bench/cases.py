@@ -66,7 +66,7 @@ class Case:
     tolerance: float
     """The largest error, over the largest value, that is not wrong."""
     multiplies: bool = False
-    """Whether a library of products with threads of its own takes part."""
+    """True if a library of products with threads of its own takes part."""
     weights: Callable[[], tuple[Any, ...]] = tuple
     """Arrays that are the same in every call, as a model's are: a compiler may prepare them."""
 

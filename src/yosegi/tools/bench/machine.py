@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.api import eval
 from ..._run.child import attempt
 from ..._run.device import Absent, Device, discovered
-from ..._run.evaluate import eval
 from ..._run.memory import HOST
 from ..._run.sysctl import sysctl_text
 from ..._tensor.environment import setting

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.api import eval, explain, holds_data
 from ..._run.device import Device
-from ..._run.evaluate import eval, explain, holds_data
 from ..._run.memory import HOST
 from ..._tensor.op import REGISTRY
 from ..._tensor.options import options

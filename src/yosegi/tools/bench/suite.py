@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..._run.api import eval, explain
 from ..._run.device import Device
-from ..._run.evaluate import eval, explain
 from ..._run.memory import HOST
 from ..._tensor.options import options
 from ...errors import YosegiError
@@ -224,7 +224,7 @@ def _cut_off(group: Sequence[_Entry]) -> None:
 
 
 def matches(case: Case, pattern: str) -> bool:
-    """Whether a case is meant: by a part of its name, or a pattern with `*`, or several with commas."""
+    """True if a case is meant: by a part of its name, or a pattern with `*`, or several with commas."""
     return any(fnmatch(case.id, p) or p.strip("*") in case.id for p in pattern.split(","))
 
 

@@ -55,7 +55,7 @@ class Digest:
 
 
 def is_whole(r: Result) -> bool:
-    """Whether a result is of the program as one: what peers do, and devices when they are not asked otherwise."""
+    """True if a result is of the program as one: what peers do, and devices when they are not asked otherwise."""
     return r.device is None or r.mode == JIT
 
 

@@ -108,7 +108,7 @@ class Notice:
     title: str
     lines: Sequence[str] = ()
     folded: bool = False
-    """Whether the lines are there only when asked for."""
+    """True if the lines are there only when asked for."""
 
     def html(self) -> Markup:
         """A box with a sign that does not need its colour."""
@@ -131,7 +131,7 @@ class Section:
     lead: str
     blocks: list[Block] = field(default_factory=list)
     filtered: bool = False
-    """Whether the reader can choose whom to see: then it has the legend of all contenders."""
+    """True if the reader can choose whom to see: then it has the legend of all contenders."""
 
     @property
     def figures(self) -> list[Figure]:

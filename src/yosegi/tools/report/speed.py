@@ -35,7 +35,7 @@ class Crossing:
     """The contender that is faster from there on."""
     behind: str
     certain: bool
-    """Whether the sizes on both sides tell the two apart from noise."""
+    """True if the sizes on both sides tell the two apart from noise."""
 
 
 def crossings(a: Sequence[Result], b: Sequence[Result], names: tuple[str, str]) -> Iterator[Crossing]:
@@ -56,7 +56,7 @@ def crossings(a: Sequence[Result], b: Sequence[Result], names: tuple[str, str]) 
 
 
 def is_distinguished(one: Result, other: Result) -> bool:
-    """Whether the interval of the ratio leaves out 1."""
+    """True if the interval of the ratio leaves out 1."""
     ratio = speed_over(one, other)
     return not ratio.low <= 1 <= ratio.high
 
@@ -69,7 +69,7 @@ def device_crossings(digest: Digest, series: dict[str, list[Result]]) -> list[Cr
 
 
 def in_squares(r: Result) -> bool:
-    """Whether its size is the side of square matrices."""
+    """True if its size is the side of square matrices."""
     return r.suite in ("matmul", "patterns") or r.name == "matmul"
 
 
