@@ -18,12 +18,14 @@ from .._place.place import place, place_on
 from .._place.plan import Plan, Schedule
 from .._schedule.fuse import communicates
 from .._tensor.environment import is_measuring, setting
+from .._tensor.interchange import class_name
 from .._tensor.node import Node, in_order, install_evaluator, kept_histories
 from .._tensor.op import leaf as leaf_op
 from .._tensor.op import leaf_call, pick
 from .._tensor.options import Options, current
 from .._tensor.precision import Policy
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
 from .._trace.tracing import is_tracing
@@ -379,6 +381,7 @@ install_evaluator(evaluate, fetch)
 # What users call
 
 
+@short_tracebacks
 def eval(*tensors: Any) -> None:
     """Compute tensors now, together, and leave their values on their devices.
 
@@ -432,6 +435,7 @@ def block_until_ready(x: Tensor) -> Tensor:
     return x
 
 
+@short_tracebacks
 def plan(*tensors: Any) -> Plan:
     """Return the plan that computes tensors.
 
@@ -467,9 +471,7 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
     for n, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
             where = [path for i, t in enumerate(tensors) for path in paths(t, f"argument {i}")][n]
-            raise ArgumentError(
-                f"[{op}] expected tensors, got {type(leaf).__name__} at {where}; make it one with asarray"
-            )
+            raise ArgumentError(f"[{op}] expected tensors, got {class_name(leaf)} at {where}; make it one with asarray")
     return [t._node for t in leaves]
 
 
@@ -510,6 +512,7 @@ class LoadedPlan:
         return self._plan.explain()
 
 
+@short_tracebacks
 def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
     """Read a plan from a file that `Plan.save` has written.
 
@@ -547,6 +550,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
     return LoadedPlan(*Plan.load(path))
 
 
+@short_tracebacks
 def explain(*tensors: Any) -> Explanation:
     """Explain where tensors are, or were, computed.
 

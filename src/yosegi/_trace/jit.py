@@ -27,15 +27,16 @@ from .._run.run import gathered
 from .._run.trace import trace
 from .._tensor.dtype import DType, as_dtype, number_type, on_new_default
 from .._tensor.html import folded, heading
-from .._tensor.interchange import sealed
+from .._tensor.interchange import class_name, is_array, sealed
 from .._tensor.node import Call, Node, Spec, evaluate, fetch, in_order, kept_histories, spec
 from .._tensor.op import Arr, OpKind, embedded, exact, leaf_call, op, pick, pick_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
-from .._tensor.tracebacks import hide_frames
+from .._tensor.tracebacks import hide_frames, short_tracebacks
 from .._tensor.tree import Structure, flatten, unflatten
 from .._tensor.tree_code import builder, reader
 from ..errors import ArgumentError, DeviceFailure, DTypeError, OutOfMemory, ValuesLost, YosegiError
+from ..ops import rules
 from ..ops.creation import asarray
 from .objects import Copies, is_comparable, opens
 from .objects import flatten as taken_apart
@@ -334,7 +335,7 @@ class Jitted(Generic[P, R]):
         named = [p.name for p in parameters.values() if p.kind in positional]
         self._names = (*[""] * len(self._bound), *named)
         by_name = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
-        by_place = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
+        by_place = rules.positions("jit", "static_argnums", static_argnums)
         self._static = frozenset(by_name | _named(by_place, named))
         unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -558,7 +559,7 @@ def _named(places: Iterable[int], names: Sequence[str]) -> set[str]:
 def _as_input(value: Any) -> Tensor | _Static | int | float | complex:
     if isinstance(value, (Tensor, _Static)):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):
+    if is_array(value):
         return asarray(value)
     if number_type(value) in _WEAK:
         return value  # type: ignore[no-any-return]
@@ -582,9 +583,9 @@ def _called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 def _static(value: Any) -> _Static:
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):  # a memoryview raises the second
         raise ArgumentError(
-            f"[jit] expected arguments that are tensors, numbers or hashable, got {type(value).__name__}; pass it as a "
+            f"[jit] expected arguments that are tensors, numbers or hashable, got {class_name(value)}; pass it as a "
             "tuple, or close over it"
         ) from None
     return _Static(exact((value,)), value)
@@ -596,7 +597,7 @@ def _plain(value: Any) -> Any:
         return value
     raise ArgumentError(
         f"[jit] expected the function to return tensors, numbers, strings or None, in tuples, lists and dicts, got "
-        f"{type(value).__name__}"
+        f"{class_name(value)}"
     )
 
 
@@ -694,6 +695,7 @@ def jit(
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
+@short_tracebacks
 def jit(
     function: Any = None,
     *,
