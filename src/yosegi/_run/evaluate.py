@@ -28,11 +28,11 @@ from .._tensor.tensor import HOOKS, OPERATORS, Tensor
 from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
-from .._trace.tracing import is_tracing
+from .._trace.tracing import is_recorded, is_tracing
 from .._tune.bodies import precise_bodies
 from .._tune.learn import Alternatives, Watch, execute, is_worth_judging
 from .._tune.records import confirm, noting
-from ..errors import ArgumentError, DeviceFailure, DeviceLost, Unsupported, ValuesLost
+from ..errors import ArgumentError, DeviceFailure, DeviceLost, TraceError, Unsupported, ValuesLost
 from ..ops.creation import asarray
 from .background import background
 from .device import Device, chain_named, device_named, host_device, owner_of, present
@@ -493,12 +493,18 @@ class LoadedPlan:
         self.inputs = tuple([plan.graph.calls[i].spec for i in plan.inputs])
         """The shapes and dtypes that it takes."""
 
+    @short_tracebacks
     def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
         plan, specs = self._plan, self.inputs
         given = [asarray(value) for value in inputs]
         if [(t.shape, t.dtype) for t in given] != [(s.shape, s.dtype) for s in specs]:
             raise ArgumentError(f"[plan] expected inputs {list(specs)}, got {[t._node.spec for t in given]}")
         leaves = [t._node for t in given]
+        if is_recorded(leaves):
+            raise TraceError(
+                "[plan] expected inputs that no gradient is taken by, got one: a plan has no gradient; call the "
+                "function that it was made from"
+            )
         calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
         with noting() as chosen:  # some kernels are made when they first run
             made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])

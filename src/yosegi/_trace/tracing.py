@@ -21,7 +21,7 @@ import numpy as np
 from .._run.memory import Buffer
 from .._tensor.dtype import DType
 from .._tensor.interchange import READS, ValueRead
-from .._tensor.node import Node, Shape, keeping_histories, spec
+from .._tensor.node import Node, Shape, in_order, keeping_histories, spec
 from .._tensor.op import from_array, leaf_call
 from .._tensor.tensor import Tensor
 
@@ -79,6 +79,8 @@ class Recording:
 
     reads: list[ValueRead] = field(default_factory=list)
     """The values that it took out of the graph."""
+    variables: tuple[Node, ...] = ()
+    """The arguments by which gradients are taken, those of functions around it included."""
     gradients: list[Node] = field(default_factory=list)
     """The arguments by which it took gradients itself: these need not depend on what they are taken at."""
 
@@ -91,10 +93,19 @@ def is_recording() -> bool:
     return _recording.get() is not None
 
 
+def is_recorded(nodes: Sequence[Node]) -> bool:
+    """Whether values depend on what a gradient is being taken by."""
+    recorded = _recording.get()
+    if recorded is None:
+        return False
+    return not set(recorded.variables).isdisjoint(in_order(nodes, lambda node: node.inputs))
+
+
 @contextmanager
 def recording(variables: Sequence[Node]) -> Iterator[Recording]:
     """Keep the graph of everything that is computed meanwhile, for a gradient by these."""
-    outer, own = _recording.get(), Recording()
+    outer = _recording.get()
+    own = Recording(variables=(*(() if outer is None else outer.variables), *variables))
     if outer is not None:
         outer.gradients.extend(variables)
     token, reads = _recording.set(own), READS.set(own.reads)
