@@ -14,11 +14,13 @@ import pytest
 import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm
 from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.reference import bind
 from yosegi._run import device as registry
 from yosegi._run import evaluate
 from yosegi._run.device import Absent, chain_named
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.options import current
+from yosegi.codegen.llvm import fused_product
 from yosegi.devices.cpu import tiered
 from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
@@ -347,6 +349,17 @@ def test_a_product_reads_no_further_than_its_region() -> None:
 def test_a_diagonal_far_outside_of_a_matrix(k: int) -> None:
     """NumPy negates the number of a diagonal, and overflowed; an edited plan file found it."""
     np.testing.assert_array_equal(ys.eye(3, 4, k=k).numpy(), np.zeros((3, 4)))
+
+
+@needs_llvm
+def test_the_layout_of_an_operand_is_found_without_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cast of memory that nobody has written, in the size of the operand, warned of its NaNs."""
+    x = ys.astype(ys.permute_dims(ys.ones((30, 20), dtype=ys.float32) * 2, (1, 0)), ys.float64)
+    graph = graph_of(capture([x._node])[0])
+    ran: list[str] = []
+    monkeypatch.setattr(fused_product, "bind", lambda call: ran.append(call.op.name) or bind(call))
+    view = fused_product.view_of(graph, graph.outputs[0])
+    assert (view.entry, view.shape, ran) == (graph.outputs[0], (20, 30), [])
 
 
 # Arrays of other libraries --------------------------------------------------------------------------------------------
