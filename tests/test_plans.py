@@ -19,7 +19,7 @@ from fakes import FakeDevice, installed
 from native_code import needs_llvm
 from yosegi._place.planfile import digest_of_plan
 from yosegi._run.device import host_device
-from yosegi.errors import ArgumentError, PlanRefused
+from yosegi.errors import ArgumentError, PlanRefused, TraceError
 
 RNG = np.random.default_rng(3)
 X, W, B = RNG.standard_normal((65, 127), np.float32), RNG.standard_normal((127, 33), np.float32), np.float32([0.5])
@@ -357,3 +357,20 @@ def test_other_inputs_are_a_mistake(tmp_path: Path) -> None:
     for wrong in [(X,), (X, W.T), (X.astype(float), W)]:
         with pytest.raises(ArgumentError, match=r"\[plan\] expected inputs"):
             loaded(*wrong)
+
+
+def test_a_plan_has_no_gradient(tmp_path: Path) -> None:
+    """The gradient through it was silently zero."""
+    double = ys.jit(lambda x: x * 2)
+    double(ys.asarray(X))
+    double.plans[0].save(tmp_path / "plan.json")
+    again, x = ys.load_plan(tmp_path / "plan.json"), ys.asarray(X)
+    for take in (
+        lambda: ys.grad(lambda x: ys.sum(again(x + 1)[0] * x))(x),
+        lambda: ys.grad(lambda x: ys.sum(ys.grad(lambda y: ys.sum(again(x)[0] * y))(x)))(x),
+        lambda: ys.jvp(lambda x: again(x)[0], (x,), (x,)),
+    ):
+        with pytest.raises(TraceError, match=r"^\[plan\] expected inputs that no gradient is taken by"):
+            take()
+    slope = ys.grad(lambda y: ys.sum(again(x)[0] * y))(x)
+    np.testing.assert_array_equal(slope.numpy(), 2 * X)

@@ -14,11 +14,13 @@ import pytest
 import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm
 from yosegi._graph.graph import capture, graph_of
+from yosegi._graph.reference import bind
 from yosegi._run import device as registry
 from yosegi._run import evaluate
 from yosegi._run.device import Absent, chain_named
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.options import current
+from yosegi.codegen.llvm import fused_product
 from yosegi.devices.cpu import tiered
 from yosegi.devices.cpu.variants import Variants
 from yosegi.errors import ArgumentError, DTypeError, ShapeError, TraceError
@@ -347,3 +349,116 @@ def test_a_product_reads_no_further_than_its_region() -> None:
 def test_a_diagonal_far_outside_of_a_matrix(k: int) -> None:
     """NumPy negates the number of a diagonal, and overflowed; an edited plan file found it."""
     np.testing.assert_array_equal(ys.eye(3, 4, k=k).numpy(), np.zeros((3, 4)))
+
+
+@needs_llvm
+def test_the_layout_of_an_operand_is_found_without_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cast of memory that nobody has written, in the size of the operand, warned of its NaNs."""
+    x = ys.astype(ys.permute_dims(ys.ones((30, 20), dtype=ys.float32) * 2, (1, 0)), ys.float64)
+    graph = graph_of(capture([x._node])[0])
+    ran: list[str] = []
+    monkeypatch.setattr(fused_product, "bind", lambda call: ran.append(call.op.name) or bind(call))
+    view = fused_product.view_of(graph, graph.outputs[0])
+    assert (view.entry, view.shape, ran) == (graph.outputs[0], (20, 30), [])
+
+
+# Arrays of other libraries --------------------------------------------------------------------------------------------
+
+
+class Foreign:
+    """An array of another library: it is hashed by its identity, and its elements may change."""
+
+    def __init__(self, values: Any) -> None:
+        self.array = np.asarray(values)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def test_jit_reads_arrays_of_other_libraries_at_every_call() -> None:
+    """They were taken for constants, so that a replay went on with the old elements."""
+    x = Foreign([1.0, 2.0])
+    add, of_state = ys.jit(lambda a: ys.asarray(a) + 1), ys.jit(Holder(x).doubled)
+    for value in (1.0, 5.0):
+        x.array[:] = value
+        assert (add(x).tolist(), of_state().tolist()) == ([value + 1] * 2, [2 * value] * 2)
+
+
+class Holder:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def doubled(self) -> Any:
+        return ys.asarray(self.x) * 2
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x, y: x == y, lambda x, y: x + y, lambda x, y: y @ x, lambda x, y: x.__iadd__(y), ys.add]
+)
+def test_an_operand_of_another_library(call: Any) -> None:
+    """A comparison was silently False, and other operators could not tell one Tensor from the other."""
+    with pytest.raises(DTypeError, match=r"got \w+\.Foreign; convert it with ys.asarray$"):
+        call(ys.ones(2), Foreign([1.0, 1.0]))
+
+
+def test_a_value_with_negative_strides_by_dlpack() -> None:
+    """PyTorch ends the process when it gets negative strides."""
+    x = ys.from_numpy(np.arange(6.0).reshape(2, 3))[::-1, ::-2]
+    y = np.from_dlpack(x)
+    assert min(y.strides) > 0
+    np.testing.assert_array_equal(y, [[5, 3], [2, 0]])
+    with pytest.raises(BufferError, match=r"^\[__dlpack__\] expected copy=None"):
+        x.__dlpack__(max_version=(1, 0), copy=False)
+
+
+@pytest.mark.parametrize("error", [BufferError, RuntimeError])
+def test_an_array_that_its_library_does_not_export(error: type[Exception]) -> None:
+    class Sparse(Foreign):
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            raise error("no layout but strided")
+
+    for make in (ys.asarray, ys.from_dlpack):
+        with pytest.raises(BufferError, match=r"^\[from_dlpack\] expected an array .* got \w+\.Sparse: no layout but"):
+            make(Sparse([1.0]))
+
+
+# Values that are equal but not the same -------------------------------------------------------------------------------
+
+
+def test_the_rest_of_a_registered_container_belongs_to_the_signature_exactly() -> None:
+    class Power:
+        def __init__(self, x: Any, exponent: Any) -> None:
+            self.x, self.exponent = x, exponent
+
+    ys.register_tree(Power, lambda p: ((p.x,), p.exponent), lambda exponent, parts: Power(parts[0], exponent))
+    text: list[str] = []
+    f = ys.jit(lambda p: text.append(repr(p.exponent)) or p.x**p.exponent)
+    exponents = [2, 2.0, True, 1, 0.0, -0.0, (1,), (True,)]
+    for exponent in exponents[:6]:
+        f(Power(ys.ones(1), exponent))
+    g = ys.jit(lambda p: text.append(repr(p.exponent)) or p.x)
+    for exponent in exponents[6:]:
+        g(Power(ys.ones(1), exponent))
+    assert text == [repr(e) for e in exponents]
+
+
+# Updates --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["set", "add", "multiply", "min", "max"])
+def test_an_update_refuses_what_the_tensor_cannot_hold(name: str) -> None:
+    """All but `set` cut off fractions."""
+    x = ys.ones(3, dtype=ys.uint8)
+    for value in (1.5, [1.5], ys.asarray(1.5), np.ones(1), 1j):
+        with pytest.raises(DTypeError, match=rf"^\[{name}\] expected a value that a tensor of uint8 can hold"):
+            getattr(x.at[:1], name)(value)
+    for value in (300, -1, [300], [-1]):
+        with pytest.raises(DTypeError, match=rf"^\[{name}\] expected (a number|numbers) that fit"):
+            getattr(x.at[[0]], name)(value)
+    assert getattr(x.at[[0]], name)(True).dtype is ys.uint8

@@ -84,6 +84,20 @@ def wrong(x):
     return ys.sum(ys.reshape(x * 2, (7, 3)))
 
 
+def kept_from_a_trace():
+    kept = []
+    ys.jit(lambda x: kept.append(x) or x)(ys.asarray(X))
+    return kept[0] + 1
+
+
+class Unwilling:
+    def __dlpack__(self, **kwargs):
+        raise BufferError("not today")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
 def users(x):
     raise KeyError("the user's own")
 
@@ -107,6 +121,24 @@ def users(x):
         lambda: ys.jit(ys.vmap(ys.hessian(wrong)))(ys.ones((2, 4))),
         lambda: ys.jit(ys.vmap(users))(ys.asarray(X)),
         lambda: ys.jit(READS["if"][0])(ys.asarray(X), ys.asarray(N)),
+        lambda: ys.jit(lambda x: x, static_argnames="n"),
+        lambda: ys.scan(lambda c, x: c, 0.0, ys.asarray(X)),
+        lambda: ys.while_loop(lambda c: c, lambda c: c, ys.asarray(X)),
+        lambda: ys.fori_loop(0, 2, lambda i, c: c[:1], ys.asarray(X)),
+        lambda: ys.cond(ys.asarray(True), lambda: 1.0, lambda: ys.asarray(X)),
+        lambda: ys.options(device="abacus").__enter__(),
+        lambda: ys.asarray(X).to_device("abacus"),
+        lambda: float(ys.asarray(X)),
+        lambda: ys.asarray(X).item(),
+        lambda: kept_from_a_trace().numpy(),
+        lambda: kept_from_a_trace().tolist(),
+        lambda: ys.eval("text"),
+        lambda: ys.explain(3),
+        lambda: ys.load_plan("no such file"),
+        lambda: ys.load("no such file"),
+        lambda: ys.tree_map(abs, [1], (1,)),
+        lambda: ys.optim.sgd(0.1).update(ys.ones(2), (), ys.ones(3)),
+        lambda: ys.from_dlpack(Unwilling()),
     ],
 )
 def test_no_frame_of_the_package_is_shown(call):
@@ -128,3 +160,24 @@ except ys.errors.ShapeError as error:
         counts.append(int(run.stdout))
     assert counts[0] == 0
     assert counts[1] > 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ys.grad(ys.sum, argnums="x")(ys.ones(2)), "[grad] expected argnums as an int or a sequence of ints"),
+        (lambda: ys.jacobian(ys.sum, argnums=None)(ys.ones(2)), "[jacobian] expected argnums as an int"),
+        (lambda: ys.custom_vjp(ys.sum, nondiff_argnums=0.5), "[custom_vjp] expected nondiff_argnums as an int"),
+        (lambda: ys.jit(ys.sum, static_argnums=None), "[jit] expected static_argnums as an int"),
+        (lambda: ys.jit(ys.sum)(memoryview(bytearray(3))), "[jit] expected arguments that are tensors, numbers"),
+        (lambda: ys.options(deterministic="no").__enter__(), "[options] expected deterministic=True or"),
+        (lambda: ys.options(check_nan=0).__enter__(), "[options] expected check_nan=True or check_nan=False, got 0"),
+        (lambda: ys.options(precision="").__enter__(), "[options] expected precision among"),
+        (lambda: ys.concat(ys.ones((100, 100)), ys.ones((100, 100))), "[concat] expected an axis as an integer, got"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_said_shortly(call, message):
+    with pytest.raises(ys.errors.UserError) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value)) < 120

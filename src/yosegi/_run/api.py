@@ -10,15 +10,17 @@ from typing import Any, final
 from .._graph.graph import capture
 from .._place.explain import Explanation
 from .._place.plan import Plan
+from .._tensor.interchange import class_name
 from .._tensor.node import Node
 from .._tensor.op import leaf_call
 from .._tensor.options import current
 from .._tensor.tensor import HOOKS, OPERATORS, Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, paths
 from .._trace.reverse import variable
-from .._trace.tracing import is_tracing
+from .._trace.tracing import is_recorded, is_tracing
 from .._tune.records import confirm, noting
-from ..errors import ArgumentError, DeviceFailure, DeviceLost, ValuesLost
+from ..errors import ArgumentError, DeviceFailure, DeviceLost, TraceError, ValuesLost
 from ..ops.creation import asarray
 from .device import Device, chain_named, device_named, host_device, owner_of, present
 from .evaluate import PlanCount, evaluate, fetch, forget, plan_for, replay
@@ -27,6 +29,7 @@ from .run import moved_to, transfers
 from .snapshots import snapshots
 
 
+@short_tracebacks
 def eval(*tensors: Any) -> None:
     """Compute tensors now, together, and leave their values on their devices.
 
@@ -80,6 +83,7 @@ def block_until_ready(x: Tensor) -> Tensor:
     return x
 
 
+@short_tracebacks
 def plan(*tensors: Any) -> Plan:
     """Return the plan that computes tensors.
 
@@ -115,9 +119,7 @@ def _nodes(op: str, tensors: tuple[Any, ...]) -> list[Node]:
     for n, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
             where = [path for i, t in enumerate(tensors) for path in paths(t, f"argument {i}")][n]
-            raise ArgumentError(
-                f"[{op}] expected tensors, got {type(leaf).__name__} at {where}; make it one with asarray"
-            )
+            raise ArgumentError(f"[{op}] expected tensors, got {class_name(leaf)} at {where}; make it one with asarray")
     return [t._node for t in leaves]
 
 
@@ -139,12 +141,18 @@ class LoadedPlan:
         self.inputs = tuple([plan.graph.calls[i].spec for i in plan.inputs])
         """The shapes and dtypes that it takes."""
 
+    @short_tracebacks
     def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
         plan, specs = self._plan, self.inputs
         given = [asarray(value) for value in inputs]
         if [(t.shape, t.dtype) for t in given] != [(s.shape, s.dtype) for s in specs]:
             raise ArgumentError(f"[plan] expected inputs {list(specs)}, got {[t._node.spec for t in given]}")
         leaves = [t._node for t in given]
+        if is_recorded(leaves):
+            raise TraceError(
+                "[plan] expected inputs that no gradient is taken by, got one: a plan has no gradient; call the "
+                "function that it was made from"
+            )
         calls = [leaf_call(plan.graph.calls[o].spec) for o in plan.graph.outputs]
         with noting() as chosen:  # some kernels are made when they first run
             made = replay(plan, leaves, lambda buffers: [Node(call, ()) for call in calls])
@@ -158,6 +166,7 @@ class LoadedPlan:
         return self._plan.explain()
 
 
+@short_tracebacks
 def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
     """Read a plan from a file that `Plan.save` has written.
 
@@ -195,6 +204,7 @@ def load_plan(path: str | os.PathLike[str]) -> LoadedPlan:
     return LoadedPlan(*Plan.load(path))
 
 
+@short_tracebacks
 def explain(*tensors: Any) -> Explanation:
     """Explain where tensors are, or were, computed.
 

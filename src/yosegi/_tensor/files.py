@@ -28,6 +28,7 @@ from .dtype import ALL, DType
 from .interchange import Array, plain
 from .op import from_plain
 from .tensor import Tensor
+from .tracebacks import short_tracebacks
 from .tree import flatten, paths, unflatten
 
 _NAMES: Final = {
@@ -45,6 +46,7 @@ _ALIGNMENT: Final = 8
 _NUMBERS: Final = (bool, int, float, str)
 
 
+@short_tracebacks
 def save(path: str | os.PathLike[str], tree: Any, /, *, shard_bytes: int | None = None) -> None:
     """Write a tree of tensors to a safetensors file.
 
@@ -164,6 +166,7 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+@short_tracebacks
 def load(path: str | os.PathLike[str], /, like: Any = None, *, verify: bool = False) -> Any:
     """Read a safetensors file: the tree that `save` wrote, or, of a file by another library, a dict by names.
 

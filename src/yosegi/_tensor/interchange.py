@@ -179,6 +179,18 @@ def _is_placeholder(node: Node) -> bool:
 # DLPack ---------------------------------------------------------------------------------------------------------
 
 
+def is_array(value: Any) -> bool:
+    """True for arrays of NumPy and of other libraries, whose elements may change."""
+    return isinstance(value, (np.ndarray, np.generic)) or hasattr(type(value), "__dlpack__")
+
+
+def class_name(value: Any) -> str:
+    """The name of a value's class, with the library of another library's: a `torch.Tensor` is no `Tensor`."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return kind.__name__ if library in ("builtins", "numpy", PACKAGE) else f"{library}.{kind.__name__}"
+
+
 class _DLDataType(ctypes.Structure):
     _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
 
@@ -229,13 +241,18 @@ def to_dlpack(
 
     The first DLPack protocol cannot say "read-only", and some consumers of later ones do not listen. So those of the
     first get a copy, and all do of memory that really must not be written (a constant's, another owner's), unless
-    they insist with `copy=False`.
+    they insist with `copy=False`. All get a copy of a value with negative strides, of which some consumers abort the
+    process.
     """
     if stream is not None:
         raise ArgumentError(f"[__dlpack__] expected stream=None for values in host memory, got {stream!r}")
     if dl_device is not None and (int(dl_device[0]), dl_device[1]) != HOST_DEVICE:
         raise BufferError(f"[__dlpack__] expected dl_device={HOST_DEVICE}, got {dl_device}; move the tensor first")
     array = read(node)
+    if any(stride < 0 for stride in array.strides):
+        if copy is False:
+            raise BufferError(f"[__dlpack__] expected copy=None for a value of strides {array.strides}, got copy=False")
+        array, copy = array.copy(), None
     if max_version is None or max_version[0] < 1:
         array = array if copy is False else array.copy()
         max_version = copy = None
@@ -270,10 +287,16 @@ class _AsUint16:
 def from_dlpack_array(producer: Any, copy: bool | None) -> Array:
     """The producer's data as a host array, without a copy unless one is asked for."""
     if not hasattr(producer, "__dlpack__"):
-        raise DTypeError(f"[from_dlpack] expected an object with __dlpack__, got {type(producer).__name__}")
+        raise DTypeError(f"[from_dlpack] expected an object with __dlpack__, got {class_name(producer)}")
     wrapped = _AsUint16(producer)
     # Producers of the first DLPack protocol know no copy=: they are asked for the memory, and copied from here.
-    array: Array = np.from_dlpack(wrapped)
+    try:
+        array: Array = np.from_dlpack(wrapped)
+    except (BufferError, RuntimeError) as error:  # each library raises one of them
+        raise BufferError(
+            f"[from_dlpack] expected an array that DLPack and NumPy can describe, got {class_name(producer)}: {error}; "
+            "convert it with its own library first"
+        ) from None
     if copy:
         array = array.copy()
     return array.view(bfloat16.numpy) if wrapped.was_bfloat16 else array

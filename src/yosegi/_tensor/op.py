@@ -42,6 +42,7 @@ from .dtype import (
     rank,
     with_scalar,
 )
+from .interchange import class_name
 from .node import Call, Node, Spec, spec
 from .role import Leaf, Role
 from .spellings import advice
@@ -551,7 +552,7 @@ def as_nodes(args: tuple[Any, ...], promotes_from: int | None = None, inexact: b
             scalars = True
             nodes.append(arg)
         else:
-            raise DTypeError(f"expected a tensor or a number, got {type(arg).__name__}; convert it with ys.asarray")
+            raise DTypeError(f"expected a tensor or a number, got {class_name(arg)}; convert it with ys.asarray")
     if scalars:
         first = len(nodes) if promotes_from is None else promotes_from
         peers = [n.spec for n in nodes[first:] if isinstance(n, Node)]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..errors import ArgumentError
 from .environment import setting
 from .precision import STRATEGIES, Policy, Precision
+from .tracebacks import hide_frames
 
 ON_FALLBACK: Final = ("silent", "warn", "error")
 NAN_CHECKS: Final[list[Callable[[], Any]]] = []
@@ -63,6 +64,12 @@ def _interned(
     while check_nan and NAN_CHECKS:
         NAN_CHECKS.pop()()
     return Options(device, on_fallback, background, precision, tol, deterministic, check_nan)
+
+
+def _as_bool(name: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise ArgumentError(f"[options] expected {name}=True or {name}=False, got {value!r}")
+    return value
 
 
 def _as_tolerance(value: Any) -> float:
@@ -140,19 +147,23 @@ def options(
     ...     float(ys.asarray([1.0, 2.0]).sum())
     3.0
     """
-    if device is not None:
-        for check in DEVICE_CHECKS:
-            check(str(device))
     old = current()
-    chosen = _interned(
-        old.device if device is None else str(device),
-        on_fallback or old.on_fallback,
-        old.background if background is None else bool(background),
-        precision or old.precision,
-        old.tol if tol is None else _as_tolerance(tol),
-        old.deterministic if deterministic is None else bool(deterministic),
-        old.check_nan if check_nan is None else bool(check_nan),
-    )
+    try:
+        if device is not None:
+            for check in DEVICE_CHECKS:
+                check(str(device))
+        chosen = _interned(
+            old.device if device is None else str(device),
+            old.on_fallback if on_fallback is None else on_fallback,
+            old.background if background is None else _as_bool("background", background),
+            old.precision if precision is None else precision,
+            old.tol if tol is None else _as_tolerance(tol),
+            old.deterministic if deterministic is None else _as_bool("deterministic", deterministic),
+            old.check_nan if check_nan is None else _as_bool("check_nan", check_nan),
+        )
+    except ArgumentError as error:
+        hide_frames(error)
+        raise
     token = _current.set(chosen)
     try:
         yield chosen

@@ -21,6 +21,7 @@ from ..errors import ArgumentError, DTypeError, NoDimensionsError, ShapeError, U
 from . import interchange
 from .dtype import DType
 from .interchange import Array as Array
+from .interchange import is_array
 from .node import Node, Shape, fetch
 from .tracebacks import hide_frames, short_tracebacks
 
@@ -62,7 +63,7 @@ def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
         try:
             return OPERATORS[name](self, other)
         except UserError as error:
-            if isinstance(error, DTypeError) and not _is_operand(other):
+            if isinstance(error, DTypeError) and not _is_operand(other) and not is_array(other):
                 return NotImplemented  # type: ignore[no-any-return]  # lets Python try the other side's operator
             hide_frames(error)
             raise
@@ -72,7 +73,7 @@ def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
-        if not _is_operand(other):
+        if not _is_operand(other) and not is_array(other):
             return NotImplemented  # type: ignore[no-any-return]
         return OPERATORS[name](other, self)
 
@@ -81,7 +82,7 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
-        if not _is_operand(other):
+        if not _is_operand(other) and not is_array(other):
             return NotImplemented  # type: ignore[no-any-return]
         result = OPERATORS[name](self, other)
         if self._node.spec.weak:  # a number in a trace: like a Python number, it becomes what the result is
@@ -190,6 +191,7 @@ class Tensor:
         """The device that holds the value. Before the value is computed, the default device."""
         return HOOKS.device_of(self)
 
+    @short_tracebacks
     def __len__(self) -> int:
         if not self.shape:
             raise NoDimensionsError("[len] expected a tensor of at least one dimension, got a 0-d tensor; use size")
@@ -201,6 +203,7 @@ class Tensor:
 
     # Its value
 
+    @short_tracebacks
     def numpy(self) -> Array:
         """Return the value as a read-only NumPy array.
 
@@ -220,6 +223,7 @@ class Tensor:
         """
         return interchange.host_array(self._node)
 
+    @short_tracebacks
     def item(self) -> bool | int | float | complex:
         """Return the only element as a Python number.
 
@@ -243,6 +247,7 @@ class Tensor:
             raise ShapeError(f"[item] expected a tensor of one element, got shape {self.shape}; index it first")
         return interchange.read(self._node).item()  # type: ignore[no-any-return]
 
+    @short_tracebacks
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers.
 
@@ -259,6 +264,7 @@ class Tensor:
         """
         return interchange.read(self._node).tolist()
 
+    @short_tracebacks
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = interchange.read(self._node)
         if dtype is not None and array.dtype != dtype:
@@ -277,6 +283,7 @@ class Tensor:
         """NumPy's other functions on tensors are ours: `np.median(x)` is `ys.median(x)`."""
         return HOOKS.function(function, args, kwargs)
 
+    @short_tracebacks
     def __dlpack__(
         self,
         /,
@@ -308,18 +315,23 @@ class Tensor:
             raise ShapeError(f"[{kind}] expected a 0-d tensor, got shape {self.shape}; index it, or reduce it first")
         return interchange.read(self._node)[()]
 
+    @short_tracebacks
     def __bool__(self, /) -> bool:
         return bool(self._number("bool"))
 
+    @short_tracebacks
     def __int__(self, /) -> int:
         return int(self._real_number("int"))
 
+    @short_tracebacks
     def __float__(self, /) -> float:
         return float(self._real_number("float"))
 
+    @short_tracebacks
     def __complex__(self, /) -> complex:
         return complex(self._number("complex"))
 
+    @short_tracebacks
     def __index__(self, /) -> int:
         if not (self.dtype.is_integer or self.ndim):
             raise DTypeError(f"[index] expected an integer tensor, got {self.dtype.name}; cast it with astype")
@@ -330,6 +342,7 @@ class Tensor:
             raise DTypeError(f"[{kind}] expected a real tensor, got {self.dtype.name}; take ys.real or ys.abs first")
         return self._number(kind)
 
+    @short_tracebacks
     def __repr__(self) -> str:
         return interchange.describe(self._node, lambda: self.device)
 
@@ -342,6 +355,7 @@ class Tensor:
         text = interchange.describe_briefly(self._node, lambda: self.device)
         return {"text/plain": text, "text/html": self._repr_html_()}
 
+    @short_tracebacks
     def __format__(self, format_spec: str) -> str:
         if format_spec and not self.shape:
             return format(fetch(self._node)[()], format_spec)
@@ -357,6 +371,7 @@ class Tensor:
     def __setitem__(self, key: Any, value: Any, /) -> None:
         self._node = OPERATORS["setitem"](self, key, value)._node
 
+    @short_tracebacks
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise NoDimensionsError("[iter] expected a tensor of at least one dimension, got a 0-d tensor")
@@ -365,6 +380,7 @@ class Tensor:
     def __contains__(self, value: Any) -> bool:
         return bool(OPERATORS["any"](OPERATORS["eq"](self, value)))
 
+    @short_tracebacks
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """Copy the value to the memory of a device.
 

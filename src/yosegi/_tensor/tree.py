@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, TypeVar
 
 from ..errors import ArgumentError
+from .tracebacks import short_tracebacks
 
 Structure = Any
 """Hashable: how a tree is nested. A leaf is `...`."""
@@ -34,6 +35,7 @@ _KNOWN: Final[dict[type, Container | None]] = {}
 """The known classes: registered ones, dataclasses, and leaves."""
 
 
+@short_tracebacks
 def register_tree(
     cls: type[T],
     flatten: Callable[[T], tuple[Sequence[Any], Any]],
@@ -93,6 +95,8 @@ class Kind:
 
     cls: type
     rest: Any
+    exactly: Any = None
+    """A key that distinguishes equal rests, such as 2 and 2.0, in the signature of a jitted function."""
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
@@ -194,6 +198,7 @@ def tree_flatten(tree: Any, /) -> tuple[list[Any], Structure]:
     return flatten(tree)
 
 
+@short_tracebacks
 def tree_unflatten(structure: Structure, leaves: Sequence[Any], /) -> Any:
     """The tree of a structure with new leaves.
 
@@ -234,6 +239,7 @@ def tree_structure(tree: Any, /) -> Structure:
     return flatten(tree)[1]
 
 
+@short_tracebacks
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply a function to the leaves of trees.
 
@@ -269,6 +275,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
 
 
+@short_tracebacks
 def tree_map_with_path(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """The function applied to the path of each leaf, a string such as `['layers'][3].weight`, and the leaves.
 

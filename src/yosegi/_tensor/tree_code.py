@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from .op import exact
 from .tree import Kind, Structure, container_of
 
 _PLAIN: Final = (dict, list, tuple)
@@ -44,6 +45,8 @@ def reader(structure: Structure) -> Callable[[Any], Sequence[Any] | None] | None
             code.refuse(f"type({name}) is not {code.constant(kind.cls)}")
             code.add(f"{name}, rest = {code.constant(container.flatten)}({name})")
             code.refuse(f"rest != {code.constant(kind.rest)} or len({name}) != {len(parts)}")
+            if kind.exactly is not None:
+                code.refuse(f"{code.constant(exact)}((rest,)) != {code.constant(kind.exactly)}")
         elif kind is dict:
             code.refuse(f"type({name}) is not dict or tuple({name}) != {code.constant(keys)}")
             name += ".values()"

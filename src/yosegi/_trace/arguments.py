@@ -11,6 +11,7 @@ import numpy as np
 
 from .._run.memory import Buffer
 from .._tensor.dtype import DType, as_dtype, number_type
+from .._tensor.interchange import class_name, is_array
 from .._tensor.node import Node, Spec, spec
 from .._tensor.op import exact, leaf_call
 from .._tensor.tensor import Tensor
@@ -76,7 +77,7 @@ def kinds_and_nodes(leaves: Sequence[Any]) -> tuple[list[Spec | Static], list[No
 def _as_input(value: Any) -> Tensor | Static | int | float | complex:
     if isinstance(value, (Tensor, Static)):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):
+    if is_array(value):
         return asarray(value)
     if number_type(value) in WEAK:
         return value  # type: ignore[no-any-return]
@@ -89,7 +90,7 @@ def _as_input(value: Any) -> Tensor | Static | int | float | complex:
     return made
 
 
-def is_array(value: Any) -> bool:
+def is_result(value: Any) -> bool:
     """True for tensors and NumPy's arrays and numbers."""
     return isinstance(value, (Tensor, np.ndarray, np.generic))
 
@@ -98,9 +99,9 @@ def static(value: Any) -> Static:
     """An argument that belongs to the signature. Raises `ArgumentError` if it cannot be hashed."""
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):  # a memoryview raises the second
         raise ArgumentError(
-            f"[jit] expected arguments that are tensors, numbers or hashable, got {type(value).__name__}; pass it as a "
+            f"[jit] expected arguments that are tensors, numbers or hashable, got {class_name(value)}; pass it as a "
             "tuple, or close over it"
         ) from None
     return Static(exact((value,)), value)
@@ -112,7 +113,7 @@ def plain(value: Any) -> Any:
         return value
     raise ArgumentError(
         f"[jit] expected the function to return tensors, numbers, strings or None, in tuples, lists and dicts, got "
-        f"{type(value).__name__}"
+        f"{class_name(value)}"
     )
 
 

@@ -12,8 +12,10 @@ from .._tensor.batch import applied
 from .._tensor.op import Arr, OpKind, exact, op
 from .._tensor.role import Passed
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import Structure, children, flatten, unflatten
 from ..errors import ArgumentError, ShapeError, UserError
+from ..ops import rules
 from ..ops.creation import asarray
 from . import guarded
 from .guarded import Cotangents
@@ -91,7 +93,7 @@ class CustomVjp:
         self._function = function
         self._forward: Callable[..., Any] | None = None
         self._backward: Callable[..., Any] | None = None
-        self._fixed = frozenset(nondiff_argnums)
+        self._fixed = frozenset(rules.positions("custom_vjp", "nondiff_argnums", nondiff_argnums))
         self._signature = signature(function)
         self._name = getattr(function, "__name__", "custom_vjp")
         update_wrapper(self, function, updated=())
@@ -106,6 +108,7 @@ class CustomVjp:
         """
         self._forward, self._backward = forward, backward
 
+    @short_tracebacks
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._forward is None or self._backward is None:
             raise ArgumentError(f"[{self._name}] expected rules for the gradient, got none; call its defvjp first")

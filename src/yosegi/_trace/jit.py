@@ -24,11 +24,12 @@ from .._tensor.node import Node, Spec, evaluate, kept_histories
 from .._tensor.op import leaf_call
 from .._tensor.options import current
 from .._tensor.tensor import Tensor
-from .._tensor.tracebacks import hide_frames
+from .._tensor.tracebacks import hide_frames, short_tracebacks
 from .._tensor.tree import Structure, flatten, unflatten
 from ..errors import ArgumentError, OutOfMemory
+from ..ops import rules
 from ..ops.creation import asarray
-from .arguments import WEAK, Arguments, Static, is_array, kinds_and_nodes, nodes_of, plain, static
+from .arguments import WEAK, Arguments, Static, is_result, kinds_and_nodes, nodes_of, plain, static
 from .objects import Copies, opens
 from .objects import flatten as taken_apart
 from .replayed import Replay, replay_of
@@ -91,7 +92,7 @@ class Jitted(Generic[P, R]):
         named = [p.name for p in parameters.values() if p.kind in positional]
         self._names = (*[""] * len(self._bound), *named)
         by_name = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
-        by_place = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
+        by_place = rules.positions("jit", "static_argnums", static_argnums)
         self._static = frozenset(by_name | _named(by_place, named))
         unknown = self._static - {p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL}
         if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -252,7 +253,7 @@ class Jitted(Generic[P, R]):
     def _checked(self, kinds: Sequence[Spec | Static], structure: Structure, given: Iterable[Node]) -> R:
         """The function's result, each op by itself, without a trace: see `options(check_nan=True)`."""
         values, shape = flatten(self._called_with(kinds, structure, given))
-        results = [asarray(v) if is_array(v) else plain(v) for v in values]
+        results = [asarray(v) if is_result(v) else plain(v) for v in values]
         evaluate([r._node for r in results if isinstance(r, Tensor)])
         return unflatten(shape, results)  # type: ignore[no-any-return]
 
@@ -284,6 +285,7 @@ def jit(
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
+@short_tracebacks
 def jit(
     function: Any = None,
     *,

@@ -23,6 +23,8 @@ from typing import Any, Final
 import numpy as np
 
 from .._tensor import tree
+from .._tensor.interchange import is_array
+from .._tensor.op import exact
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import Structure
@@ -30,6 +32,8 @@ from ..errors import ArgumentError, TraceError
 
 _HARMLESS: Final = (object, ModuleType, Logger, type(Lock()), type(RLock()))
 """Classes of objects that do not influence the results of a function."""
+_INEXACT: Final = (bool, int, float, complex, tuple)
+"""Types whose equal values may differ for a function: 2 equals 2.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,12 @@ class _Reader:
         container = tree.registered(kind)
         if container is not None:
             known, rest = container.flatten(value)
-            return tree.Kind(kind, rest), None, tuple([self.read(v, inside) for v in known])
-        if opens(value):
+            exactly = exact((rest,)) if type(rest) in _INEXACT else None
+            return tree.Kind(kind, rest, exactly), None, tuple([self.read(v, inside) for v in known])
+        is_whole = is_array(value) and not isinstance(value, np.generic)
+        if opens(value) and not is_whole:
             return self._object(value)
-        if inside and not isinstance(value, (Tensor, np.ndarray)):
+        if inside and not is_whole:
             if not is_comparable(value):
                 raise _Hidden(kind.__name__)
             value = self._static(value)

@@ -14,6 +14,7 @@ from .._tensor.tensor import HOOKS, Tensor
 from .._tensor.tracebacks import user_level
 from .._tensor.tree import Structure, flatten, paths, unflatten
 from ..errors import ArgumentError, DTypeError, ShapeError, UserError
+from ..ops import rules
 from ..ops.creation import asarray
 from .reverse import Tape, fitted_to, pull_back, record, variable
 from .tracing import Recording, recording
@@ -158,7 +159,7 @@ class Chosen:
         kwargs: dict[str, Any],
         has_aux: bool,
     ) -> None:
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        numbers = rules.positions(name, "argnums", argnums)
         if len({n % max(1, len(args)) for n in numbers}) != len(numbers):
             raise ArgumentError(f"[{name}] expected each of argnums once, got {argnums}")
         for n in numbers:

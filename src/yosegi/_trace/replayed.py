@@ -30,7 +30,7 @@ from .._tensor.tree import flatten
 from .._tensor.tree_code import builder
 from ..errors import DeviceFailure, ValuesLost, YosegiError
 from ..ops.creation import asarray
-from .arguments import is_array, plain
+from .arguments import is_result, plain
 from .reverse import variable
 from .traced_graph import graph_of_trace
 from .tracing import ActiveTrace, Feed
@@ -243,7 +243,7 @@ class Replay:
 def replay_of(returned: Any, given: list[Node], traced: ActiveTrace) -> Replay:
     """The replay of a function that was traced on the given nodes and returned `returned`."""
     values, shape = flatten(returned)
-    is_output = [is_array(v) for v in values]
+    is_output = [is_result(v) for v in values]
     tensors = [asarray(v) for v, out in zip(values, is_output, strict=True) if out]
     indices = iter(range(len(tensors)))
     results = tuple(_Output(next(indices)) if out else plain(v) for v, out in zip(values, is_output, strict=True))

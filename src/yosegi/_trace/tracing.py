@@ -20,7 +20,7 @@ import numpy as np
 from .._run.memory import Buffer
 from .._tensor.dtype import DType
 from .._tensor.interchange import READS, ValueRead
-from .._tensor.node import Node, Shape, keeping_histories, spec
+from .._tensor.node import Node, Shape, in_order, keeping_histories, spec
 from .._tensor.op import from_array, leaf_call
 from .._tensor.tensor import Tensor
 
@@ -78,6 +78,8 @@ class Recording:
 
     reads: list[ValueRead] = field(default_factory=list)
     """The values that it read."""
+    variables: tuple[Node, ...] = ()
+    """The arguments of gradients that are being taken, those of enclosing functions included."""
     gradients: list[Node] = field(default_factory=list)
     """The arguments of gradients that it took itself. A gradient need not depend on its arguments."""
 
@@ -90,10 +92,19 @@ def is_recording() -> bool:
     return _recording.get() is not None
 
 
+def is_recorded(nodes: Sequence[Node]) -> bool:
+    """True if values depend on the arguments of a gradient that is being taken."""
+    recorded = _recording.get()
+    if recorded is None:
+        return False
+    return not set(recorded.variables).isdisjoint(in_order(nodes, lambda node: node.inputs))
+
+
 @contextmanager
 def recording(variables: Sequence[Node]) -> Iterator[Recording]:
     """Keep the graph of everything that the block computes, for gradients by these leaves."""
-    outer, own = _recording.get(), Recording()
+    outer = _recording.get()
+    own = Recording(variables=(*(() if outer is None else outer.variables), *variables))
     if outer is not None:
         outer.gradients.extend(variables)
     token, reads = _recording.set(own), READS.set(own.reads)

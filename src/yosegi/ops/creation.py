@@ -109,11 +109,11 @@ def _from_numbers(obj: Any, dtype: DType | None) -> Array:
         own = as_dtype(array.dtype)
     except OverflowError:
         assert dtype is not None
-        raise DTypeError(f"expected numbers that fit {dtype.name}, got {_short(obj)}") from None
+        raise DTypeError(f"expected numbers that fit {dtype.name}, got {rules.short(obj)}") from None
     except DTypeError:
-        raise DTypeError(f"expected numbers that fit a dtype, got {_short(obj)}") from None
+        raise DTypeError(f"expected numbers that fit a dtype, got {rules.short(obj)}") from None
     except (ValueError, TypeError):
-        raise ArgumentError(f"expected numbers in lists of even lengths, got {_short(obj)}") from None
+        raise ArgumentError(f"expected numbers in lists of even lengths, got {rules.short(obj)}") from None
     if dtype is None and own.is_inexact and default_float() is not float64 and not _holds_arrays(obj):
         dtype = default_of(complex if own.is_complex else float)
     return array if dtype in (None, own) else _cast(array, dtype)
@@ -131,11 +131,6 @@ def _all_whole(obj: Any, array: Array) -> bool:
     if array.dtype.kind not in "fO":
         return array.dtype.kind in "iu"
     return array.size > 0 and all(isinstance(v, (int, np.integer)) for v in np.array(obj, object).flat)
-
-
-def _short(obj: Any) -> str:
-    text = repr(obj)
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 @rules.named
@@ -246,7 +241,7 @@ def _expect_fit(dtype: DType, *numbers: float) -> None:
     info = int_info(dtype)
     for n in numbers:
         if not info.min <= n < info.max + 1:
-            raise DTypeError(f"expected numbers that fit {dtype.name}, got {_short(n)}; choose another dtype")
+            raise DTypeError(f"expected numbers that fit {dtype.name}, got {rules.short(n)}; choose another dtype")
 
 
 def _count_rule(*, start: Any, stop: Any, step: Any, dtype: DType) -> Spec:

@@ -291,7 +291,7 @@ def _host_view(x: Tensor, key: Any) -> Tensor | None:
 @rules.on_tensor
 def setitem(x: Tensor, key: Any, value: Any, /) -> Tensor:
     """The tensor that `x` is after `x[key] = value`: of the same dtype, with the value broadcast."""
-    return _updated(x, key, _as_value(value, x.dtype), None)
+    return _updated(x, key, as_value(value, x.dtype), None)
 
 
 def add_at(x: Tensor, key: Any, value: Tensor, /) -> Tensor:
@@ -359,7 +359,7 @@ def _fitted(value: Tensor, region: Shape) -> Tensor:
 _LEVEL: Final = {"bool": 0, "signed integer": 1, "unsigned integer": 1, "real floating": 2, "complex floating": 3}
 
 
-def _as_value(value: Any, dtype: DType) -> Tensor:
+def as_value(value: Any, dtype: DType) -> Tensor:
     """The written values, in the tensor's dtype. It must be of the same kind or a lower one."""
     python = number_type(value)
     given = value if python is not None else asarray(value)
@@ -368,7 +368,9 @@ def _as_value(value: Any, dtype: DType) -> Tensor:
         raise DTypeError(
             f"expected a value that a tensor of {dtype.name} can hold, got {own.name}; cast it with astype"
         )
-    return number(value, dtype) if python is not None else given.astype(dtype)
+    if python is not None:
+        return number(value, dtype)
+    return asarray(value, dtype) if isinstance(value, (list, tuple)) else given.astype(dtype)
 
 
 # Functions

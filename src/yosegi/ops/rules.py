@@ -34,7 +34,7 @@ def named(function: Callable[P, R]) -> Callable[P, R]:
                 raise error.retold(function.__name__) from None
             except TypeError as error:
                 raise respelled(function, kwargs, error) from None
-        except (UserError, TypeError) as error:
+        except (UserError, TypeError, BufferError) as error:
             hide_frames(error)
             raise
 
@@ -87,6 +87,12 @@ def as_tensors(arrays: Any) -> list[Tensor]:
     return [Tensor(node) for node in as_nodes(tuple(arrays), promotes_from=0)]
 
 
+def short(value: Any) -> str:
+    """The beginning of a value's text, for an error."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
 def as_index(value: Any, what: str) -> int:
     """A Python int from whatever can be an index."""
     try:
@@ -94,7 +100,15 @@ def as_index(value: Any, what: str) -> int:
     except UserError:
         raise  # a tensor that has no value yet, or is no integer, says so itself
     except TypeError:
-        raise DTypeError(f"expected {what} as an integer, got {value!r}") from None
+        raise DTypeError(f"expected {what} as an integer, got {short(value)}") from None
+
+
+def positions(op: str, option: str, value: Any) -> tuple[int, ...]:
+    """The positions of arguments that an option names, as an int or as several."""
+    try:
+        return (value,) if isinstance(value, int) else tuple([operator.index(n) for n in value])
+    except TypeError:
+        raise ArgumentError(f"[{op}] expected {option} as an int or a sequence of ints, got {value!r}") from None
 
 
 def as_float(number: Any) -> Any:

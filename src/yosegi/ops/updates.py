@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from .._tensor.tensor import OPERATORS, Tensor
 from . import rules
-from .creation import arange, asarray
+from .creation import arange
 from .elementwise import clip, conj, imag, maximum, minimum, multiply, real, round, where
-from .index import add_at, gather, getitem, scatter, setitem, take
+from .index import add_at, as_value, gather, getitem, scatter, setitem, take
 from .layout import diagonal, swapaxes, trace, transpose
 from .numeric import divmod
 from .ranges import cumprod, cumsum
@@ -64,7 +64,7 @@ class Places:
         >>> ys.zeros((3,)).at[[1, 1]].add(2.0).tolist()
         [0.0, 4.0, 0.0]
         """
-        return add_at(self._x, self._key, self._fitting(values))
+        return add_at(self._x, self._key, as_value(values, self._x.dtype))
 
     @rules.named
     def multiply(self, values: Any, /) -> Tensor:
@@ -99,13 +99,8 @@ class Places:
     def _flat(self, values: Any) -> tuple[Tensor, Tensor, Tensor]:
         """The tensor as a vector, the places in it, and the value for each of them."""
         numbers = getitem(reshape(arange(self._x.size), self._x.shape), self._key)
-        new = broadcast_to(self._fitting(values), numbers.shape)
+        new = broadcast_to(as_value(values, self._x.dtype), numbers.shape)
         return reshape(self._x, (-1,)), reshape(numbers, (-1,)), reshape(new, (-1,))
-
-    def _fitting(self, values: Any) -> Tensor:
-        """The values in the tensor's dtype."""
-        dtype = self._x.dtype
-        return asarray(values, dtype=None if isinstance(values, Tensor) else dtype).astype(dtype)
 
     def _combined(self, values: Any, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         flat, places, new = self._flat(values)

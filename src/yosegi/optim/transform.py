@@ -13,6 +13,7 @@ from typing import Any
 
 from .._tensor.dtype import int32
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, paths, tree_map, unflatten
 from ..errors import ArgumentError
 from ..ops.creation import zeros
@@ -47,6 +48,7 @@ class Transform:
     init: Init
     rule: Rule
 
+    @short_tracebacks
     def update(self, grads: Tree, state: Any, params: Tree, value: Tensor | None = None) -> tuple[Tree, Any]:
         """Return the updates for gradients, and the next state.
 

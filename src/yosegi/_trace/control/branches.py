@@ -15,6 +15,7 @@ from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, convert, op
 from ..._tensor.role import Control, Flow
 from ..._tensor.tensor import Tensor
+from ..._tensor.tracebacks import short_tracebacks
 from ..._tensor.tree import difference, paths, unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
@@ -112,6 +113,7 @@ def _cond(pred: Arr, /, *inputs: Arr, true: Graph, false: Graph) -> Arr:
     return _drive_cond(interpreter, pred, *inputs, true=true, false=false)
 
 
+@short_tracebacks
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
     """Compute one of two functions, chosen by a scalar.
 

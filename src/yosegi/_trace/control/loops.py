@@ -15,6 +15,7 @@ from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, op
 from ..._tensor.role import Control, Flow
 from ..._tensor.tensor import Tensor
+from ..._tensor.tracebacks import short_tracebacks
 from ..._tensor.tree import unflatten
 from ...errors import ArgumentError, ShapeError, UserError
 from ...ops.creation import asarray
@@ -114,6 +115,7 @@ def _while_loop(*inputs: Arr, condition: Graph, body: Graph) -> Arr:
     return _drive_while(interpreter, *inputs, condition=condition, body=body)
 
 
+@short_tracebacks
 def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init_val: Any) -> Any:
     """Repeat a function as long as a condition holds.
 
@@ -191,6 +193,7 @@ def _settled_value(name: str, role: str, body_fn: Callable[[Any], Any], carry: L
     )  # fmt: skip
 
 
+@short_tracebacks
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """Repeat a function for the integers of a range.
 

@@ -14,6 +14,7 @@ from ..._tensor.node import Spec, spec
 from ..._tensor.op import Arr, OpKind, constant, op
 from ..._tensor.role import Control, Flow
 from ..._tensor.tensor import Tensor
+from ..._tensor.tracebacks import short_tracebacks
 from ..._tensor.tree import Structure, unflatten
 from ...errors import ArgumentError, ShapeError
 from ...ops.creation import zeros
@@ -191,6 +192,7 @@ def _scan(*inputs: Arr, body: Graph, carries: int, rows: int, length: int, rever
     return _drive_scan(interpreter, *inputs, body=body, carries=carries, rows=rows, length=length, reverse=reverse)
 
 
+@short_tracebacks
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,

@@ -73,7 +73,9 @@ def view_of(graph: Graph, entry: int, *, in_rows: bool = False) -> OperandView:
 
 
 def _moves(call: Call) -> bool:
-    return call.op.kind is OpKind.MOVEMENT and len(call.inputs) == 1 and len(call.outputs) == 1 and call.spec.size > 0
+    """True if the result may be a view. Values in another dtype never are, and are not computed to find that out."""
+    is_single = len(call.inputs) == 1 and len(call.outputs) == 1 and call.spec.size > 0
+    return call.op.kind is OpKind.MOVEMENT and is_single and call.spec.dtype is call.inputs[0].dtype
 
 
 @dataclass(frozen=True)
