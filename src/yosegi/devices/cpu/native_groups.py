@@ -33,6 +33,7 @@ from .indexing import Indexed
 from .kernel import Native
 from .pools import Pools
 from .probe import verdict
+from .random_bits import RandomBits
 from .results import LARGE, Results
 
 
@@ -142,13 +143,17 @@ class Natives:
         assert self.runtime is not None
         return Indexed(self.runtime, self.results)
 
+    @cached_property
+    def _random(self) -> RandomBits:
+        assert self.runtime is not None
+        return RandomBits(self.runtime, self.results)
+
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """The function that replaces the reference body of an op, or `None`."""
         if self.runtime is None:
             return None
-        return (
-            self._convolutions.body(graph, entry) or self._pools.body(graph, entry) or self._indexed.body(graph, entry)
-        )
+        owners = (self._convolutions, self._pools, self._indexed, self._random)
+        return next(filter(None, (owner.body(graph, entry) for owner in owners)), None)
 
     @property
     def _compiler(self) -> Compiler:
