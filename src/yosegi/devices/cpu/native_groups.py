@@ -152,8 +152,12 @@ class Natives:
         """The function that replaces the reference body of an op, or `None`."""
         if self.runtime is None:
             return None
-        owners = (self._convolutions, self._pools, self._indexed, self._random)
-        return next(filter(None, (owner.body(graph, entry) for owner in owners)), None)
+        return (
+            self._convolutions.body(graph, entry)
+            or self._pools.body(graph, entry)
+            or self._indexed.body(graph, entry)
+            or self._random.body(graph, entry)
+        )
 
     @property
     def _compiler(self) -> Compiler:
