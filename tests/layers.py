@@ -88,6 +88,7 @@ LAYERS = (
     "devices.cpu.winograd_gradients",
     "devices.cpu.column_products", "devices.cpu.weight_gradients", "devices.cpu.spread_convolutions",
     "devices.cpu.convolutions", "devices.cpu.pools", "devices.cpu.indexing", "devices.cpu.random_bits",
+    "devices.cpu.transforms",
     "devices.cpu.half_calls", "devices.cpu.bfloat16_support", "devices.cpu.native_groups",
     "devices.cpu.control", "devices.cpu.reduced", "devices.cpu.clusters",
     "devices.cpu.sampling", "devices.cpu.variants", "devices.cpu.projections", "devices.cpu.tiered",
