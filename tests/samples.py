@@ -145,6 +145,7 @@ SAMPLES |= {
     "philox": [s(np.array([1, 2, 3, 4], np.uint32), shape=(3, 4), words=4)],
     "sort": [s(PERMUTED, axis=1, real_only=True), s(PERMUTED, axis=-1, descending=True, real_only=True)],
     "argsort": [s(PERMUTED, axis=1, descending=True)],
+    "argtopk": [s(PERMUTED, k=3, axis=1, descending=True)],
     "argmax": [s(PERMUTED), s(PERMUTED, axis=1, keepdims=True)],
     "argmin": [s(PERMUTED, axis=-1)],
     "searchsorted": [s(np.arange(5.0), X, side="right")],

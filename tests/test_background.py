@@ -14,8 +14,13 @@ import pytest
 import yosegi as ys
 from fakes import SlowCompiler, installed
 from forks import holds_in_a_fork
+from yosegi._graph.graph import capture, graph_of
+from yosegi._place.plan import _run_once
 from yosegi._run.background import Background, Job, background
+from yosegi._run.device import host_device
 from yosegi._run.trace import trace
+from yosegi._schedule.fuse import fuse
+from yosegi._tensor.op import pick
 from yosegi._tensor.options import current
 from yosegi.errors import CompileFailure, FallbackWarning, NotReady
 
@@ -336,6 +341,15 @@ def test_those_in_line_do_not_wait_for_one_that_hangs():
 def test_a_job_that_is_waited_for_sees_the_callers_options():
     with ys.options(device="cpu", tol=0.25):
         assert Job(lambda: current().tol).result() == 0.25
+
+
+def test_a_trial_compiles_a_part_that_reads_an_op_of_several_outputs():
+    outputs = ys.linalg.qr(ys.asarray(np.eye(3)))
+    regions = fuse(graph_of(capture([t._node for t in outputs])[0]))
+    (part, _) = [region for region in regions if region.calls[-1].op is pick]
+    kernel = _run_once(host_device(), part)
+    (made,) = kernel((np.ones(3), np.zeros(3)))
+    np.testing.assert_array_equal(made, np.ones(3))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")

@@ -254,12 +254,13 @@ def test_a_rival_that_is_fast_and_wrong_is_never_kept(monkeypatch, tmp_path, cap
     assert caplog.text.count("gives other results, and is not used") == 1
 
 
-def test_a_rival_that_fails_is_not_kept_and_nobody_notices(monkeypatch, tmp_path):
+@pytest.mark.parametrize("failure", [LaunchFailure, TypeError])
+def test_a_rival_that_fails_is_not_kept_and_nobody_notices(monkeypatch, tmp_path, failure):
     clock = Clock()
     fake = Paced(clock, 1e-5)
 
     def broken(region):
-        raise LaunchFailure("it broke")
+        raise failure("it broke")
 
     with machine(monkeypatch, tmp_path, {fake: speed(0.8)}), paced_host(monkeypatch, clock, 1e-3):
         fake.before_run = broken

@@ -100,14 +100,16 @@ def convolved_cases(draw: Any) -> tuple[Any, Any, Windows, int]:
 
 
 @settings(max_examples=120, deadline=None)
-@given(convolved_cases())
-def test_remainders_and_columns_give_what_the_reference_gives(case: tuple[Any, Any, Windows, int]) -> None:
+@given(convolved_cases(), st.booleans())
+def test_remainders_and_columns_give_what_the_reference_gives(
+    case: tuple[Any, Any, Windows, int], copied: bool
+) -> None:
     x, w, windows, groups = case
     wanted = convolved(x.astype(float), w.astype(float), windows, groups)
     owner = convolutions(2)
     assert is_spread(windows) != fits(x, w, windows, 1)
     if is_spread(windows):
-        made = owner.remainders(x, w, windows, groups)
+        made = owner.remainders(x, w, windows, groups, copied=copied)
     elif groups == 1:
         made = owner.columns(x, w, windows)
     else:

@@ -60,6 +60,31 @@ def test_many_values_for_one_place_are_added_in_order():
     check(call_of(scatter_add, [x, new, places], 0), [x, new, places])
 
 
+@pytest.mark.parametrize("index", ["int64", "int16", "uint8"])
+def test_neighbouring_axes_are_one(index):
+    x = values("float32", 30, 7, 40, 3)
+    whole = (30, 1, 1, 1), (7, 1, 1), (40, 1), (30, 7, 40, 3)
+    cases = [((60, 1), (7,)), ((2, 40, 9), (2, 1, 9)), ((9, 1), (1, 80), ()), whole]
+    for axes, counts in zip([(0, 1), (1, 2), (0, 1, 2), (0, 1, 2, 3)], cases, strict=True):
+        at, lengths = axes[0], [x.shape[a] for a in axes]
+        low = [0 if index == "uint8" else -n for n in lengths]
+        places = [RNG.integers(b, n, c).astype(index) for b, n, c in zip(low, lengths, counts, strict=True)]
+        shape = np.broadcast_shapes(*counts)
+        new = values("float32", *x.shape[:at], *shape, *x.shape[axes[-1] + 1 :])
+        for op, arrays in ((gather, [x]), (scatter, [x, new]), (scatter_add, [x, new])):
+            tensors = [ys.asarray(a) for a in (*arrays, *places)]
+            check(op(*tensors, axes=axes, at=at)._node.call, [*arrays, *places])
+
+
+def test_an_index_out_of_range_of_one_of_several_axes_raises():
+    x, rows, columns = ys.asarray(values("float32", 50, 60)), np.zeros(9000, np.int64), np.zeros(9000, np.int64)
+    columns[77] = 60
+    f = ys.jit(lambda x, i, j: x[i, j])
+    for _ in range(3):
+        with pytest.raises(IndexingError, match="60"):
+            f(x, ys.asarray(rows), ys.asarray(columns)).numpy()
+
+
 def test_arrays_in_any_order_and_of_any_alignment():
     x, new, places = values("float32", 64, 300).T, values("float32", 500, 128)[:, ::-2], RNG.integers(0, 300, 1000)[::2]
     unaligned = np.frombuffer(b"0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)

@@ -66,6 +66,7 @@ LAYERS = [
         "ReLU", "LeakyReLU", "ELU", "SELU", "GELU", "SiLU", "Mish", "Hardswish", "Sigmoid", "Tanh", "Softplus")],
     (nn.GELU(approximate="tanh"), tnn.GELU("tanh"), X1),
     (nn.Softmax(axis=1), tnn.Softmax(1), X1),
+    (nn.LeakyReLU(0.2), tnn.LeakyReLU(0.2), X1),
     (nn.LogSoftmax(axis=1), tnn.LogSoftmax(1), X1),
     (nn.PReLU(), tnn.PReLU(), X1),
     (nn.PReLU(4), tnn.PReLU(4), X2),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import yosegi as ys
 from gradients import check_gradient, random
 from torch_peer import check_against_torch
+from yosegi._graph.graph import capture, graph_of
 from yosegi.ops import windows as module
 from yosegi.ops.conv import conv
 from yosegi.ops.windows import Windows
@@ -158,6 +159,14 @@ def test_integers_and_complex_numbers():
     assert (whole.dtype, whole.tolist()) == (ys.int64, [[[-1, -1]]])
     z = ys.nn.conv1d(ys.asarray([[[1j, 2.0]]]), ys.asarray([[[1j]]]))
     assert z.tolist() == [[[-1, 2j]]]
+
+
+def test_the_gradient_of_a_transpose_by_its_weights_reads_no_zeros_between_elements():
+    x, w = ys.ones((2, 3, 5, 5)), ys.ones((3, 4, 4, 4))
+    y, back = ys.vjp(lambda w: ys.nn.conv_transpose2d(x, w, stride=2, padding=1), w)
+    graph = graph_of(capture([back(y)[0]._node])[0])
+    gradients = [c.attrs for c in graph.calls if c.op is conv and c.spec.shape[2:] == (4, 4)]
+    assert [(attrs["spread"], attrs["dilation"]) for attrs in gradients] == [((1, 1), (2, 2))]
 
 
 @pytest.mark.parametrize("function", [ys.nn.conv2d, lambda x, w: ys.nn.conv_transpose2d(x, w, stride=2, padding=1)])

@@ -49,6 +49,40 @@ def test_sorting_is_stable_both_ways(array: np.ndarray, axis: int, descending: b
     )
 
 
+def _with_ties(dtype: str, kind: str) -> np.ndarray:
+    x = rng.permutation(3 * 40).reshape(3, 40).astype("float32")
+    if kind == "equal":
+        x = x // 8
+    x = x - 50 if ys.isdtype(getattr(ys, dtype), ("signed integer", "real floating")) else x
+    x = x.astype(np.asarray(ys.zeros(1, dtype=dtype)).dtype)
+    if kind == "special":
+        x[0, ::7], x[1, 5:30:5], x[1, 4:30:5], x[2, 3], x[2, 9] = np.nan, 0.0, -0.0, np.inf, -np.inf
+    return x
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("kind", ["different", "equal", "special"])
+@pytest.mark.parametrize("dtype", REAL)
+def test_long_rows_are_sorted_as_by_a_stable_sort(dtype: str, kind: str, descending: bool) -> None:
+    if kind == "special" and not ys.isdtype(getattr(ys, dtype), "real floating"):
+        pytest.skip("floats alone have special values")
+    array = _with_ties(dtype, kind)
+    for axis in (0, 1):
+        x = ys.asarray(np.moveaxis(array, 1, axis))
+        keys = np.where(np.isnan(array), np.inf, array).astype("float64") + np.isnan(array) * 1e300
+        expected = np.argsort(-keys if descending else keys, axis=1, kind="stable")
+        values = np.take_along_axis(array, expected, 1).astype("float64")
+        order = np.moveaxis(ys.argsort(x, axis=axis, descending=descending).numpy(), axis, 1)
+        np.testing.assert_array_equal(order, expected)
+        made = np.moveaxis(ys.sort(x, axis=axis, descending=descending).numpy(), axis, 1).astype("float64")
+        np.testing.assert_array_equal(made, values)
+        np.testing.assert_array_equal(np.signbit(made), np.signbit(values))
+        for k in (0, 1, 4, 40):
+            top, places = ys.topk(x, k, axis=axis, largest=descending)
+            np.testing.assert_array_equal(np.moveaxis(places.numpy(), axis, 1), expected[:, :k])
+            np.testing.assert_array_equal(np.moveaxis(top.numpy(), axis, 1).astype("float64"), values[:, :k])
+
+
 @pytest.mark.parametrize("dtype", REAL)
 def test_every_real_dtype_has_an_order(dtype: str) -> None:
     x = ys.asarray([1, 0, 1, 0, 1]).astype(dtype)

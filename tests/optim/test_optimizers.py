@@ -50,6 +50,17 @@ def test_a_model_learns_with_one_plan_and_flat_memory():
     assert float(ys.sum(ys.abs(optimizer.params.norm.running_mean))) > 0
 
 
+def test_a_new_optimizer_with_equal_settings_keeps_the_trace():
+    @ys.jit
+    def step(optimizer, x):
+        return optimizer.step(optimizer.params - x)
+
+    for rate in (0.1, 0.1, 0.2):
+        made = step(ys.optim.Adam(ys.zeros((3,)), lr=rate, betas=(0.9, 0.99)), ys.ones((3,)))
+        np.testing.assert_allclose(made.params.numpy(), np.full(3, rate), rtol=1e-5)
+    assert len(step.plans) == 2
+
+
 def test_groups_of_pytorch():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     first, second = np.ones((2, 2), np.float32), np.full((3,), 2.0, np.float32)

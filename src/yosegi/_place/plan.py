@@ -209,8 +209,8 @@ class Step:
 def _run_once(device: Device, region: Region) -> Kernel:
     """The region, compiled and run on zeros: some compilers go on when a kernel is first launched."""
     kernel = device.compile(region)
-    specs = [region.graph.calls[i].spec for i in region.inputs]
-    kernel(*[device.from_host(np.zeros(s.shape, s.dtype.numpy)) for s in specs])
+    zeros = [tuple([np.zeros(s.shape, s.dtype.numpy) for s in region.graph.calls[i].outputs]) for i in region.inputs]
+    kernel(*[device.from_host(parts if len(parts) > 1 else parts[0]) for parts in zeros])
     device.synchronize()
     return kernel
 

@@ -83,7 +83,7 @@ def _run_unit(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer] | None:
         data, moved = _in_space(
             [values[i] for i in unit.inputs], unit.space, lambda n: schedule.graph.calls[unit.inputs[n]]
         )
-        made = _called(False, partial(unit, data))
+        made = attempted(False, partial(unit, data))
     except ToleranceMissed as missed:
         log.info("certified step by step: %s", str(missed))
         return None
@@ -198,9 +198,9 @@ def run_on(
     device, except that of the last candidate.
     """
     space = candidate.device.space  # another thread may lose the device meanwhile, and rename its memory
-    kernel = _called(is_last, partial(step.kernel_on, candidate, wait=wait))
+    kernel = attempted(is_last, partial(step.kernel_on, candidate, wait=wait))
     data, moved = gathered(step.region, inputs, space)
-    made = _called(is_last, partial(kernel, *data))
+    made = attempted(is_last, partial(kernel, *data))
     if trace.profiles:
         candidate.device.synchronize()
     is_pinned = step.is_pinned and candidate == step.candidate
@@ -213,8 +213,8 @@ def _waits(is_last: bool) -> bool:
     return is_last or not options.background or options.deterministic or options.on_fallback == "error"
 
 
-def _called(is_last: bool, work: Callable[[], Any]) -> Any:
-    """Compile or launch."""
+def attempted(is_last: bool, work: Callable[[], Any]) -> Any:
+    """Compile or launch; other exceptions than Yosegi's are `LaunchFailure`, unless the candidate is the last."""
     try:
         return work()
     except YosegiError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -17,7 +18,7 @@ from .._place.plan import Plan, Schedule, Step
 from .._run.device import Device
 from .._run.health import health
 from .._run.memory import HOST, Buffer
-from .._run.run import fail, run_on, run_plan, run_short, run_step, run_steps, to_host, transfers
+from .._run.run import attempted, fail, run_on, run_plan, run_short, run_step, run_steps, to_host, transfers
 from .._run.trace import log
 from .._tensor.options import current
 from ..errors import DeviceFailure, LaunchFailure, NotReady, ValuesLost
@@ -111,7 +112,8 @@ def _compile(schedule: Schedule) -> None:
     unready: NotReady | None = None
     for step in schedule.steps:
         try:
-            step.kernel_on(step.candidate, wait=not current().background, is_trial=True)
+            compiled = partial(step.kernel_on, step.candidate, wait=not current().background, is_trial=True)
+            attempted(False, compiled)
         except NotReady as failure:
             unready = failure
     if unready is not None:

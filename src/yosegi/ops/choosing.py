@@ -19,7 +19,7 @@ from .creation import arange, asarray, zeros
 from .elementwise import clip, equal, imag, real, remainder, where
 from .index import gather, scatter, take_along_axis
 from .shape import broadcast_to, expand_dims, reshape, stack
-from .sort import argsort, nonzero, sort
+from .sort import argsort, argtopk, nonzero, sort
 
 # By conditions
 
@@ -183,12 +183,8 @@ def topk(x: Tensor, k: int, /, axis: int = -1, *, largest: bool = True) -> TopK:
     ([5.0, 3.0], [1, 2])
     """
     axis = rules.normal_axis(axis, x.ndim)
-    count = rules.as_index(k, "k")
-    if not 0 <= count <= x.shape[axis]:
-        raise ArgumentError(f"expected k from 0 to {x.shape[axis]}, got {count}")
-    first = (slice(None),) * axis + (slice(0, count),)
-    places = argsort(x, axis=axis, descending=largest)[first]
-    return TopK(sort(x, axis=axis, descending=largest)[first], places)
+    places = argtopk(x, k, axis, descending=largest)
+    return TopK(take_along_axis(x, places, axis=axis), places)
 
 
 @rules.on_tensor

@@ -84,15 +84,29 @@ def to_input(g: Tensor, w: Tensor, lengths: Shape, windows: Windows, groups: int
 
 
 def _to_weight(g: Tensor, x: Tensor, windows: Windows, groups: int) -> Tensor:
-    """The gradient by the kernel: the output's cotangent as a kernel over the input, batch and channels swapped."""
-    batch, channels, *lengths = x.shape
-    rest = tuple(range(2, x.ndim))
-    split = reshape(x, (batch, groups, channels // groups, *lengths))
-    image = permute_dims(split, (2, 1, 0, *[r + 1 for r in rest]))
-    image = reshape(image, (channels // groups, groups * batch, *lengths))
-    over = windows.to_kernel(x.shape[2:], g.shape[2:])
-    made = conv(image, permute_dims(g, (1, 0, *rest)), **over.attrs(), groups=groups)
-    return permute_dims(made, (1, 0, *rest))
+    """The gradient by the kernel: the output's cotangent as a kernel over the input, batch and channels swapped.
+
+    Where the input's elements stand apart, the input is the kernel, over the cotangent: both have no zeros between
+    their elements then, and the places of the gradient are found in reverse.
+    """
+    axes = tuple(range(2, x.ndim))
+    is_reversed = max(windows.spread) > 1 and max(windows.stride) == 1
+    if is_reversed:
+        over = windows.to_reversed_kernel(x.shape[2:], g.shape[2:])
+        image, kernel = g, x
+    else:
+        over = windows.to_kernel(x.shape[2:], g.shape[2:])
+        image, kernel = x, g
+    batch, channels, *lengths = image.shape
+    split = reshape(image, (batch, groups, channels // groups, *lengths))
+    split = permute_dims(split, (2, 1, 0, *[a + 1 for a in axes]))
+    split = reshape(split, (channels // groups, groups * batch, *lengths))
+    made = conv(split, permute_dims(kernel, (1, 0, *axes)), **over.attrs(), groups=groups)
+    if not is_reversed:
+        return permute_dims(made, (1, 0, *axes))
+    apart = reshape(made, (made.shape[0], groups, made.shape[1] // groups, *made.shape[2:]))
+    apart = permute_dims(apart, (1, 0, 2, *[a + 1 for a in axes]))
+    return flip(reshape(apart, (groups * made.shape[0], *apart.shape[2:])), axis=axes)
 
 
 def _conv_batch(op: Op[Any], batched: Flags, x: Tensor, w: Tensor, *, groups: int, **attrs: Any) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,15 @@ def _check_axes(x: Spec, axes: tuple[int, ...], norm: str) -> None:
         raise ShapeError(f"expected axes of at least one element, counted from the front, got {axes} of {x.shape}")
 
 
+def _scaled(transform: Any, x: Arr, sizes: Sequence[int], norm: str, inverse: bool) -> Arr:
+    """A transform by NumPy. Without a factor it would compute single numbers in double, which takes five times as
+    long: it gets the factor of the other direction, and the result is multiplied."""
+    if norm == ("forward" if inverse else "backward") and x.dtype in (np.float32, np.complex64):
+        made = transform(norm=_OPPOSITE[norm])
+        return np.multiply(made, np.float32(prod(sizes)), out=made)
+    return transform(norm=norm)
+
+
 def _complex_rule(x: Spec, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Spec:
     rules.expect(x.dtype, "a complex dtype", lambda d: d.is_complex)
     _check_axes(x, axes, norm)
@@ -54,7 +64,8 @@ def _complex_vjp(
 @_op(infer=_complex_rule, vjp=_complex_vjp, role=Transform.COMPLEX, batch=along("axes"))
 def complex_transform(x: Arr, /, *, axes: tuple[int, ...], inverse: bool, norm: str) -> Arr:
     """The transform of complex numbers along some axes."""
-    return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
+    sizes = [x.shape[a] for a in axes]
+    return _scaled(partial(np.fft.ifftn if inverse else np.fft.fftn, x, axes=axes), x, sizes, norm, inverse)
 
 
 def _half_rule(x: Spec, *, axis: int, norm: str) -> Spec:
@@ -80,7 +91,7 @@ def _half_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, norm: str) -> tup
 @_op(infer=_half_rule, vjp=_half_vjp, role=Transform.HALF, batch=along("axis"))
 def half_spectrum(x: Arr, /, *, axis: int, norm: str) -> Arr:
     """The first half of the transform of real numbers along an axis; the second is its mirror image."""
-    return np.fft.rfft(x, axis=axis, norm=norm)
+    return _scaled(partial(np.fft.rfft, x, axis=axis), x, [x.shape[axis]], norm, False)
 
 
 def _from_half_rule(x: Spec, *, n: int, axis: int, norm: str) -> Spec:
@@ -98,7 +109,7 @@ def _from_half_vjp(g: Tensor, out: Tensor, x: Tensor, *, n: int, axis: int, norm
 @_op(infer=_from_half_rule, vjp=_from_half_vjp, role=Transform.FROM_HALF, batch=along("axis"))
 def from_half_spectrum(x: Arr, /, *, n: int, axis: int, norm: str) -> Arr:
     """The n real numbers along an axis of which this is half the transform."""
-    return np.fft.irfft(x, n, axis=axis, norm=norm)
+    return _scaled(partial(np.fft.irfft, x, n, axis=axis), x, [n], norm, True)
 
 
 # Their arguments

@@ -17,10 +17,11 @@ from .._tensor.node import Spec, spec
 from .._tensor.op import Arr, Normal, Op, OpKind, from_array, op
 from .._tensor.role import Extremum
 from .._tensor.tensor import Array, Tensor
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from . import rules
 from .elementwise import logical_not, not_equal
 from .index import gather, take, take_along_axis
+from .ordering import first_places, ordered, places_in_order
 from .reduce import any, sum
 from .shape import Axes, expand_dims, reshape
 
@@ -54,17 +55,27 @@ def _sort_vjp(g: Tensor, out: Tensor, x: Tensor, *, axis: int, descending: bool)
 @_op(infer=_sort_rule, vjp=_sort_vjp, batch=along("axis"))
 def sort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The elements in order along an axis. Equal elements keep their order, whatever `stable` says."""
-    if descending:  # backwards and forwards again, so that equal elements keep their order
-        return np.flip(np.sort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-    return np.sort(x, axis=axis, kind="stable")
+    return ordered(x, axis, descending)
 
 
 @_op(infer=_argsort_rule, batch=along("axis"))
 def argsort(x: Arr, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Arr:
     """The indices along an axis that sort the elements. Equal elements keep their order, whatever `stable` says."""
-    if descending:
-        return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-    return np.argsort(x, axis=axis, kind="stable")
+    return places_in_order(x, axis, descending)
+
+
+def _argtopk_rule(x: Spec, *, k: int, axis: int, descending: bool) -> Normal:
+    made = _argsort_rule(x, axis=axis, descending=descending, stable=True)
+    dim, count = made.attrs["axis"], rules.as_index(k, "k")
+    if not 0 <= count <= x.shape[dim]:
+        raise ArgumentError(f"expected k from 0 to {x.shape[dim]}, got {count}")
+    return Normal(spec((*x.shape[:dim], count, *x.shape[dim + 1 :]), int64), {**made.attrs, "k": count})
+
+
+@_op(infer=_argtopk_rule, batch=along("axis"))
+def argtopk(x: Arr, /, k: int, axis: int = -1, *, descending: bool = False) -> Arr:
+    """The first k indices of `argsort`."""
+    return first_places(x, k, axis, descending)
 
 
 # Extremes

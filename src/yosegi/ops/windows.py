@@ -90,6 +90,15 @@ class Windows:
         ]
         return Windows(counts, self.dilation, tuple(pads), self.stride, self.spread)
 
+    def to_reversed_kernel(self, lengths: Shape, counts: Shape) -> Windows:
+        """The windows by which what came out, under the input as the kernel, gives the kernel's places in reverse.
+        Windows move by one place."""
+        pads = [
+            (e - 1 - low, span - o + low)
+            for (low, _), e, span, o in zip(self.padding, self.extent, self._spans(lengths), counts, strict=True)
+        ]
+        return Windows(lengths, self.dilation, tuple(pads), self.spread, (1,) * len(lengths))
+
     def attrs(self) -> dict[str, Any]:
         """All but the kernel, as attributes of an op."""
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "spread": self.spread}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, Self, final
 
 from .._tensor.tensor import Tensor
@@ -49,7 +50,7 @@ class Optimizer(ABC):
             params = [group["params"] for group in params]
             self.transform = groups(rules_by_place, lambda path, p: path[: path.index("]") + 1])
         else:
-            self.transform = rule(*args, **settings)
+            self.transform = _transform(rule, args, settings)
         self.params: Tree = params
         """The parameters."""
         self.state: Any = self.transform.init(partition(params)[0])
@@ -82,6 +83,25 @@ class Optimizer(ABC):
             cls, lambda o: ((o.params, o.state), o.transform), lambda t, parts: _rebuilt(cls, t, parts),
             lambda o: (".params", ".state"),
         )  # fmt: skip
+
+
+def _transform(rule: Callable[..., Transform], args: tuple[Any, ...], settings: dict[str, Any]) -> Transform:
+    """The transform of a rule: the same one for equal settings, so that a step that was jitted for one optimiser keeps
+    its trace for the next. Only numbers, texts and tuples of them are compared."""
+    if all(map(_is_plain, (*args, *settings.values()))):
+        return _known_transform(rule, args, tuple(sorted(settings.items())))
+    return rule(*args, **settings)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _known_transform(
+    rule: Callable[..., Transform], args: tuple[Any, ...], settings: tuple[tuple[str, Any], ...]
+) -> Transform:
+    return rule(*args, **dict(settings))
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in (bool, int, float, str, type(None))
 
 
 def _rebuilt(cls: Any, transform: Transform, parts: Any) -> Any:

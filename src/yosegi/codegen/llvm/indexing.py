@@ -1,6 +1,7 @@
 """Kernels that read, replace or add to the elements at indices along one axis, as LLVM IR.
 
-Arrays have three dimensions here: everything before the indexed axis, the axis, and everything behind it, a row.
+Arrays have three dimensions here: everything before the indexed axis, the axis, and everything behind it, a row. Axes
+that are neighbours are one axis.
 Reading is cut by indices. Writing is cut by places along the axis: each part of the work reads all indices, and writes
 its own places. So values for one place are taken in the order of their indices, by any number of threads. An index out
 of range reads and writes nothing, and sets a flag.
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from math import prod
+
+import numpy as np
 
 from ..._tensor.dtype import DType, bool_
 from ..._tensor.node import Call
@@ -41,15 +44,20 @@ class IndexSizes:
     def of(cls, call: Call) -> IndexSizes | None:
         """The sizes for a call; `None` if there is no kernel for it."""
         role = call.op.role
-        if not isinstance(role, Indexing) or call.attrs["axes"] != (call.attrs["at"],):
+        if not isinstance(role, Indexing):
             return None
-        x, at, indices = call.inputs[0], call.attrs["at"], call.inputs[-1]
-        if role is not Indexing.READ and call.inputs[1].shape != (*x.shape[:at], *indices.shape, *x.shape[at + 1 :]):
+        x, at = call.inputs[0], call.attrs["at"]
+        indices = call.inputs[1 if role is Indexing.READ else 2 :]
+        end = at + len(indices)
+        if call.attrs["axes"] != tuple(range(at, end)):
+            return None
+        places = np.broadcast_shapes(*[i.shape for i in indices])
+        if role is not Indexing.READ and call.inputs[1].shape != (*x.shape[:at], *places, *x.shape[end:]):
             return None
         dtype = call.spec.dtype
         if role is Indexing.ADD and (dtype.is_half or dtype.is_complex or dtype is bool_):
             return None
-        return cls(prod(x.shape[:at]), x.shape[at], prod(x.shape[at + 1 :]), indices.size)
+        return cls(prod(x.shape[:at]), prod(x.shape[at:end]), prod(x.shape[end:]), prod(places))
 
     @property
     def words(self) -> list[int]:

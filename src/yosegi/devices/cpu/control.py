@@ -362,7 +362,7 @@ class _GraphInstructions:
 
     def _indexed(self, entry: int, call: Call, does: Indexing) -> None:
         sizes = IndexSizes.of(call)
-        if sizes is None:
+        if sizes is None or len(call.attrs["axes"]) > 1:
             raise Unsupported(f"{call.op.name} of {list(call.inputs)} inside a loop")
         arrays = [*[self._place(a) for a in self.args[entry]], self.writer.flag, self._new(entry)]
         code = self.writer.loops.indexed.code(call)

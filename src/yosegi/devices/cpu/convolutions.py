@@ -52,7 +52,8 @@ class ConvolutionPolicy:
     numpy_products: int = 1 << 16
     """Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
     copied_windows: int = 64
-    """Windows of an image up to which they are copied, where nothing is measured: direct loops over them are short."""
+    """Windows of an image up to which copies of them are tried for elements that stand apart: direct loops over them
+    are short."""
 
 
 _POLICY: Final = ConvolutionPolicy()
@@ -169,12 +170,13 @@ class Convolutions:
         copies = self.bound(x, w, windows, 1).copies
         return ColumnProduct(self._products, copies, self.results, self.spare, x, w, windows)
 
-    def remainders(self, x: Any, w: Any, windows: Windows, groups: int) -> SpreadConvolution:
-        """A convolution of elements that stand apart, remainder by remainder. Raises `CompileFailure`."""
+    def remainders(self, x: Any, w: Any, windows: Windows, groups: int, *, copied: bool = False) -> SpreadConvolution:
+        """A convolution of elements that stand apart, remainder by remainder, where `copied` by products of copied
+        windows. Raises `CompileFailure`."""
 
         def bound(x: Any, w: Any, own: Windows) -> Callable[[Any, Any], Any]:
-            is_short = prod(own.counts(x.shape[2:])) <= _POLICY.copied_windows and fits(x, w, own, groups)
-            return self.columns(x, w, own) if is_short else self.bound(x, w, own, groups)
+            is_product = copied and fits(x, w, own, groups)
+            return self.columns(x, w, own) if is_product else self.bound(x, w, own, groups)
 
         return SpreadConvolution(bound, self.results, x, w, windows)
 
@@ -228,6 +230,11 @@ class TunedConvolution:
             candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
         if is_spread(windows):
             candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
+            places = -(-prod(windows.counts(x.shape[2:])) // prod(windows.spread))
+            if places <= _POLICY.copied_windows and groups == 1:
+                candidates["copied remainders"] = lambda: _in_a_tuple(
+                    owner.remainders(x, w, windows, groups, copied=True), is_dense=False
+                )
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept), is_dense=False)
         kept = "kept" if self._kept else "given"

@@ -1,8 +1,8 @@
-"""Elements at indices along one axis, read, replaced or added to by generated code."""
+"""Elements at indices along neighbouring axes, read, replaced or added to by generated code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..._graph.graph import Graph
 from ..._graph.reference import bind
 from ..._run.trace import trace
+from ..._tensor.dtype import int64
 from ..._tensor.node import Call as OpCall
 from ..._tensor.role import Indexing
 from ...codegen.llvm.indexing import IndexSizes, index_source
@@ -62,7 +63,8 @@ class Indexed:
         """The kernel for a call."""
         does, target = call.op.role, self.runtime.compiler.machine.target
         assert isinstance(does, Indexing)
-        source = index_source(does, call.spec.dtype, call.inputs[-1].dtype, target)
+        index = call.inputs[-1].dtype if len(call.attrs["axes"]) == 1 else int64
+        source = index_source(does, call.spec.dtype, index, target)
         return self.runtime.compiler.load(source, ("kernel",))
 
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
@@ -82,16 +84,19 @@ class Indexed:
         does, sizes, reference, spec = call.op.role, IndexSizes.of(call), bind(call), call.spec
         assert isinstance(does, Indexing)
         assert sizes is not None
+        given = 1 if does is Indexing.READ else 2
         launch = self.runtime.call(
-            self.code(call), len(call.inputs) + 2, sizes.words, count=sizes.units(does),
+            self.code(call), given + 3, sizes.words, count=sizes.units(does),
             chunk=self._chunk(call, does, sizes), lets_go=True,
         )  # fmt: skip
-        results = self.results
+        results, lengths = self.results, [call.inputs[0].shape[a] for a in call.attrs["axes"]]
 
         def run(*arrays: Any) -> Any:
-            given = [np.require(a, requirements="CA") for a in arrays]
+            places = arrays[-1] if len(lengths) == 1 else _joined(arrays[given:], lengths)
+            if places is None:
+                return reference(*arrays)
             wrong, out = np.zeros(1, np.uint8), results.any(spec.shape, spec.dtype.numpy)
-            launch(*given, wrong, out)
+            launch(*[np.require(a, requirements="CA") for a in (*arrays[:given], places)], wrong, out)
             return reference(*arrays) if wrong[0] else out  # the reference raises the mistake
 
         return run
@@ -104,3 +109,15 @@ class Indexed:
         if does is Indexing.READ:
             return -(-units // (threads * _POLICY.chunks_per_thread))
         return -(-units // threads) if sizes.behind >= _POLICY.shared_row else units
+
+
+def _joined(indices: Sequence[Any], lengths: Sequence[int]) -> Any:
+    """Indices along several axes as indices along all of them as one axis; `None` if one is out of range."""
+    made: Any = np.int64(0)
+    for index, length in zip(indices, lengths, strict=True):
+        least, most = (int(index.min()), int(index.max())) if index.size else (0, 0)
+        if least < -length or most >= length:
+            return None
+        places = index.astype(np.int64, copy=False)
+        made = made * length + (places if least >= 0 else np.where(places < 0, places + length, places))
+    return made

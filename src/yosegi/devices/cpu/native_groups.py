@@ -33,7 +33,9 @@ from .indexing import Indexed
 from .kernel import Native
 from .pools import Pools
 from .probe import verdict
+from .random_bits import RandomBits
 from .results import LARGE, Results
+from .transforms import Transforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,26 @@ class Natives:
         assert self.runtime is not None
         return Indexed(self.runtime, self.results)
 
+    @cached_property
+    def _random(self) -> RandomBits:
+        assert self.runtime is not None
+        return RandomBits(self.runtime, self.results)
+
+    @cached_property
+    def _transforms(self) -> Transforms:
+        assert self.runtime is not None
+        return Transforms(self.runtime, self.results)
+
     def body(self, graph: Graph, entry: int) -> Callable[..., Any] | None:
         """The function that replaces the reference body of an op, or `None`."""
         if self.runtime is None:
             return None
         return (
-            self._convolutions.body(graph, entry) or self._pools.body(graph, entry) or self._indexed.body(graph, entry)
+            self._convolutions.body(graph, entry)
+            or self._pools.body(graph, entry)
+            or self._indexed.body(graph, entry)
+            or self._random.body(graph, entry)
+            or self._transforms.body(graph, entry)
         )
 
     @property

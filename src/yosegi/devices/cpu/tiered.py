@@ -37,7 +37,7 @@ from ..._schedule.recompute import Recomputed, recomputed
 from ..._tensor.node import Call
 from ..._tensor.op import leaf
 from ..._tensor.options import current
-from ..._tensor.role import Control
+from ..._tensor.role import Control, Transform
 from ...codegen.llvm.einsum_products import expanded
 from ...codegen.llvm.fused_product import Cluster, is_product, joins, work
 from ...errors import NotReady, Unsupported
@@ -46,6 +46,7 @@ from .kernel import Body, Step, function_of, mixed_function, numpy_function, ref
 from .native_groups import Natives, worthwhile
 from .pools import is_pool
 from .projections import Projections
+from .random_bits import is_random
 from .reduced import Reduced
 from .results import LARGE, Results
 from .variants import Variants
@@ -139,7 +140,8 @@ def _saved(calls: Sequence[Call]) -> float:
             5e-7 + 1e-9 * max([c.spec.size, *[s.size for s in c.inputs]])
             for c in calls
             if c.op.scalar is not None
-            or any(has(c) for has in (reduces, runs, is_pool, is_indexing))
+            or isinstance(c.op.role, Transform)
+            or any(has(c) for has in (reduces, runs, is_pool, is_indexing, is_random))
             or (multiplies(c) and not is_product(c))
         )
         + sum(2e-12 * work(c) for c in calls if is_product(c))

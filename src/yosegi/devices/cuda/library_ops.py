@@ -60,6 +60,10 @@ def _argsort(xp: Any, x: Arr, *, axis: int, descending: bool) -> Arr:
     return xp.argsort(x, axis=axis, kind="stable")
 
 
+def _argtopk(xp: Any, x: Arr, *, k: int, axis: int, descending: bool) -> Arr:
+    return xp.take(_argsort(xp, x, axis=axis, descending=descending), xp.arange(k), axis=axis)
+
+
 def _isin(xp: Any, x1: Arr, x2: Arr, *, invert: bool) -> Arr:
     ordered = xp.sort(_with_one_nan(xp, x2.reshape(-1)))
     place = xp.minimum(xp.searchsorted(ordered, x1), ordered.size - 1)
@@ -169,7 +173,7 @@ def _eigvalsh(xp: Any, x: Arr) -> Arr:
 
 
 BODIES: Final[dict[str, Body]] = {
-    "sort": _sort, "argsort": _argsort, "isin": _isin,
+    "sort": _sort, "argsort": _argsort, "argtopk": _argtopk, "isin": _isin,
     "inv": _inv, "solve": _solve, "det": _det, "slogdet": _slogdet, "cofactors": _cofactors, "cholesky": _cholesky,
     "qr": _qr, "svd": _svd, "svdvals": _svdvals, "pinv": _pinv, "eigh": _eigh, "eigvalsh": _eigvalsh,
 }  # fmt: skip
