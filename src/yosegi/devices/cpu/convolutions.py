@@ -51,6 +51,8 @@ class ConvolutionPolicy:
     """Layouts of its arrays that a convolution has code for."""
     numpy_products: int = 1 << 16
     """Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
+    channels_of_large_squares: int = 32
+    """Channels from which squares of 4 × 4 windows have an error close to that of plain sums, which grows with them."""
     copied_windows: int = 64
     """Windows of an image up to which they are copied, where nothing is measured: direct loops over them are short."""
 
@@ -143,9 +145,11 @@ class Convolutions:
         code = self.runtime.compiler.load(source, ("prepare", "convolve"))
         return ConvolutionCall(self, code, shape, planes, x, w, groups)
 
-    def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
-        """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
-        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self._direct(x, w, windows), kept=kept)
+    def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool, side: int = 2) -> Winograd:
+        """A convolution by Winograd's algorithm, in squares of so many windows, for windows that admit it. Raises
+        `CompileFailure`."""
+        direct = self._direct(x, w, windows)
+        return Winograd(self.runtime, self.results, self.spare, x, w, windows, direct, kept=kept, side=side)
 
     def multiplied(self, x: Any, w: Any, windows: Windows) -> WeightGradient:
         """A convolution with large weights, by matrix products. Raises `CompileFailure`."""
@@ -230,6 +234,10 @@ class TunedConvolution:
             candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept), is_dense=False)
+            if self._kept and x.shape[1] >= _POLICY.channels_of_large_squares:
+                candidates["winograd, 4 × 4"] = lambda: _in_a_tuple(
+                    owner.squared(x, w, windows, kept=True, side=4), is_dense=False
+                )
         kept = "kept" if self._kept else "given"
         kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
         chosen = owner.records.best(kind, candidates, trial)
