@@ -84,7 +84,7 @@ LAYERS = (
     "devices.cpu.results", "devices.cpu.kernel", "devices.cpu.caches", "devices.cpu.operand_layout",
     "devices.cpu.product_calls",
     "devices.cpu.blas", "devices.cpu.blas_calls", "devices.cpu.workspace", "devices.cpu.winograd_calls",
-    "devices.cpu.winograd_gradients",
+    "devices.cpu.winograd_gradients", "devices.cpu.point_convolutions",
     "devices.cpu.column_products", "devices.cpu.weight_gradients", "devices.cpu.spread_convolutions",
     "devices.cpu.convolutions", "devices.cpu.pools", "devices.cpu.indexing",
     "devices.cpu.half_calls", "devices.cpu.bfloat16_support", "devices.cpu.native_groups",

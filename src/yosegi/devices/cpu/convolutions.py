@@ -34,6 +34,7 @@ from ...ops.windows import Windows
 from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
 from .column_products import ColumnProduct, Copy, fits
 from .compiler import Code
+from .point_convolutions import PointConvolution, is_pointwise
 from .product_calls import GeneratedProducts, Objects
 from .results import Results
 from .spread_convolutions import SpreadConvolution, is_spread
@@ -173,6 +174,10 @@ class Convolutions:
         copies = self.bound(x, w, windows, 1).copies
         return ColumnProduct(self._products, copies, self.results, self.spare, x, w, windows)
 
+    def points(self, x: Any, w: Any) -> PointConvolution:
+        """A convolution by kernels of one place, as products of what is there. Raises `CompileFailure`."""
+        return PointConvolution(self._products, self.results, self.spare, x, w)
+
     def remainders(self, x: Any, w: Any, windows: Windows, groups: int) -> SpreadConvolution:
         """A convolution of elements that stand apart, remainder by remainder. Raises `CompileFailure`."""
 
@@ -228,7 +233,9 @@ class TunedConvolution:
             candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
         if can_be_filtered(x, w, windows, groups):
             candidates["filtered"] = lambda: _in_a_tuple(owner.filtered(x, w, windows), is_dense=False)
-        if fits(x, w, windows, groups):
+        if is_pointwise(x, windows, groups):
+            candidates["points"] = lambda: _in_a_tuple(owner.points(x, w), is_dense=False)
+        if fits(x, w, windows, groups) and not ("points" in candidates and len(x) == 1):
             candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
         if is_spread(windows):
             candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
