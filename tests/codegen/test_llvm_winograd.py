@@ -17,6 +17,7 @@ import yosegi as ys
 from native_code import NATIVES, RESULTS, needs_llvm, region_of
 from values import Array
 from yosegi._tune.records import TuningRecords
+from yosegi.codegen.llvm.minimal_filters import FILTERS
 from yosegi.devices.cpu.callables import Runtime
 from yosegi.devices.cpu.compiler import Compiler, HostMachine
 from yosegi.devices.cpu.convolutions import Convolutions
@@ -28,6 +29,10 @@ pytestmark = needs_llvm
 
 SIZES = (1, 2, 3, 5, 7, 57)
 CHANNELS = (1, 3, 17, 65)
+SIDES = tuple(FILTERS)
+ROUNDINGS = {2: 16, 4: 100}
+"""That a result may have for each channel. Those of 4 × 4 windows have most with few channels, where none are used."""
+EACH_SIDE = pytest.mark.parametrize("side", SIDES)
 PADDINGS: tuple[Pads, ...] = (
     ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((2, 2), (2, 2)), ((0, 2), (1, 0)), ((3, 0), (0, 4)), ((-1, 2), (1, -1)),
 )  # fmt: skip
@@ -55,12 +60,13 @@ def wide(x: Array, w: Array, windows: Windows) -> Array:
 
 
 def check(x: Array, w: Array, windows: Windows, owner: Convolutions, *, kept: bool) -> None:
-    """Within a few roundings of a sum of so many numbers of a normal distribution."""
-    got = owner.squared(x, w, windows, kept=kept)(x, w)
+    """Within a few roundings of a sum of so many numbers of a normal distribution, in squares of any size."""
     expected = wide(x, w, windows)
-    assert (got.shape, got.dtype) == (expected.shape, x.dtype)
-    tolerance = 16 * float(np.finfo(x.dtype).eps) * (1 + x.shape[1])
-    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+    for side in SIDES:
+        got = owner.squared(x, w, windows, kept=kept, side=side)(x, w)
+        assert (got.shape, got.dtype) == (expected.shape, x.dtype)
+        tolerance = ROUNDINGS[side] * float(np.finfo(x.dtype).eps) * (1 + x.shape[1])
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("padding", PADDINGS, ids=str)
@@ -110,12 +116,16 @@ def test_weights_in_any_order(kept: bool) -> None:
     np.testing.assert_array_equal(squared(x, w), owner.bound(x, w.copy(), dense(), 1)(x, w.copy()))
 
 
+@EACH_SIDE
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads(threads: int) -> None:
-    x, w = normal((3, 20, 56, 56)), normal((24, 20, 3, 3), seed=1)
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "length"), [(3, 20, 24, 56), (1, 200, 190, 7)], ids=["blocks", "parts of panels"]
+)
+def test_threads(batch: int, channels: int, outputs: int, length: int, threads: int, side: int) -> None:
+    x, w = normal((batch, channels, length, length)), normal((outputs, channels, 3, 3), seed=1)
     check(x, w, dense(), convolutions(threads), kept=True)
-    first = convolutions(1).squared(x, w, dense(), kept=True)(x, w)
-    np.testing.assert_array_equal(convolutions(threads).squared(x, w, dense(), kept=False)(x, w), first)
+    first = convolutions(1).squared(x, w, dense(), kept=True, side=side)(x, w)
+    np.testing.assert_array_equal(convolutions(threads).squared(x, w, dense(), kept=False, side=side)(x, w), first)
 
 
 def test_several_callers_at_once() -> None:
@@ -138,55 +148,65 @@ def test_lesser_processors(model: str, dtype: Any) -> None:
         check(x, w, dense(PADDINGS[n % len(PADDINGS)]), convolutions(2, model), kept=n % 2 == 0)
 
 
-def test_the_error_is_no_larger_than_that_of_plain_sums() -> None:
-    x, w = normal((1, 64, 56, 56)), normal((64, 64, 3, 3), seed=1)
+@pytest.mark.parametrize("channels", [32, 64, 256])
+def test_the_error_beside_that_of_plain_sums(channels: int) -> None:
+    """Squares of 2 × 2 have less, those of 4 × 4 about twice as much."""
+    x, w = normal((1, channels, 28, 28)), normal((64, channels, 3, 3), seed=1)
     owner, expected = convolutions(2), wide(x, w, dense())
-    plain, squared = (
+    plain, *squared = (
         float(np.sqrt(np.mean((way(x, w) - expected) ** 2)))
-        for way in (owner.bound(x, w, dense(), 1), owner.squared(x, w, dense(), kept=True))
+        for way in (owner.bound(x, w, dense(), 1), *[owner.squared(x, w, dense(), kept=True, side=s) for s in SIDES])
     )
-    assert squared < plain < 1e-6 * float(np.std(expected))
+    assert SIDES == (2, 4)
+    assert squared[0] < plain < 1e-6 * float(np.std(expected))
+    assert squared[1] < 2.3 * plain
 
 
 # What is not finite
 
 
+@EACH_SIDE
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (10, 10), (10, 11), (11, 10), (20, 20)])
-def test_what_is_no_number_stays_where_it_is(place: tuple[int, int], value: float) -> None:
+def test_what_is_no_number_stays_where_it_is(place: tuple[int, int], value: float, side: int) -> None:
     owner, x, w = convolutions(2), normal((2, 3, 21, 21)), normal((8, 3, 3, 3), seed=1)
-    squared = owner.squared(x, w, dense(), kept=True)
+    squared = owner.squared(x, w, dense(), kept=True, side=side)
     x[1, 1, *place] = value
     np.testing.assert_array_equal(squared(x, w), owner.bound(x, w, dense(), 1)(x, w))
     x[1, 1, *place] = 1
     assert np.isfinite(squared(x, w)).all()  # nothing is left of the call before
 
 
-def test_weights_that_are_not_finite() -> None:
+@EACH_SIDE
+def test_weights_that_are_not_finite(side: int) -> None:
     owner, x, w = convolutions(2), normal((2, 3, 21, 21)), normal((8, 3, 3, 3), seed=1)
     w[5, 2, 1, 1] = np.inf
     expected = owner.bound(x, w, dense(), 1)(x, w)
     for kept in (True, False):
-        np.testing.assert_array_equal(owner.squared(x, w, dense(), kept=kept)(x, w), expected)
+        np.testing.assert_array_equal(owner.squared(x, w, dense(), kept=kept, side=side)(x, w), expected)
 
 
-def test_numbers_near_the_largest() -> None:
+@EACH_SIDE
+def test_numbers_near_the_largest(side: int) -> None:
     """Differences of them overflow, where their sums over windows would not."""
     owner, x, w = convolutions(2), np.zeros((1, 3, 21, 21), np.float32), np.full((8, 3, 3, 3), 0.25, np.float32)
     x[0, 1, 4, 4], x[0, 1, 4, 6] = 3e38, -3e38
-    got = owner.squared(x, w, dense(), kept=True)(x, w)
+    got = owner.squared(x, w, dense(), kept=True, side=side)(x, w)
     assert np.isfinite(got).all()
     np.testing.assert_array_equal(got, owner.bound(x, w, dense(), 1)(x, w))
     np.testing.assert_allclose(got, wide(x, w, dense()), rtol=1e-6)
 
 
-def test_an_infinity_that_no_window_sees_is_not_looked_at() -> None:
+@EACH_SIDE
+def test_an_infinity_that_no_window_sees_is_not_looked_at(side: int) -> None:
     owner, x, w = convolutions(2), normal((1, 3, 20, 20)), normal((8, 3, 3, 3), seed=1)
     windows = dense(((0, -1), (0, -1)))  # an odd number of windows: the last squares are not all there
-    squared = owner.squared(x, w, windows, kept=True)
+    squared = owner.squared(x, w, windows, kept=True, side=side)
     squared._direct = _must_not_run
-    x[0, 1, 19, 19] = x[0, 2, 19, 3] = x[0, 0, 2, 19] = np.inf
-    np.testing.assert_allclose(squared(x, w), wide(x, w, windows), atol=1e-4)
+    expected = wide(x, w, windows)
+    for unseen in (np.inf, 1e30):
+        x[0, 1, 19, 19] = x[0, 2, 19, 3] = x[0, 0, 2, 19] = unseen
+        np.testing.assert_allclose(squared(x, w), expected, atol=1e-4)
 
 
 def _must_not_run(x: Array, w: Array) -> Array:
@@ -230,9 +250,9 @@ def test_constant_weights_are_transformed_once(monkeypatch: pytest.MonkeyPatch) 
     asked = []
     owner = Convolutions.squared
 
-    def squared(self: Convolutions, *arrays: Any, kept: bool) -> Any:
-        asked.append(kept)
-        return owner(self, *arrays, kept=kept)
+    def squared(self: Convolutions, *arrays: Any, kept: bool, side: int = 2) -> Any:
+        asked.append((kept, side))
+        return owner(self, *arrays, kept=kept, side=side)
 
     monkeypatch.setattr(Convolutions, "squared", squared)
     x, w = normal((1, 32, 41, 40)), normal((32, 32, 3, 3), seed=1)
@@ -244,4 +264,4 @@ def test_constant_weights_are_transformed_once(monkeypatch: pytest.MonkeyPatch) 
         with ys.options(device="cpu"):
             got = ys.jit(function)(*map(ys.asarray, arguments)).numpy()
         np.testing.assert_allclose(got, wide(x, w, dense()), atol=1e-4)
-    assert asked == [True, False]
+    assert asked == [(True, 2), (True, 4), (False, 2)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from codegen.test_llvm_winograd import convolutions
 from native_code import needs_llvm
 from yosegi.devices.cpu.column_products import fits
+from yosegi.devices.cpu.point_convolutions import is_pointwise
 from yosegi.devices.cpu.spread_convolutions import is_spread
 from yosegi.devices.cpu.weight_gradients import is_gradient
 from yosegi.devices.cpu.workspace import Spare
@@ -71,6 +72,33 @@ def test_threads_do_not_share_memory() -> None:
     with ThreadPoolExecutor(4) as pool:
         for got, one in zip(pool.map(lambda one: made(one, w), inputs), expected, strict=True):
             np.testing.assert_array_equal(got, one)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lengths", [(7,), (5, 9), (3, 4, 6)])
+@pytest.mark.parametrize(("batch", "channels", "outputs"), [(1, 5, 40), (3, 70, 9), (2, 1, 1)])
+def test_kernels_of_one_place(lengths: tuple[int, ...], batch: int, channels: int, outputs: int, dtype: Any) -> None:
+    ones = (1,) * len(lengths)
+    windows = Windows(ones, ones, ((0, 0),) * len(ones), ones, ones)
+    x = RNG.standard_normal((2 * batch, channels, *lengths)).astype(dtype)[::2]
+    w = RNG.standard_normal((channels, outputs, *ones)).astype(dtype).swapaxes(0, 1)
+    assert is_pointwise(x, windows, 1)
+    wanted = convolved(x.astype(float), w.astype(float), windows, 1)
+    for made in (convolutions(2).points(x, w), convolutions(1).points(x, w)):
+        got = made(x, w)
+        assert (got.shape, got.dtype) == (wanted.shape, x.dtype)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=np.finfo(x.dtype).eps * 8 * channels)
+
+
+def test_which_kernels_have_one_place() -> None:
+    x, one, none = np.zeros((2, 3, 8, 8), np.float32), (1, 1), ((0, 0), (0, 0))
+    assert is_pointwise(x, Windows(one, one, none, (2, 2), one), 1)
+    assert not is_pointwise(x, Windows(one, one, none, one, one), 3)
+    assert not is_pointwise(x, Windows((1, 2), one, none, one, one), 1)
+    assert not is_pointwise(x, Windows(one, (2, 1), none, one, one), 1)
+    assert not is_pointwise(x, Windows(one, one, ((0, 0), (1, 0)), one, one), 1)
+    assert not is_pointwise(x, Windows(one, one, none, one, (1, 2)), 1)
+    assert not is_pointwise(x[..., ::2], Windows(one, one, none, one, one), 1)
 
 
 def steps(draw: Any, rank: int, low: int, high: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from yosegi._graph.expand import in_parts
 from yosegi._schedule.groups import Group, RowLimits, grouped
 from yosegi._tensor.dtype import DType
 from yosegi.codegen.llvm.convolution import convolution_shape, convolution_source
+from yosegi.codegen.llvm.minimal_filters import FILTERS
 from yosegi.codegen.llvm.nest import VectorTarget
 from yosegi.codegen.llvm.projections import projection_source
 from yosegi.codegen.llvm.register_tiles import tile_shape, tile_source
@@ -139,7 +140,8 @@ def test_tiles_of_convolutions_fill_the_registers(dtype: DType, outputs: int, pr
 @FLOATS
 def test_tiles_of_winograds_algorithm_stay_in_registers(dtype: DType, model: str) -> None:
     shape = winograd_shape(target(model), dtype, 64)
-    no_spills(Assembly(winograd_source(dtype, shape, target(model)), model), dtype, shape.rows * shape.vectors)
+    source = winograd_source(dtype, shape, FILTERS[2], target(model))  # those of larger squares are the same
+    no_spills(Assembly(source, model), dtype, shape.rows * shape.vectors)
 
 
 @EACH_MODEL

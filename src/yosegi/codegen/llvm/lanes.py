@@ -35,6 +35,25 @@ def halved(k: LlvmBuilder, value: Value) -> tuple[Value, Value]:
     return shuffled(k, value, range(half)), shuffled(k, value, range(half, k.width))
 
 
+def brought_apart(k: LlvmBuilder, parts: Sequence[Value]) -> list[Value]:
+    """Of vectors that lie one behind the other, as many as a power of two, every so manieth element: those from the
+    first on, from the second on, …"""
+    if len(parts) == 1:
+        return list(parts)
+    pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    even, odd = (brought_apart(k, [shuffled(k, a, range(n, 2 * k.width, 2), b) for a, b in pairs]) for n in range(2))
+    return [value for pair in zip(even, odd, strict=True) for value in pair]
+
+
+def brought_together(k: LlvmBuilder, values: Sequence[Value]) -> list[Value]:
+    """What `brought_apart` was given, from what it gave."""
+    if len(values) == 1:
+        return list(values)
+    pairs = zip(brought_together(k, values[::2]), brought_together(k, values[1::2]), strict=True)
+    orders = [[lane // 2 + lane % 2 * k.width for lane in range(n * k.width, (n + 1) * k.width)] for n in range(2)]
+    return [shuffled(k, even, order, odd) for even, odd in pairs for order in orders]
+
+
 def reversed_lanes(k: LlvmBuilder, value: Value) -> Value:
     """The last lane first."""
     return value if k.width == 1 else shuffled(k, value, range(k.width - 1, -1, -1))

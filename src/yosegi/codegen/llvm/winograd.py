@@ -1,60 +1,57 @@
-"""Sums over windows of 3 × 3 with fewer products, by Winograd's minimal filtering, F(2 × 2, 3 × 3).
+"""Sums over windows of 3 × 3 with fewer products, by Winograd's minimal filtering.
 
-Windows go in squares of 2 × 2, which have 4 × 4 elements in common. By sums and differences these become 16 others, and
-a kernel's 9 numbers become 16, so that the 4 windows follow from 16 products by sums and differences again, where there
-were 36. Sums over channels are made in between: they are 16 products of matrices.
+Windows go in squares, which have elements in common. By sums and differences these become others, a matrix for each
+place, and so do a kernel's 9 numbers, so that the windows of a square follow from one product for each place by sums
+and differences again; see `minimal_filters`. Sums over channels are made in between: they are products of matrices.
 
-    kernels:  make 16 matrices of the kernels, in panels of rows    (all threads)
-    convolve: for each block of squares:    (all threads)
-        make 16 matrices of the elements, channels by squares
-        multiply them: sums, outputs by squares
-        make windows of the sums, and store those that are there
+    kernels:  make matrices of the kernels, in panels of rows    (all threads)
+    convolve: for each block of squares and each part of the panels:    (all threads)
+        make matrices of the elements, channels by squares
+        for each panel of outputs:
+            multiply them: sums, outputs by squares
+            make windows of the sums, and store those that are there
 
 A block's matrices stay in the core's own cache. Along a row of squares everything is read and written as it lies: only
-elements of even and odd columns are brought apart, and windows together.
+the columns of squares are brought apart, and windows together.
 
 An infinity would come out as NaN in windows of the square that do not see it, and large numbers may overflow in sums
 between. Both always leave something in the windows that is not finite. So it is noted whether there was any: then the
 result does not count, and must be computed by direct sums.
 
-Sizes and strides are data: there is one object for a dtype and a number of rows.
+Sizes and strides are data: there is one object for a filter, a dtype and a number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..._tensor.dtype import DType, int32
+from ..._tensor.dtype import DType, float64, int32
 from ..scalar.value import Value
 from .builder import LlvmBuilder
 from .entry import PARAMETERS, KernelArguments
-from .integers import add, div, least, most, mul, shifted, sub, word
+from .integers import add, div, least, most, mul, shifted, split, sub, word
 from .ir import Function, Module
 from .jobs import write_claim
-from .lanes import counted, shuffled
+from .lanes import brought_apart, brought_together, counted, shuffled
 from .load_store import lanes_below, load, store, strided
+from .minimal_filters import KERNEL, Filter, by_rows_and_columns
 from .nest import VectorTarget
-from .register_tiles import LINE, TileShape, step_of_sums, tile_shape, zero_sums
+from .register_tiles import LINE, TileShape, ask_for, step_of_sums, tile_shape, zero_sums
 
-KERNEL: Final = 3
-"""Places of a kernel in each dimension."""
-SIDE: Final = 2
-"""Windows of a square in each dimension."""
-_REACH: Final = SIDE + KERNEL - 1
-"""Elements of a square in each dimension."""
-MATRICES: Final = _REACH * _REACH
 PADDING: Final = LINE
 """Bytes behind each matrix of a block: the last run of squares may go beyond its end, and matrices should not fall into
 the same places of a cache."""
+_AHEAD: Final = 1 << 14
+"""Bytes of the kernels' matrices that are asked for before they are used. In a model they come from memory: those of
+512 channels are 17 MB, and processors by themselves do not ask for what lies behind the end of a page."""
 KERNELS_SIZES: Final = (
     "channels", "outputs", "w_output", "w_channel", "w_row", "w_column", "kernel_panel", "kernel_matrix",
 )  # fmt: skip
 """The words of `kernels`; `w_output` is in elements, all else in bytes. Its arrays: the weights, and the matrices."""
 CONVOLVE_SIZES: Final = (
-    "channels", "outputs", "kernel_panel", "kernel_matrix", "blocks", "vectors", "squares", "images", "down",
-    "strips", "rest", "top", "left", "high", "wide", "x_image", "x_channel", "x_row",
+    "channels", "outputs", "panels", "parts", "kernel_panel", "kernel_matrix", "blocks", "vectors", "squares", "images",
+    "down", "strips", "rest", "top", "left", "high", "wide", "x_image", "x_channel", "x_row",
     "out_high", "out_wide", "out_image", "out_output", "out_row", "slots", "room",
 )  # fmt: skip
 """The words of `convolve`. A row of squares is so many whole vectors, `strips`, and a `rest`, which is not zero even if
@@ -74,69 +71,33 @@ def winograd_shape(target: VectorTarget, dtype: DType, outputs: int) -> TileShap
     return replace(largest, rows=-(-outputs // panels))
 
 
-def room(dtype: DType, shape: TileShape, channels: int, outputs: int) -> int:
-    """Bytes of a slot."""
-    return MATRICES * (matrix_bytes(dtype, shape, channels) + matrix_bytes(dtype, shape, outputs))
+def room(dtype: DType, shape: TileShape, matrices: int, channels: int) -> int:
+    """Bytes of a slot: the matrices of the elements, and of a panel's sums."""
+    return matrices * (_matrix_bytes(dtype, shape, channels) + _matrix_bytes(dtype, shape, shape.rows))
 
 
-def matrix_bytes(dtype: DType, shape: TileShape, lines: int) -> int:
+def _matrix_bytes(dtype: DType, shape: TileShape, lines: int) -> int:
     """The distance between a block's matrices of so many lines."""
     return lines * shape.columns * dtype.itemsize + PADDING
 
 
-def winograd_source(dtype: DType, shape: TileShape, target: VectorTarget) -> str:
+def winograd_source(dtype: DType, shape: TileShape, of: Filter, target: VectorTarget) -> str:
     """The module of `kernels` and `convolve`."""
     module = Module(converts_halves=target.converts_halves)
-    _write_kernels(module, dtype, shape)
+    _write_kernels(module, dtype, shape, of)
     write_claim(module)
-    _write_convolve(module, dtype, shape)
+    _write_convolve(module, dtype, shape, of)
     return module.text(target.attributes)
-
-
-# Sums and differences
-
-_Line = Sequence[Value]
-
-
-def _by_rows_and_columns(square: Sequence[_Line], function: Callable[[_Line], list[Value]]) -> list[Value]:
-    """A square after a function is applied to its rows, and then to the columns of the result; row by row."""
-    columns = zip(*[function(row) for row in square], strict=True)
-    return [value for row in zip(*map(function, columns), strict=True) for value in row]
-
-
-def _of_elements(k: LlvmBuilder) -> Callable[[_Line], list[Value]]:
-    def made(line: _Line) -> list[Value]:
-        a, b, c, d = line
-        return [k.arithmetic("-", a, c), k.arithmetic("+", b, c), k.arithmetic("-", c, b), k.arithmetic("-", b, d)]
-
-    return made
-
-
-def _of_kernels(k: LlvmBuilder, dtype: DType) -> Callable[[_Line], list[Value]]:
-    half = k.literal(0.5, dtype)
-
-    def made(line: _Line) -> list[Value]:
-        a, b, c = line
-        outer, inner = k.arithmetic("*", k.arithmetic("+", a, c), half), k.arithmetic("*", b, half)
-        return [a, k.arithmetic("+", outer, inner), k.arithmetic("-", outer, inner), c]
-
-    return made
-
-
-def _of_sums(k: LlvmBuilder) -> Callable[[_Line], list[Value]]:
-    def made(line: _Line) -> list[Value]:
-        a, b, c, d = line
-        first, second = k.arithmetic("+", b, c), k.arithmetic("-", b, c)
-        return [k.arithmetic("+", a, first), k.arithmetic("-", second, d)]
-
-    return made
 
 
 # Kernels
 
 
-def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
-    """`kernels`: a unit is a panel of outputs, which lie side by side for each channel."""
+def _write_kernels(module: Module, dtype: DType, shape: TileShape, of: Filter) -> None:
+    """`kernels`: a unit is a panel of outputs, which lie side by side for each channel.
+
+    Sums are made in float64: what rounding does to a weight would be in all products by it.
+    """
     code = module.function("kernels", PARAMETERS)
     given = KernelArguments(code, KERNELS_SIZES)
     k = LlvmBuilder(code, shape.rows)
@@ -155,7 +116,10 @@ def _write_kernels(module: Module, dtype: DType, shape: TileShape) -> None:
                 [strided(k, dtype, shifted(code, shifted(code, here, row), column), output) for column in columns]
                 for row in rows
             ]
-            for n, value in enumerate(_by_rows_and_columns(square, _of_kernels(k, dtype))):
+            if dtype is not float64:
+                square = [[k.converted(weight, float64) for weight in row] for row in square]
+            made_of = by_rows_and_columns(k, square, of.kernels)
+            for n, value in enumerate(made_of if dtype is float64 else [k.converted(v, dtype) for v in made_of]):
                 store(k, value, shifted(code, there, mul(code, matrix, n)))
             channel.carry(shifted(code, here, channel_bytes), shifted(code, there, str(shape.rows * item)))
     code.ret()
@@ -169,20 +133,19 @@ def _first_row(code: Function, panel: str, outputs: str, shape: TileShape) -> st
 # Blocks
 
 
-def _write_convolve(module: Module, dtype: DType, shape: TileShape) -> None:
-    """`convolve`: a unit is a block of squares, of all images in order, with all outputs."""
-    blocks = _Blocks(module, dtype, shape)
-    code = blocks.code
-    with code.loop("%low", "%high") as block:
-        blocks.write(block.index)
+def _write_convolve(module: Module, dtype: DType, shape: TileShape, of: Filter) -> None:
+    """`convolve`: a unit is a block of squares, of all images in order, with the outputs of a part of the panels."""
+    blocks = _Blocks(module, dtype, shape, of)
+    with blocks.code.loop("%low", "%high") as unit:
+        blocks.write(unit.index)
     blocks.end()
 
 
 class _Blocks:
     """The work on blocks, under way."""
 
-    def __init__(self, module: Module, dtype: DType, shape: TileShape) -> None:
-        self.dtype, self.shape, self.item = dtype, shape, dtype.itemsize
+    def __init__(self, module: Module, dtype: DType, shape: TileShape, of: Filter) -> None:
+        self.dtype, self.shape, self.item, self.of = dtype, shape, dtype.itemsize, of
         self.code = code = module.function("convolve", PARAMETERS)
         self.k = LlvmBuilder(code, shape.lanes)
         self.line = shape.columns * self.item
@@ -193,25 +156,28 @@ class _Blocks:
         self.number = code.let(f"call i64 @claim(ptr {self.flags}, i64 {self.size['slots']})")
         rooms = shifted(code, self.flags, mul(code, self.size["slots"], LINE))
         self.elements = shifted(code, rooms, mul(code, self.number, self.size["room"]))
-        self.of_elements, self.of_sums = (
-            add(code, mul(code, self.size[lines], self.line), str(PADDING)) for lines in ("channels", "outputs")
-        )
-        self.sums = shifted(code, self.elements, mul(code, self.of_elements, MATRICES))
+        self.of_elements = add(code, mul(code, self.size["channels"], self.line), str(PADDING))
+        self.of_sums = str(_matrix_bytes(dtype, shape, shape.rows))
+        self.sums = shifted(code, self.elements, mul(code, self.of_elements, of.matrices))
         self.table = code.let(f"alloca [{shape.columns * _RUN_BYTES} x i8], align {LINE}")
 
-    def write(self, block: str) -> None:
-        """One block."""
-        code, lanes = self.code, self.shape.lanes
-        whole, blocks = self.size["vectors"], self.size["blocks"]
+    def write(self, unit: str) -> None:
+        """One block, with the outputs of a part of the panels."""
+        code, lanes, parts = self.code, self.shape.lanes, self.size["parts"]
+        whole, blocks, panels = self.size["vectors"], self.size["blocks"], self.size["panels"]
+        block, part = split(code, unit, parts)
         first, after = (div(code, mul(code, b, whole), blocks) for b in (block, add(code, block, "1")))
         last = least(code, mul(code, after, lanes), self.size["squares"])
         runs = self._runs(mul(code, first, lanes), last)
         self._transform(runs)
-        wide = sub(code, after, first)
-        for vectors in range(1, self.shape.vectors + 1):
-            with code.when(code.let(f"icmp eq i64 {wide}, {vectors}")):
-                self._multiply(vectors)
-        self._note(self._finish(runs))
+        wide, kind = sub(code, after, first), self.k.type(self.dtype)
+        begin, end = (div(code, mul(code, p, panels), parts) for p in (part, add(code, part, "1")))
+        with code.loop(begin, end, carried=[(kind, "zeroinitializer")]) as panel:
+            for vectors in range(1, self.shape.vectors + 1):
+                with code.when(code.let(f"icmp eq i64 {wide}, {vectors}")):
+                    self._multiply(panel.index, vectors)
+            panel.carry(self._finish(panel.index, runs, panel.values[0]))
+        self._note(panel.values[0])
 
     def end(self) -> None:
         """Leave the slot to others."""
@@ -252,8 +218,8 @@ class _Blocks:
         """A run of so many squares, from a row and a column of squares on."""
         code, size = self.code, self.size
         image = div(code, row, size["down"])
-        high = mul(code, sub(code, row, mul(code, image, size["down"])), SIDE)
-        wide = mul(code, column, SIDE)
+        high = mul(code, sub(code, row, mul(code, image, size["down"])), self.of.side)
+        wide = mul(code, column, self.of.side)
         top, left = sub(code, high, size["top"]), sub(code, wide, size["left"])
         source = add(code, mul(code, image, size["x_image"]), mul(code, top, size["x_row"]))
         target = add(code, mul(code, image, size["out_image"]), mul(code, high, size["out_row"]))
@@ -264,7 +230,7 @@ class _Blocks:
             "to": mul(code, to, self.item),
             "target": add(code, target, mul(code, wide, self.item)),
             "high": sub(code, size["out_high"], high),
-            "wide": least(code, mul(code, squares, SIDE), sub(code, size["out_wide"], wide)),
+            "wide": least(code, mul(code, squares, self.of.side), sub(code, size["out_wide"], wide)),
         }
         there = shifted(code, self.table, mul(code, number, _RUN_BYTES))
         for n, name in enumerate(_RUN):
@@ -286,50 +252,47 @@ class _Blocks:
                 run = self._run(loop.index)
                 square = self._square(shifted(code, x, run["source"]), run["row"], run["column"])
                 there = shifted(code, matrix, run["to"])
-                for n, value in enumerate(_by_rows_and_columns(square, _of_elements(self.k))):
+                for n, value in enumerate(by_rows_and_columns(self.k, square, self.of.elements)):
                     store(self.k, value, shifted(code, there, mul(code, self.of_elements, n)))
             channel.carry(shifted(code, x, size["x_channel"]), shifted(code, matrix, str(self.line)))
 
     def _square(self, source: str, top: str, column: str) -> list[list[Value]]:
         """The elements of a run, of each place of its squares, row by row; zeros where the input has none."""
-        code, k, lanes = self.code, self.k, self.shape.lanes
+        code, k, lanes, side, reach = self.code, self.k, self.shape.lanes, self.of.side, self.of.reach
         wide = k.splat(int32, code.pure(f"trunc i64 {self.size['wide']} to i32"))
-        masks = {}
-        for along in (0, lanes, SIDE, lanes + SIDE):
+        masks = []
+        for n in range(side + 1):
             # A column before the first is a large number without a sign.
-            number = counted(k, add(code, column, str(along)), 1, int32)
-            masks[along] = code.pure(f"icmp ult {k.type(int32)} {number.text}, {wide.text}")
+            number = counted(k, add(code, column, str(n * lanes)), 1, int32)
+            masks.append(code.pure(f"icmp ult {k.type(int32)} {number.text}, {wide.text}"))
         kind = k.type(self.dtype)
         square = []
-        for r in range(_REACH):
+        for r in range(reach):
             row = add(code, top, str(r))
             inside = code.let(f"icmp ult i64 {row}, {self.size['high']}")
             line = shifted(code, source, mul(code, self.size["x_row"], r))
-            with code.when(inside, [(kind, "zeroinitializer")] * _REACH) as branch:
-                parts = {
-                    along: load(k, self.dtype, shifted(code, line, str(along * self.item)), mask)
-                    for along, mask in masks.items()
-                }
-                branch.give(*[
-                    shuffled(k, parts[pair], range(place, 2 * lanes, SIDE), parts[lanes + pair]).text
-                    for pair in (0, SIDE) for place in range(SIDE)
-                ])  # fmt: skip
+            with code.when(inside, [(kind, "zeroinitializer")] * reach) as branch:
+                *parts, behind = [
+                    load(k, self.dtype, shifted(code, line, str(n * lanes * self.item)), mask)
+                    for n, mask in enumerate(masks)
+                ]
+                places = brought_apart(k, parts)
+                for place in range(reach - side):  # the first ones of the next square
+                    places.append(shuffled(k, places[place], [*range(1, lanes), lanes + place], behind))
+                branch.give(*[place.text for place in places])
             square.append([Value(self.dtype, text) for text in branch.values])
         return square
 
     # Products
 
-    def _multiply(self, vectors: int) -> None:
-        """All the products of a block that is some vectors wide."""
-        code, size, rows = self.code, self.size, self.shape.rows
-        panels = div(code, add(code, size["outputs"], str(rows - 1)), rows)
-        carried = [("ptr", at) for at in (self.kernels, self.elements, self.sums)]
-        with code.loop(0, MATRICES, carried=carried) as matrix:
+    def _multiply(self, panel: str, vectors: int) -> None:
+        """The products of a panel, for a block that is some vectors wide."""
+        code, size = self.code, self.size
+        panel = shifted(code, self.kernels, mul(code, panel, size["kernel_panel"]))
+        carried = [("ptr", at) for at in (panel, self.elements, self.sums)]
+        with code.loop(0, self.of.matrices, carried=carried) as matrix:
             kernels, elements, sums = matrix.values
-            with code.loop(0, panels, carried=[("ptr", kernels)]) as panel:
-                first = _first_row(code, panel.index, size["outputs"], self.shape)
-                self._tile(panel.values[0], elements, shifted(code, sums, mul(code, first, self.line)), vectors)
-                panel.carry(shifted(code, panel.values[0], size["kernel_panel"]))
+            self._tile(kernels, elements, sums, vectors)
             steps = size["kernel_matrix"], self.of_elements, self.of_sums
             matrix.carry(*[shifted(code, at, by) for at, by in zip(matrix.values, steps, strict=True)])
 
@@ -339,6 +302,7 @@ class _Blocks:
         carried = [("ptr", kernels), ("ptr", elements), *zero_sums(k, dtype, rows, vectors)]
         with code.loop(0, self.size["channels"], carried=carried) as step:
             a, b, *given = step.values
+            ask_for(code, shifted(code, a, str(_AHEAD)), to_read=True)
             made = step_of_sums(k, dtype, lambda r: shifted(code, a, str(r * self.item)), b, given, vectors)
             step.carry(shifted(code, a, str(rows * self.item)), shifted(code, b, str(self.line)), *made)
         for n, text in enumerate(step.values[2:]):
@@ -347,39 +311,38 @@ class _Blocks:
 
     # From sums to windows
 
-    def _finish(self, runs: str) -> str:
-        """The windows of a block, output by output. Gives a vector that is NaN where something was not finite."""
+    def _finish(self, panel: str, runs: str, seen: str) -> str:
+        """The windows of a panel, output by output. Gives what was seen, with these: NaN where something was not
+        finite."""
         code, size = self.code, self.size
         kind = self.k.type(self.dtype)
-        carried = [("ptr", self.sums), ("ptr", self.out), (kind, "zeroinitializer")]
-        with code.loop(0, size["outputs"], carried=carried) as output:
+        first = _first_row(code, panel, size["outputs"], self.shape)
+        carried = [("ptr", self.sums), ("ptr", shifted(code, self.out, mul(code, first, size["out_output"])))]
+        with code.loop(0, self.shape.rows, carried=[*carried, (kind, seen)]) as output:
             sums, out, seen = output.values
             with code.loop(0, runs, carried=[(kind, seen)]) as loop:
                 run = self._run(loop.index)
                 here = shifted(code, sums, run["to"])
-                seen = self._windows(here, shifted(code, out, run["target"]), run, loop.values[0])
-                loop.carry(seen)
+                loop.carry(self._windows(here, shifted(code, out, run["target"]), run, loop.values[0]))
             output.carry(shifted(code, sums, str(self.line)), shifted(code, out, size["out_output"]), loop.values[0])
         return output.values[2]
 
     def _windows(self, here: str, there: str, run: dict[str, str], seen: str) -> str:
         """The windows of a run, to the result. Gives what was seen, with these."""
-        code, k, lanes = self.code, self.k, self.shape.lanes
-        parts = [load(k, self.dtype, shifted(code, here, mul(code, self.of_sums, n))) for n in range(MATRICES)]
-        square = [parts[r * _REACH : (r + 1) * _REACH] for r in range(_REACH)]
-        windows = _by_rows_and_columns(square, _of_sums(k))
-        masks = [lanes_below(k, most(code, sub(code, run["wide"], str(n * lanes)), 0)) for n in range(SIDE)]
+        code, k, lanes, side, reach = self.code, self.k, self.shape.lanes, self.of.side, self.of.reach
+        parts = [load(k, self.dtype, shifted(code, here, mul(code, self.of_sums, n))) for n in range(self.of.matrices)]
+        square = [parts[r * reach : (r + 1) * reach] for r in range(reach)]
+        windows = by_rows_and_columns(k, square, self.of.sums)
+        masks = [lanes_below(k, most(code, sub(code, run["wide"], str(n * lanes)), 0)) for n in range(side)]
         kind = k.type(self.dtype)
-        for r in range(SIDE):
+        for r in range(side):
             is_there = code.let(f"icmp sgt i64 {run['high']}, {r}")
             line = shifted(code, there, mul(code, self.size["out_row"], r))
-            even, odd = windows[r * SIDE : (r + 1) * SIDE]
             with code.when(is_there, [(kind, seen)]) as branch:
-                for n, mask in enumerate(masks):
-                    order = [lane // SIDE + lane % SIDE * lanes for lane in range(n * lanes, (n + 1) * lanes)]
-                    beside = shuffled(k, even, order, odd)
-                    store(k, beside, shifted(code, line, str(n * lanes * self.item)), mask)
-                    product = k.muladd(beside, k.literal(0, self.dtype), Value(self.dtype, seen)).text
+                beside = brought_together(k, windows[r * side : (r + 1) * side])
+                for n, (mask, value) in enumerate(zip(masks, beside, strict=True)):
+                    store(k, value, shifted(code, line, str(n * lanes * self.item)), mask)
+                    product = k.muladd(value, k.literal(0, self.dtype), Value(self.dtype, seen)).text
                     seen = code.let(f"select {k.vector('i1')} {mask}, {kind} {product}, {kind} {seen}")
                 branch.give(seen)
             seen = branch.values[0]

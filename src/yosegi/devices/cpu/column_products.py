@@ -91,6 +91,8 @@ class ColumnProduct:
         self._product(w.reshape(kernels, -1), right, out, blocks[1])
         for block in blocks:
             self._spare.give_back(block)
+        if images == 1:
+            return out.reshape(self._shape)
         swapped = out.reshape(kernels, images, *places).swapaxes(0, 1)
         if self._exchanged:
             return swapped  # the gradient has the order that it is in, and is a view of it

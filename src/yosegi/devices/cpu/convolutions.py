@@ -34,6 +34,7 @@ from ...ops.windows import Windows
 from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
 from .column_products import ColumnProduct, Copy, fits
 from .compiler import Code
+from .point_convolutions import PointConvolution, is_pointwise
 from .product_calls import GeneratedProducts, Objects
 from .results import Results
 from .spread_convolutions import SpreadConvolution, is_spread
@@ -51,6 +52,8 @@ class ConvolutionPolicy:
     """Layouts of its arrays that a convolution has code for."""
     numpy_products: int = 1 << 16
     """Products of elements up to which NumPy is fast enough, and compiling is not worth it."""
+    channels_of_large_squares: int = 32
+    """Channels from which squares of 4 × 4 windows have an error close to that of plain sums, which grows with them."""
     copied_windows: int = 64
     """Windows of an image up to which copies of them are tried for elements that stand apart: direct loops over them
     are short."""
@@ -144,9 +147,11 @@ class Convolutions:
         code = self.runtime.compiler.load(source, ("prepare", "convolve"))
         return ConvolutionCall(self, code, shape, planes, x, w, groups)
 
-    def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool) -> Winograd:
-        """A convolution by Winograd's algorithm, for windows that admit it. Raises `CompileFailure`."""
-        return Winograd(self.runtime, self.results, self.spare, x, w, windows, self._direct(x, w, windows), kept=kept)
+    def squared(self, x: Any, w: Any, windows: Windows, *, kept: bool, side: int = 2) -> Winograd:
+        """A convolution by Winograd's algorithm, in squares of so many windows, for windows that admit it. Raises
+        `CompileFailure`."""
+        direct = self._direct(x, w, windows)
+        return Winograd(self.runtime, self.results, self.spare, x, w, windows, direct, kept=kept, side=side)
 
     def multiplied(self, x: Any, w: Any, windows: Windows) -> WeightGradient:
         """A convolution with large weights, by matrix products. Raises `CompileFailure`."""
@@ -169,6 +174,10 @@ class Convolutions:
         """A convolution as one product of copied windows. Raises `CompileFailure`."""
         copies = self.bound(x, w, windows, 1).copies
         return ColumnProduct(self._products, copies, self.results, self.spare, x, w, windows)
+
+    def points(self, x: Any, w: Any) -> PointConvolution:
+        """A convolution by kernels of one place, as products of what is there. Raises `CompileFailure`."""
+        return PointConvolution(self._products, self.results, self.spare, x, w)
 
     def remainders(self, x: Any, w: Any, windows: Windows, groups: int, *, copied: bool = False) -> SpreadConvolution:
         """A convolution of elements that stand apart, remainder by remainder, where `copied` by products of copied
@@ -226,7 +235,9 @@ class TunedConvolution:
             candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
         if can_be_filtered(x, w, windows, groups):
             candidates["filtered"] = lambda: _in_a_tuple(owner.filtered(x, w, windows), is_dense=False)
-        if fits(x, w, windows, groups):
+        if is_pointwise(x, windows, groups):
+            candidates["points"] = lambda: _in_a_tuple(owner.points(x, w), is_dense=False)
+        if fits(x, w, windows, groups) and not ("points" in candidates and len(x) == 1):
             candidates["columns"] = lambda: _in_a_tuple(owner.columns(x, _dense(w), windows))
         if is_spread(windows):
             candidates["remainders"] = lambda: _in_a_tuple(owner.remainders(x, w, windows, groups), is_dense=False)
@@ -237,6 +248,10 @@ class TunedConvolution:
                 )
         if can_be_squared(x, windows, groups):
             candidates["winograd"] = lambda: _in_a_tuple(owner.squared(x, w, windows, kept=self._kept), is_dense=False)
+            if self._kept and x.shape[1] >= _POLICY.channels_of_large_squares:
+                candidates["winograd, 4 × 4"] = lambda: _in_a_tuple(
+                    owner.squared(x, w, windows, kept=True, side=4), is_dense=False
+                )
         kept = "kept" if self._kept else "given"
         kind = f"{self._call!r} {self._call.inputs!r} {kept}, of {', '.join(candidates)}"
         chosen = owner.records.best(kind, candidates, trial)

@@ -7,17 +7,9 @@ from math import prod
 from typing import Any
 
 from ..._tensor.dtype import as_dtype
+from ...codegen.llvm.minimal_filters import FILTERS, KERNEL
 from ...codegen.llvm.register_tiles import LINE
-from ...codegen.llvm.winograd import (
-    CONVOLVE_SIZES,
-    KERNEL,
-    KERNELS_SIZES,
-    MATRICES,
-    SIDE,
-    room,
-    winograd_shape,
-    winograd_source,
-)
+from ...codegen.llvm.winograd import CONVOLVE_SIZES, KERNELS_SIZES, room, winograd_shape, winograd_source
 from ...ops.windows import Windows
 from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
 from .compiler import Code
@@ -35,12 +27,13 @@ def can_be_squared(x: Any, windows: Windows, groups: int) -> bool:
 class Winograd:
     """A convolution of arrays of certain shapes and strides: `call(x, w)` gives the result.
 
-    If its numbers are not all finite, they are those of `direct`. With `kept` weights, `w` is always the same.
+    If its numbers are not all finite, they are those of `direct`. With `kept` weights, `w` is always the same. Windows
+    go in squares of `side`.
     """
 
     def __init__(
         self, runtime: Runtime, results: Results, spare: Spare, x: Any, w: Any, windows: Windows,
-        direct: Callable[[Any, Any], Any], *, kept: bool,
+        direct: Callable[[Any, Any], Any], *, kept: bool, side: int,
     ) -> None:  # fmt: skip
         """Raises `CompileFailure`."""
         self._results, self._spare, self._direct = results, spare, direct
@@ -50,28 +43,33 @@ class Winograd:
         counts = windows.counts(x.shape[2:])
         self._shape, self._dtype = (batch, outputs, *counts), x.dtype
         shape = winograd_shape(target, dtype, outputs)
-        source = winograd_source(dtype, shape, target)
+        of = FILTERS[side]
+        source = winograd_source(dtype, shape, of, target)
         code = runtime.compiler.load(source, ("kernels", "convolve"))
-        down, across = (-(-n // SIDE) for n in counts)
+        down, across = (-(-n // side) for n in counts)
         squares = batch * down * across
         vectors = -(-squares // shape.lanes)
-        work = squares * MATRICES * channels * outputs
+        work = squares * of.matrices * channels * outputs
         threads = runtime.threads if work >= RELEASING_PRODUCTS else 1
         blocks = _blocks(vectors, shape.vectors, threads)
         panels = -(-outputs // shape.rows)
-        slots, each = threads, room(dtype, shape, channels, outputs)
-        panel = channels * shape.rows * item
+        parts = min(panels, max(1, threads // blocks))  # few squares are dealt out by outputs
+        slots, each = threads, room(dtype, shape, of.matrices, channels)
+        matrix = channels * shape.rows * item
+        seen = [max(0, min(n, count + KERNEL - 1 - low)) for n, count, (low, _) in
+                zip((high, wide), counts, windows.padding, strict=True)]  # fmt: skip
         self._zeros = LINE * (1 + slots)
         self._before = self._zeros + slots * each
-        kernels = MATRICES * panels * panel
+        kernels = panels * of.matrices * matrix
         self._bytes = self._before + (0 if kept else kernels)
         sizes = {
-            "channels": channels, "outputs": outputs, "kernel_panel": panel, "kernel_matrix": panels * panel,
+            "channels": channels, "outputs": outputs, "kernel_panel": of.matrices * matrix, "kernel_matrix": matrix,
             "w_output": w.strides[0] // item, "w_channel": w.strides[1],
             "w_row": w.strides[2], "w_column": w.strides[3],
-            "blocks": blocks, "vectors": vectors, "squares": squares, "images": batch, "down": down,
+            "panels": panels, "parts": parts, "blocks": blocks, "vectors": vectors, "squares": squares,
+            "images": batch, "down": down,
             "strips": across // shape.lanes, "rest": across % shape.lanes or 1,
-            "top": windows.padding[0][0], "left": windows.padding[1][0], "high": high, "wide": wide,
+            "top": windows.padding[0][0], "left": windows.padding[1][0], "high": seen[0], "wide": seen[1],
             "x_image": x.strides[0], "x_channel": x.strides[1], "x_row": x.strides[2],
             "out_high": counts[0], "out_wide": counts[1], "out_image": outputs * prod(counts) * item,
             "out_output": prod(counts) * item, "out_row": counts[1] * item, "slots": slots, "room": each,
@@ -84,7 +82,7 @@ class Winograd:
             )  # fmt: skip
 
         self._transform = call("kernels", 2, KERNELS_SIZES, panels)
-        self._convolve = call("convolve", 4, CONVOLVE_SIZES, blocks)
+        self._convolve = call("convolve", 4, CONVOLVE_SIZES, blocks * parts)
         self._kept: Any = None
         if kept:
             self._kept = lined_up(kernels)
