@@ -40,12 +40,10 @@ def options(args: argparse.Namespace) -> Any:
 
 
 def optimizer_of(model: ys.nn.Module, args: argparse.Namespace, lr: float) -> ys.optim.Optimizer:
-    """AdamW with warm-up, cosine decay, clipping, and a scaled loss, which float16 needs."""
+    """AdamW with warm-up, cosine decay and clipping; under "f16" it scales the loss."""
     rate = ys.optim.warmup(ys.optim.cosine_decay(lr, args.steps), args.steps // 20 + 1)
     adamw = ys.optim.adamw(rate, weight_decay=0.05, mask=lambda path, p: p.ndim > 1)
-    rule = ys.optim.chain(ys.optim.clip_by_norm(1.0), adamw)
-    initial = 2.0**15 if args.precision == "f16" else 1.0
-    return ys.optim.Chain(model, ys.optim.scale_loss(rule, initial=initial))
+    return ys.optim.Chain(model, ys.optim.clip_by_norm(1.0), adamw)
 
 
 def step_of(loss: Callable[..., ys.Tensor]) -> Any:
@@ -53,13 +51,8 @@ def step_of(loss: Callable[..., ys.Tensor]) -> Any:
 
     @ys.jit
     def step(optimizer, *batch):
-        scale = optimizer.state[0]["scale"]
-
-        def scaled(model, *batch):
-            return loss(model, *batch) * scale
-
-        (value, model), grads = ys.nn.value_and_grad(optimizer.params, scaled, has_state=True)(*batch)
-        return optimizer.step(grads, params=model), value / scale
+        (value, model), grads = optimizer.value_and_grad(loss, has_state=True)(*batch)
+        return optimizer.step(grads, params=model), value
 
     return step
 

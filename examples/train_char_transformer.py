@@ -91,7 +91,7 @@ def parallel(args, rng):
     rule = ys.optim.chain(ys.optim.clip_by_norm(1.0), adamw)
 
     def step(optimizer, codes, following):
-        value, grads = nn.value_and_grad(optimizer.params, loss)(codes, following)
+        value, grads = optimizer.value_and_grad(loss)(codes, following)
         return optimizer.step(grads), value
 
     if args.parallel == "data":

@@ -169,17 +169,17 @@ def in_turns(contenders: dict[str, Callable[[], float]], steps: int, turns: int)
 
 
 def cases() -> list[tuple[str, Any, Any, Any, Any, Any, Any]]:
-    """Both models: a name, the model and its peer, inputs, targets, and the optimisers."""
+    """Both models: a name, functions that make the model and its peer, inputs, targets, and the optimisers."""
     codes, following = (RNG.integers(0, CODES, (BATCH, LENGTH)) for _ in range(2))
     pixels = RNG.standard_normal((IMAGES, 3, 32, 32), np.float32)
     labels = RNG.integers(0, CLASSES, IMAGES)
     rng = ys.random.default_rng(0)
     return [
-        ("transformer", Transformer(rng), TorchTransformer(), codes, following,
+        ("transformer", lambda: Transformer(rng), TorchTransformer, codes, following,
          lambda m: ys.optim.AdamW(m, lr=1e-3), lambda p: torch.optim.AdamW(p, 1e-3)),
         ("ResNet-18, 32 x 32",
-         resnet_of(nn, nn.Module, nn.Sequential, nn.relu, lambda x: ys.mean(x, axis=(2, 3)), {"rng": rng}),
-         resnet_of(tnn, tnn.Module, tnn.Sequential, F.relu, lambda x: x.mean((2, 3)), {}), pixels, labels,
+         lambda: resnet_of(nn, nn.Module, nn.Sequential, nn.relu, lambda x: ys.mean(x, axis=(2, 3)), {"rng": rng}),
+         lambda: resnet_of(tnn, tnn.Module, tnn.Sequential, F.relu, lambda x: x.mean((2, 3)), {}), pixels, labels,
          lambda m: ys.optim.SGD(m, lr=0.01, momentum=0.9), lambda p: torch.optim.SGD(p, 0.01, momentum=0.9)),
     ]  # fmt: skip
 
@@ -197,15 +197,16 @@ def main() -> None:
     place = "cuda" if args.device.startswith("cuda") else "cpu"
     torch.set_num_threads(2 if place == "cpu" else torch.get_num_threads())
     torch.manual_seed(0)
-    for title, model, peer, x, y, rule, peer_rule in cases():
+    for title, make, make_peer, x, y, rule, peer_rule in cases():
         if args.model.lower() not in title.lower():
             continue
         print(title)
-        model = model.load_state_dict({k: v.numpy() for k, v in peer.state_dict().items()})
+        peer = make_peer()
+        model = make().load_state_dict({k: v.numpy() for k, v in peer.state_dict().items()})
         with ys.options(device=args.device, precision=args.precision, tol=args.tol):
             contenders = {"Yosegi": ours(model, rule, ys.asarray(x), ys.asarray(y))}
             for name in ("PyTorch", "PyTorch compiled")[: 1 + args.compile]:
-                twin = type(peer)()
+                twin = make_peer()
                 twin.load_state_dict(peer.state_dict())
                 twin = twin.to(place)
                 given = [torch.from_numpy(a).to(place) for a in (x, y)]

@@ -35,12 +35,11 @@ def peak(library: str, number: int, steps: int) -> dict[str, Any]:
     """The largest size of this process in training steps after a warm-up, above its present size."""
     torch.set_num_threads(2)
     start = status("VmRSS")
-    title, model, peer, x, y, rule, peer_rule = cases()[number]
+    title, make, make_peer, x, y, rule, peer_rule = cases()[number]
     if library == "Yosegi":
-        del peer
-        run = ours(model, rule, ys.asarray(x), ys.asarray(y))
+        run = ours(make(), rule, ys.asarray(x), ys.asarray(y))
     else:
-        del model
+        peer = make_peer()
         run = theirs(peer, peer_rule(peer.parameters()), torch.from_numpy(x), torch.from_numpy(y), is_compiled=False)
     for _ in range(WARM_UP):
         run()

@@ -52,7 +52,7 @@ def batches(count=3, size=8):
 
 
 def step(optimizer, codes, following):
-    value, grads = nn.value_and_grad(optimizer.params, lambda m, x, y: loss(m(x), y))(codes, following)
+    value, grads = optimizer.value_and_grad(lambda m, x, y: loss(m(x), y))(codes, following)
     return optimizer.step(grads), value
 
 
@@ -226,6 +226,23 @@ def test_the_norm_of_gradients_is_that_of_all_parts():
         return float(ys.optim.global_norm(parts))
 
     assert run_ranks(2, run) == [5.0, 5.0]
+
+
+@pytest.mark.filterwarnings("ignore:.*a gradient overflowed:RuntimeWarning")
+def test_ranks_skip_an_overflow_together():
+    rule = ys.optim.scale_loss(ys.optim.sgd(1.0))
+
+    def run(ranks):
+        mesh = dist.Mesh((2,), ("model",))
+        parts = {"a": dist.shard(ys.asarray([3.0, 0.0]), mesh, model=0), "b": ys.asarray([4.0])}
+        state = rule.init(parts)
+        for last in (float("inf"), 5.0):
+            grads = {"a": dist.shard(ys.asarray([1.0, last]), mesh, model=0), "b": ys.asarray([1.0])}
+            updates, state = rule.update(grads, state, parts)
+            parts = ys.optim.apply_updates(parts, updates)
+        return int(state["skipped"]), dist.local(parts["a"]).tolist(), parts["b"].tolist()
+
+    assert run_ranks(2, run) == [(1, [2.0], [3.0]), (1, [-5.0], [3.0])]
 
 
 def test_data_and_tensor_parallel_together(alone):

@@ -21,33 +21,66 @@ def _bits(tree):
     return [leaf.numpy().tobytes() for leaf in ys.tree_leaves(tree)]
 
 
-def test_an_overflow_skips_the_step_and_float32_weights_stay():
-    rule = ys.optim.scale_loss(ys.optim.adamw(1e-2))
+@ys.jit
+def train(optimizer, x):
+    value, grads = optimizer.value_and_grad(_loss)(x)
+    return optimizer.step(grads), value
 
-    @ys.jit
-    def step(model, state, x):
-        value, grads = ys.nn.value_and_grad(model, lambda m, x: _loss(m, x) * state["scale"])(x)
-        updates, state = rule.update(grads, state, model)
-        return ys.optim.apply_updates(model, updates), state, value / state["scale"]
 
+def test_an_optimizer_made_under_f16_skips_overflows_and_keeps_float32():
     with ys.options(precision="f16"):
-        model = _model()
-        state = rule.init(model)
+        optimizer = ys.optim.Chain(_model(), ys.optim.clip_by_norm(1.0), ys.optim.adamw(1e-2))
         losses = []
         for n in range(12):
-            before, inner = _bits(model), _bits(state["inner"])
+            before, inner = _bits(optimizer.params), _bits(optimizer.state["inner"])
             if n == 6:
                 with pytest.warns(RuntimeWarning, match="the step was skipped, the loss scale is now 16384"):
-                    model, state, _ = step(model, state, ys.asarray(X * np.float32(1e37)))
-                assert (_bits(model), _bits(state["inner"])) == (before, inner)
+                    optimizer, _ = train(optimizer, ys.asarray(X * np.float32(1e37)))
+                assert (_bits(optimizer.params), _bits(optimizer.state["inner"])) == (before, inner)
             else:
-                model, state, value = step(model, state, ys.asarray(X))
+                optimizer, value = train(optimizer, ys.asarray(X))
                 losses.append(float(value))
-                assert _bits(model) != before
-    assert {leaf.dtype for leaf in (*ys.tree_leaves(model), *ys.tree_leaves(state["inner"][0]["mean"]))} == {ys.float32}
-    assert int(state["skipped"]) == 1
+                assert _bits(optimizer.params) != before
+    mean = optimizer.state["inner"][1][0]["mean"]
+    assert {leaf.dtype for leaf in (*ys.tree_leaves(optimizer.params), *ys.tree_leaves(mean))} == {ys.float32}
+    assert int(optimizer.state["skipped"]) == 1
     assert losses[-1] < losses[0] / 2
-    assert len(step.plans) == 1
+    assert len(train.plans) == 1
+
+
+def test_only_optimizers_made_under_f16_scale_the_loss():
+    assert ys.optim.SGD(_model(), lr=0.1).transform.scale is None
+    with ys.options(precision="adaptive"):  # its certificate rejects a product whose operands vanish
+        assert ys.optim.SGD(_model(), lr=0.1).transform.scale is None
+    with ys.options(precision="f16"):
+        own = ys.optim.Chain(_model(), ys.optim.scale_loss(ys.optim.sgd(0.1), initial=8.0))
+    assert float(own.transform.scale(own.state)) == 8.0
+    assert "inner" not in own.state
+
+
+class HalfGradients(ys.nn.Module):
+    """A product whose gradient is multiplied in float16, as a device with half precision does."""
+
+    def __init__(self):
+        self.weight = ys.ones((2, 2), dtype=ys.float32)
+
+    def forward(self, x):
+        return (x.astype(ys.float16) @ self.weight.astype(ys.float16)).astype(ys.float32)
+
+
+def test_small_gradients_of_float16_products_survive():
+    x = ys.asarray(np.full((4, 2), 1.0, np.float32))
+
+    @ys.jit
+    def gradient(optimizer, x):
+        return optimizer.value_and_grad(lambda m, x: ys.sum(m(x)) * 1e-9)(x)
+
+    lost = gradient(ys.optim.SGD(HalfGradients(), lr=1.0), x)[1].weight.numpy()
+    with ys.options(precision="f16"):
+        value, kept = gradient(ys.optim.SGD(HalfGradients(), lr=1.0), x)
+    assert not lost.any()
+    np.testing.assert_allclose(kept.weight.numpy(), 4e-9, rtol=1e-2)
+    assert float(value) == pytest.approx(16e-9)
 
 
 def test_products_of_a_training_step_are_certified():

@@ -13,7 +13,7 @@ from typing import Any
 from .._tensor.op import number
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import short_tracebacks, user_level
-from .._tensor.tree import Structure, flatten, rebuilt, unflatten
+from .._tensor.tree import Structure, flatten, rebuilt, tree_map, unflatten
 from .._trace.recorded import recorded
 from .._trace.reverse import cotangent_inputs
 from ..errors import ArgumentError, ShapeError
@@ -130,14 +130,20 @@ def stateful(model: M, function: Callable[..., Any] | None = None, /) -> Callabl
 
 
 def value_and_grad(
-    model: M, loss: Callable[..., Any], /, *, has_aux: bool = False, has_state: bool = False
+    model: M,
+    loss: Callable[..., Any],
+    /,
+    *,
+    has_aux: bool = False,
+    has_state: bool = False,
+    scale: Tensor | None = None,
 ) -> Callable[..., tuple[Any, M]]:
     """Return a function that computes a loss of a module and the gradient by its parameters.
 
     Parameters
     ----------
     model : Module
-        The module.
+        The module, or a tree of modules and tensors.
     loss : callable
         A function of the module and further arguments that returns a real floating-point scalar, or, with `has_aux`,
         the pair (scalar, anything).
@@ -145,6 +151,9 @@ def value_and_grad(
         True if `loss` returns a pair whose second part is passed through.
     has_state : bool
         True: the new state of the module is returned, as `stateful` does.
+    scale : tensor, optional
+        A positive scalar by which all gradients are multiplied on the way through the loss, and divided at its end, so
+        that small ones do not vanish in float16. The value is not scaled.
 
     Returns
     -------
@@ -197,7 +206,7 @@ def value_and_grad(
                 f"{got}; sum or mean it"
             )
         used = {*made.outputs, *[i for _, inputs in made.tape for i in inputs]}
-        names = [name for name, _ in params.named_parameters()]
+        names = [name for name, _, _ in entries(params)]
         unused = [name for name, v in zip(names, made.variables, strict=True) if v not in used]
         if unused:
             warnings.warn(
@@ -205,7 +214,9 @@ def value_and_grad(
                 "gradient is zero there",
                 stacklevel=user_level(),
             )
-        (grads,) = made.back(number(1, value.dtype))
+        (grads,) = made.back(number(1, value.dtype) if scale is None else scale)
+        if scale is not None:
+            grads = tree_map(lambda g: g / scale.astype(g.dtype), grads)
         value = (value, *aux) if has_aux else value
         return (value, combine(params, kept[-1])) if has_state else value, grads
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, Self, final
 
+from .._tensor.options import current
 from .._tensor.tensor import Tensor
 from .._tensor.tree import register_tree
-from ..nn.training import combine, partition
+from ..nn.training import combine, partition, value_and_grad
 from . import quasi_newton, rules
+from .scaling import scale_loss
 from .transform import Transform, Tree, apply_updates, chain, groups
 
 
@@ -26,12 +28,14 @@ class Optimizer(ABC):
     *args, **settings : any
         The arguments of the function of the same name in lower case.
 
+    An optimiser that is made under `ys.options(precision="f16")` scales the loss: see `scale_loss`.
+
     Examples
     --------
     >>> import yosegi as ys
     >>> @ys.jit
     ... def step(optimizer, x):
-    ...     loss, grads = ys.value_and_grad(lambda p: ys.sum((p["w"] - x) ** 2))(optimizer.params)
+    ...     loss, grads = optimizer.value_and_grad(lambda p, x: ys.sum((p["w"] - x) ** 2))(x)
     ...     return optimizer.step(grads), loss
     >>> optimizer = ys.optim.Adam({"w": ys.zeros((2,))}, lr=0.1)
     >>> for _ in range(100):
@@ -51,10 +55,37 @@ class Optimizer(ABC):
             self.transform = groups(rules_by_place, lambda path, p: path[: path.index("]") + 1])
         else:
             self.transform = _transform(rule, args, settings)
+        if current().precision == "f16" and self.transform.scale is None:
+            self.transform = _scaled(self.transform)
         self.params: Tree = params
         """The parameters."""
         self.state: Any = self.transform.init(partition(params)[0])
         """The state of the transform, a tree of tensors."""
+
+    def value_and_grad(
+        self, loss: Callable[..., Any], /, *, has_aux: bool = False, has_state: bool = False
+    ) -> Callable[..., tuple[Any, Tree]]:
+        """Return a function that computes a loss of the parameters and its gradient.
+
+        It is `ys.nn.value_and_grad(optimizer.params, loss, …)`, with the scale of `scale_loss`, if there is one.
+
+        Parameters
+        ----------
+        loss : callable
+            A function of the parameters and further arguments that returns a real floating-point scalar, or, with
+            `has_aux`, the pair (scalar, anything).
+        has_aux : bool
+            True if `loss` returns a pair whose second part is passed through.
+        has_state : bool
+            True: the new state of modules is returned, too.
+
+        Returns
+        -------
+        callable
+            A function of the further arguments. It returns (value, gradient), as `ys.nn.value_and_grad` does.
+        """
+        scale = None if self.transform.scale is None else self.transform.scale(self.state)
+        return value_and_grad(self.params, loss, has_aux=has_aux, has_state=has_state, scale=scale)
 
     def step(self, grads: Tree, params: Tree = None, value: Tensor | None = None) -> Self:
         """Return the optimiser after a step.
@@ -98,6 +129,9 @@ def _known_transform(
     rule: Callable[..., Transform], args: tuple[Any, ...], settings: tuple[tuple[str, Any], ...]
 ) -> Transform:
     return rule(*args, **dict(settings))
+
+
+_scaled = lru_cache(maxsize=256)(scale_loss)
 
 
 def _is_plain(value: Any) -> bool:

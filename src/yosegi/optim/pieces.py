@@ -43,8 +43,13 @@ def global_norm(tree: Tree) -> Tensor:
     >>> float(ys.optim.global_norm({"a": ys.asarray([3.0]), "b": ys.asarray([4.0])}))
     5.0
     """
-    squares = [sum((leaf * leaf).astype(float32)) for leaf in tree_leaves(tree)]
-    return sqrt(reduce(_sum, squares)) if squares else zeros((), dtype=float32)
+    return sqrt(total(lambda leaf: (leaf * leaf).astype(float32), tree))
+
+
+def total(function: Callable[[Tensor], Tensor], tree: Tree) -> Tensor:
+    """The sum of a function of all numbers of a tree, in float32."""
+    sums = [sum(function(leaf)) for leaf in tree_leaves(tree)]
+    return reduce(_sum, sums) if sums else zeros((), dtype=float32)
 
 
 def _sum(a: Tensor, b: Tensor) -> Tensor:

@@ -1,34 +1,34 @@
-"""Loss scaling: gradients that would vanish in float16 are computed from a larger loss."""
+"""Loss scaling: a scale with which gradients do not vanish in float16. Steps that overflow are skipped."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 from .._tensor.dtype import float32, int32
 from .._tensor.tensor import Tensor
-from .._tensor.tree import tree_leaves, tree_map
+from .._tensor.tree import tree_map
 from .._trace.tracing import Print, printed
 from ..ops.creation import full, zeros
-from ..ops.elementwise import isfinite, logical_and, logical_not, maximum, where
-from ..ops.reduce import all
-from .pieces import select
+from ..ops.elementwise import isfinite, logical_not, maximum, where
+from .pieces import select, total
 from .transform import Transform, Tree
 
 
 def scale_loss(transform: Transform, initial: float = 2.0**15, factor: float = 2.0, every: int = 2000) -> Transform:
-    """Divide gradients of a scaled loss by the scale, and skip steps whose gradients overflow.
+    """Adapt the scale of a loss to float16, and skip steps whose gradients overflow.
 
-    The loss is multiplied by `state["scale"]` before its gradients are taken. After an overflow the parameters and the
-    state of `transform` stay as they are, the scale is divided by `factor`, and a `RuntimeWarning` names the new scale.
-    After `every` steps without overflow the scale is multiplied by `factor`.
+    `ys.nn.value_and_grad(…, scale=state["scale"])` computes gradients with the scale, and returns those of the loss
+    itself. After an overflow the parameters and the state of `transform` stay as they are, the scale is divided by
+    `factor`, and a `RuntimeWarning` names the new scale. After `every` steps without overflow the scale is multiplied
+    by `factor`. The classes, such as `ys.optim.AdamW`, do all this if they are made under
+    `ys.options(precision="f16")`.
 
     Parameters
     ----------
     transform : Transform
-        The optimiser. Clipping belongs into it: it sees the gradients of the loss itself.
+        The optimiser.
     initial : float
         The first scale.
     factor : float
@@ -45,11 +45,11 @@ def scale_loss(transform: Transform, initial: float = 2.0**15, factor: float = 2
     --------
     >>> import yosegi as ys
     >>> rule = ys.optim.scale_loss(ys.optim.sgd(0.5))
-    >>> p = ys.asarray(2.0, ys.float32)
-    >>> state = rule.init(p)
-    >>> grads = ys.grad(lambda p: p * p * state["scale"])(p)
-    >>> float(rule.update(grads, state, p)[0])
-    -2.0
+    >>> model = {"p": ys.asarray(2.0, ys.float32)}
+    >>> state = rule.init(model)
+    >>> loss, grads = ys.nn.value_and_grad(model, lambda m: m["p"] ** 2, scale=state["scale"])()
+    >>> float(loss), float(rule.update(grads, state, model)[0]["p"])
+    (4.0, -2.0)
     """
 
     def init(params: Tree) -> dict[str, Any]:
@@ -59,11 +59,8 @@ def scale_loss(transform: Transform, initial: float = 2.0**15, factor: float = 2
 
     def update(grads: Tree, state: dict[str, Any], params: Tree, value: Tensor | None) -> tuple[Tree, dict[str, Any]]:
         scale = state["scale"]
-        fits = reduce(logical_and, [all(isfinite(g)) for g in tree_leaves(grads)])
-        made, inner = transform.rule(
-            tree_map(lambda g: g / scale.astype(g.dtype), grads),
-            state["inner"], params, None if value is None else value / scale,
-        )  # fmt: skip
+        fits = total(lambda g: where(isfinite(g), 0, 1).astype(float32), grads) == 0
+        made, inner = transform.rule(grads, state["inner"], params, value)
         good = where(fits, state["good"] + 1, 0)
         grows = good == every
         new = where(fits, where(grows, scale * factor, scale), maximum(scale / factor, 1.0))
@@ -75,7 +72,7 @@ def scale_loss(transform: Transform, initial: float = 2.0**15, factor: float = 2
             "inner": select(fits, inner, state["inner"]),
         }
 
-    return Transform(init, update)
+    return Transform(init, update, lambda state: state["scale"])
 
 
 def _report(values: Sequence[Tensor]) -> None:

@@ -36,6 +36,9 @@ class Transform:
     rule : callable
         A function of gradients, state, parameters and loss that returns updates and the next state. The loss may be
         `None`.
+    scale : callable, optional
+        A function of the state that returns the scale for `ys.nn.value_and_grad`, of a transform that adapts one: see
+        `scale_loss`.
 
     Examples
     --------
@@ -47,6 +50,7 @@ class Transform:
 
     init: Init
     rule: Rule
+    scale: Callable[[Any], Tensor] | None = None
 
     @short_tracebacks
     def update(self, grads: Tree, state: Any, params: Tree, value: Tensor | None = None) -> tuple[Tree, Any]:
@@ -163,7 +167,12 @@ def chain(*transforms: Transform) -> Transform:
             states.append(new)
         return grads, tuple(states)
 
-    return Transform(lambda params: tuple([t.init(params) for t in transforms]), update)
+    scaled = next((n for n, t in enumerate(transforms) if t.scale is not None), None)
+    scale = None if scaled is None else transforms[scaled].scale
+    return Transform(
+        lambda params: tuple([t.init(params) for t in transforms]), update,
+        None if scale is None else lambda state: scale(state[scaled]),
+    )  # fmt: skip
 
 
 def groups(transforms: Mapping[str, Transform], label: Label) -> Transform:

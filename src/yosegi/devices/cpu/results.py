@@ -43,6 +43,8 @@ _AHEAD: Final = 4
 """The multiple of the memory in use that is mapped at a time. Pages that were never used take no memory."""
 _MOST_AHEAD: Final = 1 << 30
 """Bytes that are mapped at a time, at most."""
+_GROWTH: Final = 1 << 25
+"""Bytes by which the memory in use grows, at least, until the C library is asked for free pages again."""
 
 
 class Results:
@@ -51,7 +53,7 @@ class Results:
     def __init__(self) -> None:
         self.skip: Callable[[Any], int] | None = None
         """How many bytes an array has before its first whole cache line: from native code, which asks fast enough."""
-        self._extents = Extents(_mapped, _released(), most_free=_physical() // _SHARE)
+        self._extents = Extents(_mapped, _released(), most_free=_physical() // _SHARE, grows=_heap_trim())
         self.pool = Pool(lambda nbytes, _: self._extents.take(nbytes), self._extents.give_back, most_kept=0)
         in_forked_child(self.pool.reset)
         in_forked_child(self._extents.reset)
@@ -137,6 +139,17 @@ def _released() -> Callable[[Extent], None]:
     return released
 
 
+def _heap_trim() -> Callable[[], object]:
+    """A function that makes the C library give its free pages back to the system, where it can: compiling a large step,
+    and initial values that NumPy made, leave tens of megabytes there that no result would use."""
+    try:
+        call = ctypes.CDLL(None).malloc_trim
+        call.argtypes = (ctypes.c_size_t,)
+    except (OSError, AttributeError, TypeError):
+        return lambda: None
+    return lambda: call(0)
+
+
 class Extent(NamedTuple):
     """Some memory."""
 
@@ -169,13 +182,19 @@ class Extents:
         mapped: Callable[[int], tuple[Any, int]],
         released: Callable[[Extent], None] = lambda extent: None,
         most_free: int | None = None,
+        grows: Callable[[], object] = lambda: None,
     ) -> None:
         """`mapped(nbytes)` gives an object that keeps fresh memory mapped, and the address; it raises `OutOfMemory`.
         `released(extent)` gives the pages of memory that stays mapped back to the system. More than `most_free` bytes
-        are not kept."""
+        are not kept. `grows()` is called where the memory that was ever used grows by a sixteenth."""
         self._mapped = mapped
         self._released = released
         self._most_free = most_free
+        self._grows = grows
+        self._used = 0
+        """Bytes that were ever used."""
+        self._large = _GROWTH
+        """The bytes at which `grows` is called next."""
         self._maps: dict[int, _Mapping] = {}
         """By address."""
         self._last: _Mapping | None = None
@@ -233,6 +252,10 @@ class Extents:
             last = self._last = self._map(nbytes)
             missing = nbytes
         last.used += missing
+        self._used += missing
+        if self._used >= self._large:
+            self._large = self._used + max(_GROWTH, self._used // 16)
+            self._grows()
         self._free_again(Extent(last.used - missing, missing))
 
     def _free_again(self, extent: Extent) -> None:
