@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 
+import yosegi as ys
 from yosegi.distributed.communicator import Combine
 
 DTYPES = [np.dtype(d) for d in (
@@ -111,3 +113,27 @@ def check_groups(ranks, dtype):
         assert_same(array, value(dtype, (3,), rank))
     assert group.split(group.rank, 0).size == 1
     ranks.barrier()
+
+
+ROW = np.arange(6, dtype=np.float32)
+MISTAKES = {
+    "collectives": lambda ranks, odd: ranks.broadcast(ROW, ranks.rank) if odd else ranks.all_reduce(ROW, Combine.SUM),
+    "collectives without an array": lambda ranks, odd: ranks.barrier() if odd else ranks.all_gather(ROW),
+    "lengths": lambda ranks, odd: ranks.all_reduce(ROW[odd:], Combine.SUM),
+    "lengths of large arrays": lambda ranks, odd: ranks.all_reduce(np.ones((1 << 20) - odd), Combine.SUM),
+    "shapes": lambda ranks, odd: ranks.all_reduce(ROW.reshape(2 + odd, -1), Combine.SUM),
+    "dtypes": lambda ranks, odd: ranks.all_reduce(ROW.astype([np.float32, np.int32][odd]), Combine.SUM),
+    "combinations": lambda ranks, odd: ranks.all_reduce(ROW, [Combine.SUM, Combine.MAX][odd]),
+    "orders": lambda ranks, odd: ranks.all_reduce(ROW, Combine.SUM, fixed_order=bool(odd)),
+    "dtypes of a gather": lambda ranks, odd: ranks.all_gather(ROW.astype([np.float32, np.float64][odd])),
+    "roots": lambda ranks, odd: ranks.broadcast(ROW, odd),
+    "parts": lambda ranks, odd: ranks.reduce_scatter([ROW[odd:]] * ranks.size, Combine.SUM),
+    "exchanges": lambda ranks, odd: ranks.all_gather(ROW) if odd else ranks.all_to_all([ROW] * ranks.size),
+}
+"""Calls that differ on the odd ranks."""
+
+
+def check_mistake(ranks, name):
+    """Ranks that call different things all learn of it, and of the calls."""
+    with pytest.raises(ys.errors.ArgumentError, match=r"\] expected the same call on all ranks, got .+ on 0, .+ on 1"):
+        MISTAKES[name](ranks, ranks.rank % 2)

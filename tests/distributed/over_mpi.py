@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 import yosegi as ys
-from distributed_cases import DTYPES, check_collectives
+from distributed_cases import DTYPES, MISTAKES, check_collectives, check_mistake
 from overlap_cases import LAYER, communications, first_communication_held, hidden, trained
 from tensor_collectives import check_gradients, check_gradients_of_parts, check_parts, check_reductions, check_replicate
 from yosegi.distributed import buckets, runtime, sequence
@@ -30,6 +30,15 @@ def collectives():
             if dtype.kind not in "biu":
                 check_gradients_of_parts(ranks, dtype)
         check_gradients(ranks)
+
+
+def mistakes():
+    """Ranks that call different things learn of it; behind that they may form a group again."""
+    ranks = runtime.current()
+    for name in MISTAKES:
+        check_mistake(ranks, name)
+        ranks = ranks.shrink()
+        assert ranks.all_reduce(np.asarray(1), Combine.SUM) == 3
 
 
 def overlap():
@@ -106,8 +115,10 @@ def faults():
     if ranks.rank == 1:
         if sys.argv[2] == "raise":
             raise ValueError("the mistake of rank 1")
-        if sys.argv[2] == "exit":
-            sys.exit(7)
+        if sys.argv[2] == "end":  # as a library does
+            os._exit(3)
+        if sys.argv[2].startswith("exit"):
+            sys.exit(int(sys.argv[2][4:]))
         if sys.argv[2] == "differ":
             for _ in range(2):
                 ranks.all_reduce(np.zeros(1 << 20), Combine.SUM)
@@ -116,5 +127,5 @@ def faults():
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (collectives, overlap, costs, orders, slow, faults)}[sys.argv[1]]()
+    {each.__name__: each for each in (collectives, mistakes, overlap, costs, orders, slow, faults)}[sys.argv[1]]()
     print(f"{sys.argv[1]} on rank {runtime.rank()} of {runtime.size()}: done", flush=True)

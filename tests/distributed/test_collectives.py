@@ -90,3 +90,13 @@ def test_a_part_of_the_wrong_shape_is_a_mistake():
 
     with pytest.raises(ys.errors.ShapeError, match=r"\[from_local\] expected a part of shape \(3,\)"):
         run_ranks(2, run)
+
+
+@pytest.mark.parametrize("change", [dist.gather, lambda x: dist.all_to_all(x, 1)])
+def test_parts_of_other_lengths_than_expected_are_a_mistake(change):
+    def run(ranks):
+        mesh = dist.Mesh((3,), ("data",))
+        return dist.local(change(dist.from_local(ys.ones((1 + ranks.rank, 3)), mesh, data=0))).numpy()
+
+    with pytest.raises(ys.errors.ShapeError, match=r"expected parts of .*, got \(1, .\), \(2, .\), \(3, .\)"):
+        run_ranks(3, run)

@@ -4,11 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from distributed_cases import DTYPES, check_collectives
+from distributed_cases import DTYPES, MISTAKES, check_collectives, check_mistake
 from yosegi.distributed import runtime
 from yosegi.distributed.communicator import Combine, RankLost
 from yosegi.distributed.fake import Kill, Straggle, run_ranks
-from yosegi.errors import ArgumentError, DTypeError
+from yosegi.errors import DTypeError
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -42,14 +42,9 @@ def test_undefined_reductions_raise(dtype, combine):
         run_ranks(2, lambda ranks: ranks.all_reduce(np.zeros(2, dtype), combine))
 
 
-def test_different_collectives_raise():
-    with pytest.raises(ArgumentError, match="expected one collective on all ranks, got all_gather, barrier"):
-        run_ranks(2, lambda ranks: ranks.barrier() if ranks.rank else ranks.all_gather(np.zeros(1)))
-
-
-def test_different_shapes_raise():
-    with pytest.raises(ArgumentError, match="expected one shape and dtype on all ranks"):
-        run_ranks(2, lambda ranks: ranks.all_reduce(np.zeros(ranks.rank), Combine.SUM))
+@pytest.mark.parametrize("name", MISTAKES)
+def test_ranks_that_call_different_things_learn_of_it(name):
+    run_ranks(3, lambda ranks: check_mistake(ranks, name))
 
 
 def test_a_killed_rank_is_named_at_once():

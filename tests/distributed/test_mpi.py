@@ -32,6 +32,11 @@ def test_collectives_agree_with_numpy(size):
     assert done.stdout.count(f"of {size}: done") == size
 
 
+def test_ranks_that_call_different_things_learn_of_it():
+    done = launch(3, "mistakes")
+    assert (done.returncode, done.stdout.count("of 3: done")) == (0, 3), done.stderr
+
+
 def test_gradients_are_sent_while_the_backward_pass_runs():
     done = launch(2, "overlap")
     assert done.returncode == 0, done.stderr
@@ -64,10 +69,12 @@ def test_slow_tests_of_a_request_do_not_extend_the_deadline():
     ("fault", "status", "text"),
     [
         ("raise", 1, "rank 1: ValueError: the mistake of rank 1"),
-        ("exit", 7, ""),
+        ("exit7", 7, ""),
+        ("exit0", 1, "expected the same call on all ranks, got barrier on 0, exit on 1"),
+        ("end", 1, "RankLost: [barrier] rank 1 did not come within 4 s"),
         ("SIGKILL", 1, "RankLost: [barrier] rank 1 died"),
         ("SIGSTOP", 1, "RankLost: [barrier] rank 1 did not come within 4 s"),
-        ("differ", 1, "expected one operation"),
+        ("differ", 1, "expected the same call on all ranks, got barrier on 0, all_reduce sum of float64[1048576] on 1"),
     ],
 )
 def test_a_fault_ends_the_program(fault, status, text):

@@ -134,7 +134,7 @@ def test_sharded_state_has_the_losses_of_one_process(alone, size):
         assert sent == (set() if size == 1 else {"all_reduce", "reduce_scatter", "all_gather"})
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_sharded_parameters_have_the_losses_of_one_process(alone, size):
     def run(ranks):
         train = dist.data_parallel(step)
@@ -153,6 +153,27 @@ def test_sharded_parameters_have_the_losses_of_one_process(alone, size):
         assert held <= whole / size * 1.02 + 8
         assert is_kept
         assert plans == 1
+
+
+def kept(x):
+    """The bytes of the memory that a tensor keeps."""
+    array = x._node.buffer.data
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.nbytes
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_parts_do_not_keep_the_memory_of_the_whole_value(size):
+    def run(ranks):
+        model = dist.sharded_parameters(transformer())
+        optimizer = ys.optim.Chain(transformer(), dist.sharded_state(ys.optim.adamw(RATE)))
+        parts = [x for x in ys.tree_leaves((model, optimizer.state)) if x.layout is not None]
+        ys.eval(*parts)
+        return sum(map(kept, parts)), sum(x.nbytes for x in parts)
+
+    for own, whole in run_ranks(size, run, deadline=120):
+        assert own <= whole / size * 1.05 + 64
 
 
 def test_sharded_parameters_are_clipped_by_the_norm_of_all(alone):

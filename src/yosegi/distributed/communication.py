@@ -23,7 +23,7 @@ from .._tensor.dtype import int64
 from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import Arr, Op, OpKind, op
 from .._tensor.role import Exchange, Lengths, Pattern, Traffic, Wait
-from ..errors import YosegiError
+from ..errors import ShapeError, YosegiError
 from .channel import channel
 from .communicator import Combine, Communicator, check_combine
 from .layout import Mesh, bounds
@@ -134,7 +134,18 @@ def all_reduce(
 @_communication(lambda x, *after, mesh, axis, dim, length, via, why: spec(_with_length(x.shape, dim, length), x.dtype))
 def all_gather(x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, length: int, via: Any, why: str) -> Arr:
     """The parts of the ranks along an axis, one after another along a dimension."""
-    return np.concatenate(mesh.groups[axis].all_gather(np.asarray(x, order="C")), dim)
+    return _joined("all_gather", mesh.groups[axis].all_gather(np.asarray(x, order="C")), mesh, axis, dim, length)
+
+
+def _joined(name: str, parts: list[Arr], mesh: Mesh, axis: int, dim: int, length: int) -> Arr:
+    """Parts one after another, if they are those of a value with this length. Programs may make unequal parts."""
+    own, count = parts[mesh.coordinates[axis]].shape, mesh.shape[axis]
+    wanted = [_with_length(own, dim, bounds(length, count, n)[1]) for n in range(count)]
+    found = [part.shape for part in parts]
+    if found != wanted:
+        shown = [", ".join(map(str, shapes)) for shapes in (wanted, found)]
+        raise ShapeError(f"[{name}] expected parts of {shown[0]}, got {shown[1]}; pass shape= to from_local")
+    return np.concatenate(parts, dim)
 
 
 def _parts(x: Arr, mesh: Mesh, axis: int, dim: int) -> list[Arr]:
@@ -169,7 +180,7 @@ def all_to_all(
     x: Arr, /, *after: Arr, mesh: Mesh, axis: int, dim: int, to: int, length: int, via: Any, why: str
 ) -> Arr:
     """A value that was split along `dim`, split along `to`."""
-    return np.concatenate(mesh.groups[axis].all_to_all(_parts(x, mesh, axis, to)), dim)
+    return _joined("all_to_all", mesh.groups[axis].all_to_all(_parts(x, mesh, axis, to)), mesh, axis, dim, length)
 
 
 @_communication(lambda x, *after, mesh, root, via, why: x)

@@ -9,21 +9,24 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 from .._tensor.environment import setting
-from ..errors import DTypeError, YosegiError
+from ..errors import ArgumentError, DTypeError, YosegiError
 from .costs import PRIOR
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _RUNS: Final = 6
 """Runs of a collective that is timed."""
+_KNOWN: Final = 1 << 12
+"""Descriptions that are remembered."""
 
 
 class Combine(Enum):
@@ -72,9 +75,10 @@ class RankLost(YosegiError):
 class Communicator(ABC):
     """A group of ranks that call the same collectives in the same order.
 
-    Results are new contiguous arrays. Those of one call may be parts of one allocation. A rank that dies, or stays away
-    longer than the deadline, raises `RankLost` on the others. After that, `shrink` is the only call that the group
-    still answers.
+    Each collective compares what the ranks call: another collective, combination, root, dtype or, where arrays are
+    combined, shape raises `ArgumentError` on all of them. Results are new contiguous arrays. Those of one call may be
+    parts of one allocation. A rank that dies, or stays away longer than the deadline, raises `RankLost` on the others.
+    After that, `shrink` is the only call that the group still answers.
 
     Examples
     --------
@@ -210,6 +214,34 @@ def combined(arrays: Sequence[Array], combine: Combine) -> Array:
             total /= len(arrays)
         result: Array = total.astype(dtype, copy=False)
     return result
+
+
+@lru_cache(_KNOWN)
+def described(name: str, details: str, dtype: np.dtype[Any], *shapes: tuple[int, ...]) -> str:
+    """The description of a call that all ranks have to make alike.
+
+    >>> described("all_reduce", "sum", np.dtype("float32"), (4,))
+    'all_reduce sum of float32[4]'
+    """
+    arrays = ", ".join([f"{dtype}{list(shape)}" for shape in shapes]) or str(dtype)
+    return f"{name}{details and ' '}{details} of {arrays}"
+
+
+@lru_cache(_KNOWN)
+def reduction(name: str, combine: Combine, fixed_order: bool, dtype: np.dtype[Any], *shapes: tuple[int, ...]) -> str:
+    """The description of a reduction. Raises `DTypeError` if there is none for the dtype."""
+    check_combine(name, dtype, combine)
+    return described(name, f"{combine.value} in order" if fixed_order else combine.value, dtype, *shapes)
+
+
+def disagreement(name: str, calls: Mapping[int, str]) -> ArgumentError:
+    """The error of ranks that call different things. `calls` has the description of each rank's call.
+
+    >>> print(disagreement("barrier", {0: "barrier", 1: "broadcast from 0"}))
+    [barrier] expected the same call on all ranks, got barrier on 0, broadcast from 0 on 1; correct the program
+    """
+    shown = ", ".join([f"{call} on {rank}" for rank, call in sorted(calls.items())])
+    return ArgumentError(f"[{name}] expected the same call on all ranks, got {shown}; correct the program")
 
 
 def check_combine(name: str, dtype: np.dtype[Any], combine: Combine) -> None:

@@ -15,7 +15,18 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from ..errors import ArgumentError
-from .communicator import CURRENT, Array, Combine, Communicator, RankLost, check_combine, combined, lost
+from .communicator import (
+    CURRENT,
+    Array,
+    Combine,
+    Communicator,
+    RankLost,
+    combined,
+    described,
+    disagreement,
+    lost,
+    reduction,
+)
 from .costs import PRIOR, Network
 
 T = TypeVar("T")
@@ -137,25 +148,25 @@ class FakeCommunicator(Communicator):
 
     def all_reduce(self, array: Array, combine: Combine, *, fixed_order: bool = False) -> Array:
         """Combine the arrays of all ranks."""
-        check_combine("all_reduce", array.dtype, combine)
-        return _combined("all_reduce", self._meet("all_reduce", array.copy()), combine)
+        said = reduction("all_reduce", combine, fixed_order, array.dtype, array.shape)
+        return combined(self._meet(said, array.copy()), combine)
 
     def all_gather(self, array: Array) -> list[Array]:
         """The arrays of all ranks."""
-        return [each.copy() for each in self._meet("all_gather", array.copy())]
+        return [each.copy() for each in self._meet(described("all_gather", "", array.dtype), array.copy())]
 
     def reduce_scatter(self, parts: Sequence[Array], combine: Combine, *, fixed_order: bool = False) -> Array:
         """Combine the part with this rank's index over all ranks."""
-        check_combine("reduce_scatter", parts[self.rank].dtype, combine)
-        return _combined("reduce_scatter", self._exchange("reduce_scatter", parts), combine)
+        said = reduction("reduce_scatter", combine, fixed_order, parts[0].dtype, *[part.shape for part in parts])
+        return combined(self._exchange(said, parts), combine)
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         """Send part i to rank i, and receive one part from each rank."""
-        return self._exchange("all_to_all", parts)
+        return self._exchange(described("all_to_all", "", parts[0].dtype), parts)
 
     def broadcast(self, array: Array | None, root: int) -> Array:
         """The array of the root."""
-        sent: Array = self._meet("broadcast", array.copy() if array is not None else None)[root]
+        sent: Array = self._meet(f"broadcast from {root}", array.copy() if array is not None else None)[root]
         return sent.copy()
 
     def send(self, array: Array, to: int, tag: int = 0) -> None:
@@ -225,19 +236,20 @@ class FakeCommunicator(Communicator):
             self._group.parts[moment, members] = group
         return FakeCommunicator(group, members.index(self._own), self.deadline)
 
-    def _exchange(self, name: str, parts: Sequence[Array]) -> list[Array]:
+    def _exchange(self, said: str, parts: Sequence[Array]) -> list[Array]:
         if len(parts) != self.size:
+            name = said.partition(" ")[0]
             raise ArgumentError(f"[{name}] expected a part for each of {self.size} ranks, got {len(parts)}")
-        return [row[self.rank].copy() for row in self._meet(name, [part.copy() for part in parts])]
+        return [row[self.rank].copy() for row in self._meet(said, [part.copy() for part in parts])]
 
-    def _meet(self, name: str, value: Any) -> list[Any]:
-        """Wait for all ranks. Returns their values in the order of ranks."""
-        group = self._group
+    def _meet(self, said: str, value: Any) -> list[Any]:
+        """Wait for all ranks in the call that these words describe. Returns their values in the order of ranks."""
+        group, name = self._group, said.partition(" ")[0]
         group.world.count(self._own)
         with group.changed:
             self._check_whole(name)
             values = group.meetings[self._met]
-            values[self.rank] = (name, value)
+            values[self.rank] = (said, value)
             if len(values) == self.size:
                 group.meetings.pop(self._met - 1, None)  # all ranks have left it
                 group.changed.notify_all()
@@ -245,9 +257,8 @@ class FakeCommunicator(Communicator):
             absent = lambda: [m for rank, m in enumerate(self.members) if rank not in values]  # noqa: E731
             self._wait(name, lambda: len(values) == self.size, absent)
         group.world.travel(name, self.size, value)
-        called = {each for each, _ in values.values()}
-        if len(called) > 1:
-            raise ArgumentError(f"[{name}] expected one collective on all ranks, got {', '.join(sorted(called))}")
+        if any(each != said for each, _ in values.values()):
+            raise disagreement(name, {self.members[rank]: each for rank, (each, _) in values.items()})
         return [values[rank][1] for rank in range(self.size)]
 
     def _wait(self, name: str, done: Callable[[], bool], absent: Callable[[], list[int]]) -> None:
@@ -267,13 +278,6 @@ class FakeCommunicator(Communicator):
     def _check_whole(self, name: str) -> None:
         if self._group.lost:
             raise lost(name, sorted(self._group.lost), "was lost before; go on with the communicator of shrink()")
-
-
-def _combined(name: str, arrays: Sequence[Array], combine: Combine) -> Array:
-    kinds = {f"{array.dtype}{list(array.shape)}" for array in arrays}
-    if len(kinds) > 1:
-        raise ArgumentError(f"[{name}] expected one shape and dtype on all ranks, got {', '.join(sorted(kinds))}")
-    return combined(arrays, combine)
 
 
 def first_group(size: int) -> _Group:

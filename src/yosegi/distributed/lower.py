@@ -29,6 +29,7 @@ from ..errors import UserError
 from ..ops.elementwise import multiply, where
 from ..ops.index import slice_view
 from ..ops.reduce import sum as reduce_sum
+from ..ops.shape import concatenate
 from . import communication
 from .buckets import in_buckets
 from .collectives import global_value, local_part, redistribute, replicated
@@ -119,7 +120,8 @@ class _Lowering:
             self._at.append(self._lowered(entry))
         for (before, _), (_, gather) in pairwise(sorted(self._gathers)):  # a gather begins as the one before is used
             self.ready[gather] = max(self.ready[gather], (before, self.ready[gather][1]))
-        self.local = Graph(tuple(self._calls), tuple(self._args), tuple([self._at[o] for o in graph.outputs]))
+        outputs = [self._kept(self._at[o]) if graph.calls[o].op is redistribute else self._at[o] for o in graph.outputs]
+        self.local = Graph(tuple(self._calls), tuple(self._args), tuple(outputs))
 
     def _put(self, call: Call, *args: int) -> int:
         self._calls.append(call)
@@ -129,6 +131,11 @@ class _Lowering:
     def _apply(self, op: Op[Any], at: int, **attrs: Any) -> int:
         """An op on one local entry."""
         return self._put(op.call((self._calls[at].spec,), attrs), at)
+
+    def _kept(self, at: int) -> int:
+        """A part that the program keeps: not a view, which would keep the memory of the whole value."""
+        is_view = self._calls[at].op is slice_view
+        return self._put(concatenate.call((self._calls[at].spec,), {"axis": 0}), at) if is_view else at
 
     def _exchange(self, op: Op[Any], at: int, mesh: Mesh, *, why: str, **attrs: Any) -> int:
         """A communication of one local entry: over the connection of a device, or through the host."""

@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
+from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock, Thread
 from types import TracebackType
@@ -30,7 +31,18 @@ from ml_dtypes import bfloat16
 
 from .._tensor.environment import setting
 from ..errors import ArgumentError
-from .communicator import BACKGROUND, Array, Combine, Communicator, RankLost, check_combine, combined, lost
+from .communicator import (
+    BACKGROUND,
+    Array,
+    Combine,
+    Communicator,
+    RankLost,
+    combined,
+    described,
+    disagreement,
+    lost,
+    reduction,
+)
 
 mpi4py.rc.finalize = False  # `_finish` finalizes, unless a lost rank would hang it
 from mpi4py import MPI  # noqa: E402
@@ -46,13 +58,17 @@ _GRACE: Final = 2.0
 _ROLL: Final = 0.75
 """The share of that time in which a rank has to answer."""
 _SMALL: Final = 1 << 15
-"""Bytes up to which a reduction in order sends whole arrays to all ranks: one message instead of two."""
+"""Bytes up to which a reduction in order sends whole arrays to all ranks, with the comparison: one message in all."""
 _SHARE: Final = 1 << 16
 """Bytes for each rank from which a reduction in order is faster than MPI's own: MPI's takes up to 3 times as long."""
 _SHAPE: Final = 64
 """The most dimensions of an array."""
-_CALL: Final = 64
+_CALL: Final = 160
 """Bytes of a call of the roll."""
+_KNOWN: Final = 1 << 12
+"""Digests that are remembered."""
+_NO_ARRAY: Final = np.zeros(_SHAPE + 2, np.int64)
+"""The header of a rank that gives no array."""
 _EXIT: Final = "exit"
 """The operation at the end of a program."""
 _STAND_BY: Final = 0.02
@@ -103,7 +119,7 @@ class _World:
         """False once a rank is lost, until the survivors have a group of their own."""
         self.called = False
         self.heard: dict[int, tuple[str, float]] = {}
-        """The calls of the other ranks: an operation, and the seconds that the rank had waited in it."""
+        """The calls of the other ranks: what each waits in, and for how many seconds it had."""
         self._roll = 0
         self._lock = Lock()
         self._kept: list[Any] = []
@@ -112,17 +128,17 @@ class _World:
         """Keep the memory of a request that is given up: a late rank may still write to it."""
         self._kept.append(request)
 
-    def call(self, name: str, waited: float) -> None:
-        """Tell all ranks, once in a roll, that this one waits in an operation that fails."""
+    def call(self, said: str, waited: float) -> None:
+        """Tell all ranks, once in a roll, that this one waits in a call that fails."""
         with self._lock:
             if not self.called:
                 self.called, self.whole = True, False
-                self.heard[self.comm.rank] = (name, waited)
-                self.tell(set(range(self.comm.size)) - {self.comm.rank}, name, waited)
+                self.heard[self.comm.rank] = (said, waited)
+                self.tell(set(range(self.comm.size)) - {self.comm.rank}, said, waited)
 
-    def tell(self, ranks: set[int], name: str, waited: float) -> None:
+    def tell(self, ranks: set[int], said: str, waited: float) -> None:
         """Send a call to ranks that live."""
-        text = f"{waited:.3f} {name}".encode().ljust(_CALL)
+        text = f"{waited:.3f} {said}".encode()[:_CALL].ljust(_CALL)
         for rank in ranks - self.dead():
             self._kept.append(self.comm.Isend(text, rank, self._roll))
 
@@ -134,8 +150,8 @@ class _World:
                     if self.comm.Iprobe(rank, self._roll):
                         text = bytearray(_CALL)
                         self.comm.Recv(text, rank, self._roll)
-                        waited, _, name = text.decode().strip().partition(" ")
-                        self.heard[rank] = (name, float(waited))
+                        waited, _, said = text.decode().strip().partition(" ")
+                        self.heard[rank] = (said, float(waited))
             return bool(self.heard)
 
     def settle(self, ended: set[int], seconds: float) -> None:
@@ -191,67 +207,78 @@ class MPICommunicator(Communicator):
     def all_reduce(self, array: Array, combine: Combine, *, fixed_order: bool = False) -> Array:
         """Combine the arrays of all ranks."""
         dtype = array.dtype
-        op = _ANY_ORDER.get((dtype, combine))
         source = np.asarray(array, order="C")
-        if op is None or source.nbytes >= _SHARE * self.size or (fixed_order and dtype.kind in "fc"):
-            check_combine("all_reduce", dtype, combine)
-            return self._in_order(source, combine)
+        said = reduction("all_reduce", combine, fixed_order, dtype, source.shape)
+        op = _ANY_ORDER.get((dtype, combine))
+        is_ordered = op is None or source.nbytes >= _SHARE * self.size or (fixed_order and dtype.kind in "fc")
+        if is_ordered and source.nbytes * self.size <= _SMALL:
+            return combined(list(self._agreed(said, source.tobytes()).view(dtype)), combine).reshape(source.shape)
+        self._agreed(said)
+        if is_ordered:
+            return self._in_order(said, source, combine)
         result = np.empty(array.shape, dtype)
-        self._do("all_reduce", self._comm.Iallreduce, source, result, op)
+        self._do(said, self._comm.Iallreduce, source, result, op)
         if combine is Combine.MEAN:
             result /= self.size
         return result
 
-    def _in_order(self, source: Array, combine: Combine) -> Array:
+    def _in_order(self, said: str, source: Array, combine: Combine) -> Array:
         """Combine the arrays in the order of ranks: each rank a share of them, then all get all shares."""
         if self.size == 1:
             return combined([source], combine)
         flat = source.reshape(-1)
-        if source.nbytes * self.size <= _SMALL:
-            rows = np.empty((self.size, flat.size), source.dtype)
-            self._do("all_reduce", self._comm.Iallgather, _raw(flat), _raw(rows))
-            return combined(list(rows), combine).reshape(source.shape)
         ends = [flat.size * rank // self.size for rank in range(self.size + 1)]
         counts = [b - a for a, b in pairwise(ends)]
-        share = self._combined("all_reduce", flat, counts, combine)
+        share = self._combined(said, flat, counts, combine)
         result = np.empty(source.shape, source.dtype)
-        self._do("all_reduce", self._comm.Iallgatherv, _raw(share), [_raw(result), counts])
+        self._do(said, self._comm.Iallgatherv, _raw(share), [_raw(result), counts])
         return result
 
-    def _combined(self, name: str, flat: Array, counts: list[int], combine: Combine) -> Array:
+    def _combined(self, said: str, flat: Array, counts: list[int], combine: Combine) -> Array:
         """Combine this rank's share of flat arrays that all ranks have cut alike."""
         rows = np.empty((self.size, counts[self.rank]), flat.dtype)
         own = [counts[self.rank]] * self.size
-        self._do(name, self._comm.Ialltoallv, [_raw(flat), counts], [_raw(rows), own])
+        self._do(said, self._comm.Ialltoallv, [_raw(flat), counts], [_raw(rows), own])
         return combined(list(rows), combine)
 
     def all_gather(self, array: Array) -> list[Array]:
         """The arrays of all ranks."""
+        return self._gathered(described("all_gather", "", array.dtype), array)
+
+    def _gathered(self, said: str, array: Array) -> list[Array]:
         source = np.asarray(array, order="C")
-        headers = np.empty((self.size, _SHAPE + 2), np.int64)
-        self._do("all_gather", self._comm.Iallgather, _header(source), headers)
+        headers = self._agreed(said, _header(source).tobytes()).view(np.int64)
         results = [_empty(header) for header in headers]
         flat = np.empty(sum(each.size for each in results), source.dtype)
         counts = [each.size for each in results]
-        self._do("all_gather", self._comm.Iallgatherv, _raw(source), [_raw(flat), counts])
+        self._do(said, self._comm.Iallgatherv, _raw(source), [_raw(flat), counts])
         return _cut(flat, results)
 
     def reduce_scatter(self, parts: Sequence[Array], combine: Combine, *, fixed_order: bool = False) -> Array:
         """Combine the part with this rank's index over all ranks, always in their order."""
         flat = self._flat("reduce_scatter", parts)
-        check_combine("reduce_scatter", flat.dtype, combine)
-        share = self._combined("reduce_scatter", flat, [part.size for part in parts], combine)
+        said = reduction("reduce_scatter", combine, fixed_order, flat.dtype, *[part.shape for part in parts])
+        counts = [part.size for part in parts]
+        if flat.nbytes * self.size <= _SMALL:
+            rows = self._agreed(said, flat.tobytes()).view(flat.dtype)
+            first = sum(counts[: self.rank])
+            share = combined(list(rows[:, first : first + counts[self.rank]]), combine)
+        else:
+            self._agreed(said)
+            share = self._combined(said, flat, counts, combine)
         return share.reshape(parts[self.rank].shape)
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         """Send part i to rank i, and receive one part from each rank."""
         flat = self._flat("all_to_all", parts)
+        said = described("all_to_all", "", flat.dtype)
+        self._agreed(said)
         headers = np.empty((self.size, _SHAPE + 2), np.int64)
-        self._do("all_to_all", self._comm.Ialltoall, np.stack([_header(part) for part in parts]), headers)
+        self._do(said, self._comm.Ialltoall, np.stack([_header(part) for part in parts]), headers)
         results = [_empty(header) for header in headers]
         received = np.empty(sum(each.size for each in results), flat.dtype)
         sent, counts = [part.size for part in parts], [each.size for each in results]
-        self._do("all_to_all", self._comm.Ialltoallv, [_raw(flat), sent], [_raw(received), counts])
+        self._do(said, self._comm.Ialltoallv, [_raw(flat), sent], [_raw(received), counts])
         return _cut(received, results)
 
     def _flat(self, name: str, parts: Sequence[Array]) -> Array:
@@ -261,17 +288,28 @@ class MPICommunicator(Communicator):
 
     def broadcast(self, array: Array | None, root: int) -> Array:
         """The array of the root."""
-        header = np.empty(_SHAPE + 2, np.int64)
-        if self.rank == root:
-            if array is None:
-                raise ArgumentError("[broadcast] expected an array on the root, got None")
-            header = _header(array)
-        self._do("broadcast", self._comm.Ibcast, header, root)
-        result = _empty(header)
-        if array is not None and self.rank == root:
-            result[...] = array
-        self._do("broadcast", self._comm.Ibcast, _raw(result), root)
+        if self.rank == root and array is None:
+            raise ArgumentError("[broadcast] expected an array on the root, got None")
+        said = f"broadcast from {root}"
+        given = array if self.rank == root else None
+        header = _NO_ARRAY if given is None else _header(given)
+        result = _empty(self._agreed(said, header.tobytes()).view(np.int64)[root])
+        if given is not None:
+            result[...] = given
+        self._do(said, self._comm.Ibcast, _raw(result), root)
         return result
+
+    def _agreed(self, said: str, own: bytes = b"") -> Array:
+        """Compare what the ranks call, in the first message of each collective. Raises `ArgumentError` if they differ.
+
+        Returns a row of bytes for each rank: those that it gives along.
+        """
+        head = _digest(said)
+        rows = np.empty((self.size, len(head) + len(own)), np.uint8)
+        self._do(said, self._comm.Iallgather, head + own, rows)
+        if rows[:, : len(head)].tobytes() != head * self.size:
+            self._fail(said, 0.0, is_mistake=True)
+        return rows[:, len(head) :]
 
     def send(self, array: Array, to: int, tag: int = 0) -> None:
         """Send a copy of an array to one rank."""
@@ -280,23 +318,25 @@ class MPICommunicator(Communicator):
             self._sending = [request for request in self._sending if not request.Test()]
             self._sending += [self._comm.Isend(part, to, tag) for part in (_header(copy), _raw(copy))]
         except MPI.Exception as error:
-            self._fail("send", 0.0, error)
+            self._fail("send", 0.0, is_mistake=not self._is_loss(error))
 
     def receive(self, source: int, tag: int = 0) -> Array:
         """The next array that a rank sent under this tag."""
+        said = f"receive from {self.members[source]}"
         header = np.empty(_SHAPE + 2, np.int64)
-        self._do("receive", self._comm.Irecv, header, source, tag)
+        self._do(said, self._comm.Irecv, header, source, tag)
         result = _empty(header)
-        self._do("receive", self._comm.Irecv, _raw(result), source, tag)
+        self._do(said, self._comm.Irecv, _raw(result), source, tag)
         return result
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait for all ranks."""
-        self._do(name, self._comm.Ibarrier)
+        self._agreed(name)
 
     def split(self, color: int, key: int) -> Communicator:
         """The group of the ranks with the same color, ordered by key."""
-        asked = [array.tolist() for array in self.all_gather(np.asarray([color, key, self.members[self.rank]]))]
+        own = np.asarray([color, key, self.members[self.rank]])
+        asked = [array.tolist() for array in self._gathered("split", own)]
         members = sorted((k, rank, number) for rank, (c, k, number) in enumerate(asked) if c == color)
         comm = self._made("split", lambda: self._comm.Split(color, key))
         return MPICommunicator(self._world, comm, tuple(number for _, _, number in members), self.deadline)
@@ -329,7 +369,7 @@ class MPICommunicator(Communicator):
         if far:
             raise lost("shrink", far, "does not answer, and cannot be ended from this host")
 
-    def _do(self, name: str, start: Callable[..., Any], *arguments: Any) -> None:
+    def _do(self, said: str, start: Callable[..., Any], *arguments: Any) -> None:
         """Start an operation of MPI, and wait for it."""
         began = time.monotonic()
         try:
@@ -340,8 +380,8 @@ class MPICommunicator(Communicator):
             else:
                 return
         except MPI.Exception as error:
-            self._fail(name, 0.0, error)
-        self._wait(name, request, began)
+            self._fail(said, 0.0, is_mistake=not self._is_loss(error))
+        self._wait(said, request, began)
 
     def _made(self, name: str, function: Callable[[], Any]) -> Any:
         """The result of a call of MPI that only blocks: a thread waits for it."""
@@ -349,7 +389,7 @@ class MPICommunicator(Communicator):
         self._wait(name, call)
         return call.result
 
-    def _wait(self, name: str, request: Any, began: float | None = None) -> None:
+    def _wait(self, said: str, request: Any, began: float | None = None) -> None:
         """Wait for a request that began at this moment, or now."""
         began, waited = time.monotonic() if began is None else began, 0.0
         try:
@@ -357,22 +397,27 @@ class MPICommunicator(Communicator):
                 waited = time.monotonic() - began
                 if waited > self.deadline - self._grace or (waited > _PATIENCE and self._world.listen()):
                     self._world.keep(request)
-                    self._fail(name, waited)
+                    self._fail(said, waited)
                 time.sleep(_NAP if waited > _PATIENCE or BACKGROUND.is_computing() else 0)
         except MPI.Exception as error:
-            self._fail(name, waited, error)
+            self._fail(said, waited, is_mistake=not self._is_loss(error))
 
     @property
     def _grace(self) -> float:
         return min(_GRACE, self.deadline / 2)
 
-    def _fail(self, name: str, waited: float, error: MPI.Exception | None = None) -> NoReturn:
-        """Call the roll, and raise `RankLost` with the missing ranks."""
-        is_loss = error is None or error.Get_error_class() in _LOSSES or (_reports_losses() and self._comm.Is_revoked())
-        if not is_loss:
-            raise ArgumentError(f"[{name}] expected one operation and shape on all ranks, got {error}") from None
+    def _is_loss(self, error: MPI.Exception) -> bool:
+        """True if an error of MPI says that a rank is lost. Else messages of different calls have met."""
+        return error.Get_error_class() in _LOSSES or (_reports_losses() and self._comm.Is_revoked())
+
+    def _fail(self, said: str, waited: float, *, is_mistake: bool = False) -> NoReturn:
+        """Call the roll. Raise `RankLost` with the missing ranks, or `ArgumentError` if ranks call different things.
+
+        In a mistake, messages have shown that they do: no rank needs to be missing.
+        """
         world, end = self._world, time.monotonic() + _ROLL * self._grace
-        world.call(name, waited)
+        name = said.partition(" ")[0]
+        world.call(said, waited)
         if _reports_losses():
             self._comm.Revoke()
         own = {world.numbers.index(number) for number in self.members}
@@ -383,13 +428,17 @@ class MPICommunicator(Communicator):
             world.listen()
             gone = world.dead()
             silent, dead = set(range(world.comm.size)) - set(world.heard) - gone, gone & active
+        asked = (own if is_mistake else active) & set(world.heard)
+        calls = {world.numbers[rank]: world.heard[rank][0] for rank in asked}
+        differ = len(set(calls.values())) > 1
+        if is_mistake and differ:
+            raise disagreement(name, calls) from None
         if dead:
             self._missing, reason = sorted(dead), "died"
         elif silent:
             self._missing, reason = sorted(silent & own or silent), f"did not come within {self.deadline:g} s"
-        elif len({world.heard[rank][0] for rank in active}) > 1:
-            calls = ", ".join(f"{world.heard[rank][0]} on {world.numbers[rank]}" for rank in sorted(active))
-            raise RankLost([], f"[{name}] expected one operation on all ranks, got {calls}; correct the program")
+        elif differ:
+            raise disagreement(name, calls) from None
         else:
             last = min(active, key=lambda rank: world.heard[rank][1])
             self._missing, reason = [last], f"came later than {self.deadline:g} s after the first"
@@ -422,6 +471,12 @@ class _Call:
 def _raw(array: Array) -> Array:
     """The elements of a contiguous array as a type that MPI has."""
     return array.reshape(-1).view(_RAW[array.dtype.itemsize])
+
+
+@lru_cache(_KNOWN)
+def _digest(said: str) -> bytes:
+    """Few bytes that distinguish calls, the same on all ranks."""
+    return blake2b(said.encode(), digest_size=8).digest()
 
 
 def _header(array: Array) -> Array:
@@ -490,8 +545,8 @@ def _finish() -> None:
     if not group._world.whole:
         return
     try:
-        group._do(_EXIT, group._comm.Ibarrier)
-    except RankLost as error:
+        group.barrier(_EXIT)
+    except (RankLost, ArgumentError) as error:
         print(error, file=sys.stderr, flush=True)
         group._world.end(group._missing)
         os._exit(1)
