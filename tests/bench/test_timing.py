@@ -1,6 +1,8 @@
 """Timing and comparing: what is noise, and what is not."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from threading import Thread
 from time import perf_counter
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from runs import document, result
 from yosegi.errors import ArgumentError
 from yosegi.tools.bench.compare import compare
-from yosegi.tools.bench.timing import Contender, Timing, _rest, race
+from yosegi.tools.bench.timing import Contender, Timing, _rest, order_of_turns, race
 
 
 def test_ratios_are_taken_within_a_round():
@@ -21,13 +23,25 @@ def test_ratios_are_taken_within_a_round():
     assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
 
 
-def test_everyone_has_a_turn_in_every_round_and_nobody_always_the_first():
+def test_everyone_has_a_turn_in_every_round():
     ran = []
-    turns = {name: Contender(lambda name=name: ran.append(name)) for name in "abc"}
-    timings = race(turns, rounds=3, seconds=10)
-    assert {len(t.rounds) for t in timings.values()} == {3}
+    turns = {name: Contender(lambda name=name: ran.append(name)) for name in "abcd"}
+    timings = race(turns, rounds=2, seconds=10)
+    assert {len(t.rounds) for t in timings.values()} == {2}
     in_turn = [a for a, b in zip(ran, [None, *ran], strict=False) if a != b]
-    assert in_turn[-9:] == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert in_turn[-8:] == [*"abdc", *"bcad"]
+
+
+@pytest.mark.parametrize("names", ["ab", "abc", "abcd", "abcde"])
+def test_everyone_is_first_and_behind_everyone_else_equally_often(names):
+    """In rounds that were turned by one, everyone came behind the same one in all rounds but one: `auto` behind `cpu`,
+    and `cpu` behind a device whose threads were still looking for work."""
+    orders = [order_of_turns(names, n) for n in range(2 * len(names))]
+    assert all(sorted(order) == list(names) for order in orders)
+    assert {[order[0] for order in orders].count(name) for name in names} == {2}
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert set(pairs.values()) == {2}
+    assert len(pairs) == len(names) * (len(names) - 1)
 
 
 def test_a_turn_waits_for_the_threads_of_the_one_before():

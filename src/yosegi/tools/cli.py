@@ -76,7 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands.add_parser("bench", help="measure, and compare measurements"))
     regretting = commands.add_parser("regret", help="how much longer plans take than the best single device")
     regretting.add_argument("runs", nargs="*", metavar="RUN.json", help="runs to write a page from; without, measure")
-    regretting.add_argument("--filter", default="", metavar="TEXT", help="only programs with this in their name")
+    regretting.add_argument(
+        "--filter",
+        default="",
+        metavar="TEXT",
+        help="only programs with this in their name; semicolons between several; 2/3 for the second third",
+    )
     regretting.add_argument(
         "--sittings", type=int, default=regret.SITTINGS, metavar="N", help="how often each is timed"
     )
@@ -266,7 +271,7 @@ def write_diagnosis(console: Console, options: argparse.Namespace) -> int:
 def show_regret(console: Console, options: argparse.Namespace) -> int:
     """Measure the regret of placement on this machine, or show that of earlier runs. The exit status is 1 when a run is
     not within the bar."""
-    runs = [regret.read(path) for path in options.runs]
+    runs = regret.joined(map(regret.read, options.runs))
     if not runs:
         runs = [regret.measure(options.filter, lambda text: print(text, file=sys.stderr, flush=True), options.sittings)]
         if options.json:

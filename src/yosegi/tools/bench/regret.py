@@ -2,8 +2,12 @@
 
 Regret is the time of the plan that placement chose, divided by the time of the best single device. Every program runs
 200 times under `auto`, and on each device by name, with the host for operations that the device does not support. Then
-all take turns, each with a block of runs. Ratios are taken within a round. A device that takes more than 5 times as
-long as `auto` is timed once.
+all take turns, each with a block of runs, in orders in which everyone comes directly behind everyone else equally
+often. Ratios are taken within a round. Rounds are grouped in sittings, with all other programs in between. The regret
+is the median over the sittings, with its 95% interval. As long as that interval holds 1.05 or 1.20, a program has
+further sittings, up to 24 in all, of `auto` and the devices near it. A device that takes more than 5 times as long as
+`auto` is timed once. "same" says that the plan of the best device is the plan of `auto`: the same kernels on the same
+device, so that a regret is noise, or overhead of `auto`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import exp, log
@@ -21,6 +25,7 @@ from typing import Any, Final
 
 from ..._place.plan import Plan
 from ..._run.device import devices
+from ..._schedule.portable_region import digest
 from ..._tensor.options import Options, options
 from ..._tensor.tree import flatten
 from ..._trace.jit import Jitted, jit
@@ -43,7 +48,13 @@ LIMIT: Final = 1.20
 _LEARNING: Final = 40.0  # seconds after which a program does not run on under `auto`, though it has not run 200 times
 _HOPELESS: Final = 5.0  # times the time under `auto`: a device that takes longer is timed once
 SITTINGS: Final = 5
+_MOST_SITTINGS: Final = 24
+"""Sittings of a program whose regret cannot be told from a limit."""
+_NEAR: Final = 1.3
+"""Times the best device's time: devices that take longer have no further sittings."""
 _ROUNDS: Final = 12
+_TURN: Final = 0.01  # seconds
+_SITTING: Final = 1.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,8 @@ class Outcome:
     """Seconds on the devices that were timed once."""
     runs: int = 0
     """Runs under `auto` before anything was timed."""
+    alike: tuple[str, ...] = ()
+    """The devices whose plan is the same as that of `auto`."""
 
     @property
     def best(self) -> str:
@@ -68,7 +81,18 @@ class Outcome:
     @property
     def regret(self) -> Ratio:
         """The plan's time over that of the best single device, with its spread."""
-        return Timing(self.seconds[AUTO]).ratio_to(Timing(self.seconds[self.best]))
+        return self._ratio(AUTO, self.best)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the best device's plan is the plan of `auto`."""
+        return self.best in self.alike
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more sittings could show on which side of a limit the regret is."""
+        regret = self.regret
+        return any(regret.low <= limit < regret.high for limit in (ALLOWED, LIMIT))
 
     def median(self, name: str) -> float:
         """Seconds under `auto` or on a device."""
@@ -78,7 +102,12 @@ class Outcome:
         """The median over the rounds of one contender's time divided by another's."""
         if one in self.hopeless or other in self.hopeless:
             return self.median(one) / self.median(other)
-        return Timing(self.seconds[one]).ratio_to(Timing(self.seconds[other])).median
+        return self._ratio(one, other).median
+
+    def _ratio(self, one: str, other: str) -> Ratio:
+        """The ratio in the sittings that both had: the first ones."""
+        both = min(len(self.seconds[one]), len(self.seconds[other]))
+        return Timing(self.seconds[one][:both]).ratio_to(Timing(self.seconds[other][:both]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +152,7 @@ def read(path: str | Path) -> Run:
         outcomes = tuple(
             Outcome(o["program"], o["family"], tuple(o["placed"]),
                     {d: tuple(tuple(s) for s in sittings) for d, sittings in o["seconds"].items()},
-                    o.get("hopeless", {}), o.get("runs", 0))
+                    o.get("hopeless", {}), o.get("runs", 0), tuple(o.get("alike", ())))
             for o in data["outcomes"]
         )  # fmt: skip
         return Run(data["created"], data["machine"], tuple(data["devices"]), outcomes)
@@ -133,12 +162,29 @@ def read(path: str | Path) -> Run:
         ) from None
 
 
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """Runs with those of other programs of the same machine and devices as one: a machine may be measured in parts."""
+    made: list[Run] = []
+    for run in runs:
+        for n, other in enumerate(made):
+            is_alike = (run.machine["processor"], run.devices) == (other.machine["processor"], other.devices)
+            if is_alike and not {o.program for o in run.outcomes} & {o.program for o in other.outcomes}:
+                made[n] = replace(other, outcomes=other.outcomes + run.outcomes)
+                break
+        else:
+            made.append(run)
+    return made
+
+
 def measure(
     pattern: str = "", tell: Callable[[str], None] = lambda text: None, sittings: int = SITTINGS
 ) -> Run:  # fmt: skip
-    """Run all programs with this in their names. They learn first; then each has several sittings, with the others in
-    between."""
-    chosen = [p for p in programs() if pattern in p.name]
+    """Run all programs with this in their names; semicolons separate several, and "2/3" is the second third of all.
+
+    They learn first; then each has several sittings, with the others in between, and further ones as long as its regret
+    cannot be told from a limit.
+    """
+    chosen = _chosen(pattern)
     if not chosen:
         raise ArgumentError(f"[regret] expected a part of some program's name, got {pattern!r}; try 'product'")
     names = tuple(d.name for d in devices())
@@ -150,8 +196,21 @@ def measure(
         for entry in entries:
             entry.sit()
         tell(f"sitting {sitting} of {sittings}")
+    while still := [e for e in entries if e.sittings < _MOST_SITTINGS and e.outcome().is_open]:
+        for entry in still:
+            entry.sit(of_near=True)
+        tell(f"further sitting of {len(still)} programs")
     outcomes = tuple(entry.outcome() for entry in entries)
     return Run(datetime.now(UTC).isoformat(timespec="seconds"), machine.description(), names, outcomes)
+
+
+def _chosen(pattern: str) -> list[Program]:
+    known = programs()
+    part, _, parts = pattern.partition("/")
+    if part.isdecimal() and parts.isdecimal() and 0 < int(part) <= int(parts):
+        first, end = (len(known) * n // int(parts) for n in (int(part) - 1, int(part)))
+        return known[first:end]
+    return [p for p in known if any(text in p.name for text in pattern.split(";"))]
 
 
 class _Entry:
@@ -160,7 +219,7 @@ class _Entry:
     def __init__(self, program: Program, names: Sequence[str]) -> None:
         self.program = program
         function, inputs = program.prepared()
-        functions = {name: jit(function) for name in (AUTO, *names)}
+        self.functions = functions = {name: jit(function) for name in (AUTO, *names)}
         self.plan, self.runs = _learn(functions[AUTO], inputs)
         self.contenders = {
             name: Contender(partial(_call, own, inputs), partial(_turn, name)) for name, own in functions.items()
@@ -170,21 +229,37 @@ class _Entry:
         for name in self.hopeless:
             del self.contenders[name]
         self.timings: dict[str, Timing] = {}
+        self.sittings = 0
 
     @property
     def placed(self) -> tuple[str, ...]:
         """Where its plan runs."""
         return tuple(dict.fromkeys(step.device.name for step in self.plan.steps))
 
-    def sit(self) -> None:
-        """Time all contenders in one sitting."""
-        for name, timing in race(self.contenders, rounds=_ROUNDS, seconds=1.0, settle=0.02).items():
+    def sit(self, *, of_near: bool = False) -> None:
+        """Time all contenders in one sitting; `of_near` only those that are near the best device, from now on."""
+        if of_near:
+            outcome = self.outcome()
+            most = _NEAR * outcome.median(outcome.best)
+            self.contenders = {n: c for n, c in self.contenders.items() if n == AUTO or outcome.median(n) <= most}
+        first = len(self.timings[AUTO].rounds) if self.sittings else 0
+        taken = race(self.contenders, rounds=_ROUNDS, seconds=_SITTING, settle=0.02, turn=_TURN, first=first)
+        for name, timing in taken.items():
             self.timings[name] = self.timings[name].joined(timing) if name in self.timings else timing
+        self.sittings += 1
 
     def outcome(self) -> Outcome:
         """All its times."""
         seconds = {name: timing.sittings for name, timing in self.timings.items()}
-        return Outcome(self.program.name, self.program.family, self.placed, seconds, self.hopeless, self.runs)
+        plans = {name: _steps_of(function.plans[0]) for name, function in self.functions.items()}
+        alike = tuple(name for name, steps in plans.items() if name != AUTO and steps == plans[AUTO])
+        return Outcome(self.program.name, self.program.family, self.placed, seconds, self.hopeless, self.runs, alike)
+
+
+def _steps_of(plan: Plan) -> list[Any]:
+    """What tells a plan from others: the device, the precision and the region of each step. A process has one kernel
+    for these."""
+    return [(step.candidate, digest(step.region)) for step in plan.steps]
 
 
 def _hopeless(contenders: dict[str, Contender]) -> dict[str, float]:
@@ -257,15 +332,21 @@ def _section(run: Run) -> list[str]:
         *[f"| speed relative to always `{d}`, geometric mean | {run.gain_over(d):.2f} |" for d in run.devices],
         "",
         f"The first device of the chain is `{first}`. "
-        + (f"Above {ALLOWED:.2f}: {'; '.join(f'{o.program} ({o.regret.median:.2f})' for o in over)}." if over else ""),
+        + (f"Above {ALLOWED:.2f}: {'; '.join(map(_described, over))}." if over else ""),
         "",
-        "| program | placed on | " + " | ".join(["auto", *run.devices]) + " | regret |",
-        "|---|---|" + "--:|" * (len(run.devices) + 2),
+        "| program | placed on | best device's plan | " + " | ".join(["auto", *run.devices]) + " | regret |",
+        "|---|---|---|" + "--:|" * (len(run.devices) + 2),
     ]  # fmt: skip
     for outcome in run.outcomes:
         times = [_milliseconds(outcome.median(name)) for name in (AUTO, *run.devices)]
-        lines.append(f"| {outcome.program} | {', '.join(outcome.placed)} | {' | '.join(times)} | {outcome.regret} |")
+        same = "same" if outcome.is_same else outcome.best
+        placed = ", ".join(outcome.placed)
+        lines.append(f"| {outcome.program} | {placed} | {same} | {' | '.join(times)} | {outcome.regret} |")
     return [*lines, ""]
+
+
+def _described(outcome: Outcome) -> str:
+    return f"{outcome.program} ({outcome.regret.median:.2f}{', same plan' if outcome.is_same else ''})"
 
 
 def _milliseconds(seconds: float) -> str:

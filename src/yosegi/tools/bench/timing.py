@@ -1,8 +1,9 @@
 """Fair timing: contenders take turns in one process, and what counts is the ratio of two in the same round.
 
-A turn is a batch of calls. A round is a turn of everyone, each round in another order. A sitting is a number of rounds
-on inputs of their own; a case has several sittings, with the other cases in between, so that what drifts on a shared
-machine shows up as spread and not as a difference.
+A turn is a batch of calls. A round is a turn of everyone, in an order in which everyone comes directly behind everyone
+else equally often: what one leaves in the caches, and its threads that do not rest yet, touch all others alike. A
+sitting is a number of rounds on inputs of their own; a case has several sittings, with the other cases in between, so
+that what drifts on a shared machine shows up as spread and not as a difference.
 """
 
 from __future__ import annotations
@@ -101,13 +102,15 @@ def resampled_medians(sittings: Sequence[Sequence[float]]) -> np.ndarray[Any, An
 
 
 def race(
-    contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.4, settle: float = 0.0
-) -> dict[str, Timing]:
+    contenders: Mapping[str, Contender], *, rounds: int = 5, seconds: float = 0.4, settle: float = 0.0,
+    turn: float = _TURN, first: int = 0,
+) -> dict[str, Timing]:  # fmt: skip
     """Time contenders in turns: `rounds` rounds, or fewer, but at least two, if they would take longer than `seconds`.
 
-    `settle` is how long a turn waits, at most, for the threads of the contender before to come to rest.
+    `settle` is how long a turn waits, at most, for the threads of the contender before to come to rest. A turn takes
+    `turn` seconds, or a single call. `first` is the number of the first round, by which their order is chosen.
     """
-    calls = {name: _calls_per_turn(contender) for name, contender in contenders.items()}
+    calls = {name: _calls_per_turn(contender, turn) for name, contender in contenders.items()}
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     collecting = gc.isenabled()
@@ -117,8 +120,7 @@ def race(
         for number in range(rounds):
             if number >= _LEAST_ROUNDS and perf_counter() - begin > seconds:
                 break
-            first = number % len(names)
-            for name in names[first:] + names[:first]:
+            for name in order_of_turns(names, first + number):
                 _rest(settle)
                 taken[name].append(_turn(contenders[name], calls[name]))
             gc.collect()
@@ -126,6 +128,19 @@ def race(
         if collecting:
             gc.enable()
     return {name: Timing((tuple(t),)) for name, t in taken.items()}
+
+
+def order_of_turns(names: Sequence[str], number: int) -> list[str]:
+    """The order of a round. In twice as many rounds as there are contenders, everyone comes directly behind each other
+    one equally often (Williams' design).
+
+    >>> ["".join(order_of_turns("abcd", n)) for n in range(4)]
+    ['abdc', 'bcad', 'cdba', 'dacb']
+    """
+    count = len(names)
+    zigzag = [n // 2 + 1 if n % 2 else -(n // 2) for n in range(count)]
+    order = [names[(place + number) % count] for place in zigzag]
+    return order[::-1] if count % 2 and number // count % 2 else order
 
 
 def _rest(most: float) -> None:
@@ -154,13 +169,13 @@ def _turn(contender: Contender, calls: int) -> float:
     return median(taken)
 
 
-def _calls_per_turn(contender: Contender) -> int:
+def _calls_per_turn(contender: Contender, turn: float) -> int:
     """Warm up, and find how many calls make a turn long enough."""
     with contender.turn():
         contender.call()
         once = seconds_of(contender.call)
-        if once < _TURN:
+        if once < turn:
             once = seconds_of(contender.call, calls=5)
     if once > _LONG:
         return 1
-    return max(3, min(_MOST_CALLS, round(_TURN / max(once, 1e-9))))
+    return max(3, min(_MOST_CALLS, round(turn / max(once, 1e-9))))
