@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from codegen.test_llvm_winograd import convolutions
 from native_code import needs_llvm
 from yosegi.devices.cpu.column_products import fits
+from yosegi.devices.cpu.depthwise_calls import is_depthwise
 from yosegi.devices.cpu.point_convolutions import is_pointwise
 from yosegi.devices.cpu.spread_convolutions import is_spread
 from yosegi.devices.cpu.weight_gradients import is_gradient
@@ -88,6 +89,53 @@ def test_kernels_of_one_place(lengths: tuple[int, ...], batch: int, channels: in
         got = made(x, w)
         assert (got.shape, got.dtype) == (wanted.shape, x.dtype)
         np.testing.assert_allclose(got, wanted, rtol=0, atol=np.finfo(x.dtype).eps * 8 * channels)
+
+
+@st.composite
+def depthwise_cases(draw: Any) -> tuple[Any, Any, Windows]:
+    """Operands of depthwise convolutions, some of whose windows lie outside the input."""
+    kernel, stride = steps(draw, 2, 1, 5), steps(draw, 2, 1, 2)
+    padding = tuple((draw(st.integers(-1, 4)), draw(st.integers(-1, 4))) for _ in range(2))
+    sizes = [draw(st.integers(max(1, k - low - high), 40)) for k, (low, high) in zip(kernel, padding, strict=True)]
+    dtype, channels = draw(st.sampled_from([np.float32, np.float64])), draw(st.integers(1, 5))
+    x = RNG.standard_normal((2 * draw(st.integers(1, 3)), channels, *sizes)).astype(dtype)[::-2, ::-1]
+    w = RNG.standard_normal((channels, 1, *kernel)).astype(dtype)
+    return x, w, Windows(kernel, stride, padding, (1, 1), (1, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(depthwise_cases())
+def test_depthwise_convolutions(case: tuple[Any, Any, Windows]) -> None:
+    x, w, windows = case
+    assert is_depthwise(x, w, windows, len(w))
+    wanted = convolved(x.astype(float), w.astype(float), windows, len(w))
+    for threads in (1, 2):
+        got = convolutions(threads).channels(x, w, windows)(x, w)
+        assert (got.shape, got.dtype) == (wanted.shape, x.dtype)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=np.finfo(x.dtype).eps * 4 * np.prod(w.shape[1:]))
+
+
+@pytest.mark.parametrize("wrong", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_its_channel(wrong: float) -> None:
+    windows = Windows((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1))
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 9, 9), (5, 1, 3, 3)))
+    x[1, 2, 0, 8] = wrong
+    got = convolutions(2).channels(x, w, windows)(x, w)
+    assert not np.isfinite(got[1, 2, :2, 7:]).any()
+    assert np.isfinite(got).sum() == got.size - 4
+
+
+def test_which_convolutions_are_depthwise() -> None:
+    x, w, one, none = np.zeros((2, 3, 8, 8), np.float32), np.zeros((3, 1, 3, 3), np.float32), (1, 1), ((0, 0), (0, 0))
+    plain = Windows((3, 3), one, none, one, one)
+    assert is_depthwise(x, w, plain, 3)
+    assert not is_depthwise(x, np.zeros((6, 1, 3, 3), np.float32), plain, 3)
+    assert not is_depthwise(x, w, plain, 1)
+    assert not is_depthwise(x[..., ::2], w, plain, 3)
+    assert not is_depthwise(x, w, Windows((3, 3), (3, 1), none, one, one), 3)
+    assert not is_depthwise(x, w, Windows((3, 3), one, none, (1, 2), one), 3)
+    assert not is_depthwise(x, w, Windows((3, 3), one, none, one, (2, 1)), 3)
+    assert not is_depthwise(x, w, Windows((7, 7), one, none, one, one), 3)
 
 
 def test_which_kernels_have_one_place() -> None:

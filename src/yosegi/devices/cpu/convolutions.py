@@ -34,6 +34,7 @@ from ...ops.windows import Windows
 from .callables import ALIGNED, RELEASING_PRODUCTS, Call, Runtime
 from .column_products import ColumnProduct, Copy, fits
 from .compiler import Code
+from .depthwise_calls import Depthwise, is_depthwise
 from .point_convolutions import PointConvolution, is_pointwise
 from .product_calls import GeneratedProducts, Objects
 from .results import Results
@@ -175,6 +176,10 @@ class Convolutions:
         copies = self.bound(x, w, windows, 1).copies
         return ColumnProduct(self._products, copies, self.results, self.spare, x, w, windows)
 
+    def channels(self, x: Any, w: Any, windows: Windows) -> Depthwise:
+        """A depthwise convolution, vectors along rows. Raises `CompileFailure`."""
+        return Depthwise(self.runtime, self.results, x, w, windows)
+
     def points(self, x: Any, w: Any) -> PointConvolution:
         """A convolution by kernels of one place, as products of what is there. Raises `CompileFailure`."""
         return PointConvolution(self._products, self.results, self.spare, x, w)
@@ -235,6 +240,8 @@ class TunedConvolution:
             candidates["products"] = lambda: _in_a_tuple(owner.multiplied(x, w, windows), is_dense=False)
         if can_be_filtered(x, w, windows, groups):
             candidates["filtered"] = lambda: _in_a_tuple(owner.filtered(x, w, windows), is_dense=False)
+        if is_depthwise(x, w, windows, groups):
+            candidates["depthwise"] = lambda: _in_a_tuple(owner.channels(x, _dense(w), windows))
         if is_pointwise(x, windows, groups):
             candidates["points"] = lambda: _in_a_tuple(owner.points(x, w), is_dense=False)
         if fits(x, w, windows, groups) and not ("points" in candidates and len(x) == 1):
