@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, ClassVar, Final, final
 
 from ..._tensor.dtype import float32
@@ -19,8 +20,8 @@ _DOC: Final = """The activation function `ys.{function}` as a module.
 
     Parameters
     ----------
-    **settings
-        The settings of the function.
+    *args, **settings
+        The arguments of the function behind the tensor.
 
     Examples
     --------
@@ -35,8 +36,12 @@ class _Activation(Module):
 
     function: ClassVar[Any]
 
-    def __init__(self, **settings: Any) -> None:
-        for name, value in settings.items():
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        try:
+            given = signature(self.function).bind(None, *args, **settings).arguments
+        except TypeError as error:
+            raise TypeError(f"[{type(self).__name__}] {error}") from None
+        for name, value in list(given.items())[1:]:
             setattr(self, name, value)
 
     def forward(self, x: Tensor) -> Tensor:
