@@ -67,6 +67,8 @@ LAYERS = [
     (nn.GELU(approximate="tanh"), tnn.GELU("tanh"), X1),
     (nn.Softmax(axis=1), tnn.Softmax(1), X1),
     (nn.LeakyReLU(0.2), tnn.LeakyReLU(0.2), X1),
+    (nn.ELU(0.5), tnn.ELU(0.5), X1),
+    (nn.Softmax(1), tnn.Softmax(1), X1),
     (nn.LogSoftmax(axis=1), tnn.LogSoftmax(1), X1),
     (nn.PReLU(), tnn.PReLU(), X1),
     (nn.PReLU(4), tnn.PReLU(4), X2),
@@ -78,6 +80,11 @@ LAYERS = [
 @pytest.mark.parametrize(("ours", "theirs", "shape"), LAYERS, ids=[repr(row[1]).partition("\n")[0] for row in LAYERS])
 def test_a_layer(ours, theirs, shape):
     compare(ours, theirs, array(*shape))
+
+
+def test_an_activation_refuses_settings_that_its_function_does_not_have():
+    with pytest.raises(TypeError, match=r"^\[LeakyReLU\] got an unexpected keyword argument 'slope'"):
+        nn.LeakyReLU(slope=0.2)
 
 
 def test_embedding():

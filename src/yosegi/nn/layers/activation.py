@@ -21,7 +21,7 @@ _DOC: Final = """The activation function `ys.{function}` as a module.
     Parameters
     ----------
     *args, **settings
-        The settings of the function, in its order or by name.
+        The arguments of the function behind the tensor.
 
     Examples
     --------
@@ -37,7 +37,10 @@ class _Activation(Module):
     function: ClassVar[Any]
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        given = signature(self.function).bind_partial(None, *args, **settings).arguments
+        try:
+            given = signature(self.function).bind(None, *args, **settings).arguments
+        except TypeError as error:
+            raise TypeError(f"[{type(self).__name__}] {error}") from None
         for name, value in list(given.items())[1:]:
             setattr(self, name, value)
 
