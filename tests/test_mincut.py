@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yosegi._place.mincut import Network
+from yosegi._place.mincut import CutNetwork
 
 PRICES = st.one_of(st.just(0.0), st.floats(0.0, 10.0), st.integers(0, 3).map(float))
 
@@ -28,7 +28,7 @@ def cost(sides, prices, edges):
 
 
 def cut(prices, edges):
-    network = Network(len(prices))
+    network = CutNetwork(len(prices))
     for node, (first, second) in enumerate(prices):
         network.price(node, first=first, second=second)
     for edge in edges:
@@ -55,7 +55,7 @@ def test_an_edge_that_costs_too_much_is_never_cut(problem):
 
 def test_a_long_chain_is_cut_without_recursion():
     nodes = 20_000
-    network = Network(nodes)
+    network = CutNetwork(nodes)
     network.price(0, second=1e3)
     network.price(nodes - 1, first=1e3)
     for n in range(nodes - 1):

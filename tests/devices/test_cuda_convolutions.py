@@ -25,7 +25,7 @@ from yosegi.devices.cuda import cudnn
 from yosegi.devices.cuda.convolutions import ENGINES, Convolutions
 from yosegi.devices.cuda.engines import BEHAVIOUR, NUMERICS
 from yosegi.devices.cuda.launch import WORKSPACE
-from yosegi.devices.cuda.machine import Machine
+from yosegi.devices.cuda.machine import CUDAMachine
 from yosegi.errors import CompileFailure, LaunchFailure, NoSuchVariant, OutOfMemory
 from yosegi.ops.conv import conv
 
@@ -421,7 +421,7 @@ def test_each_engine_is_a_way(used: Any, queue: Queue) -> None:
     made: Any = SimpleNamespace(convolutions=convolutions(queue))
     made.refusal = made.convolutions.refusal
     target: Any = SimpleNamespace(**vars(queue), name="cuda:0", target=None)
-    machine = Machine(target, made, made.convolutions.compiled, lambda region: None, 100)
+    machine = CUDAMachine(target, made, made.convolutions.compiled, lambda region: None, 100)
     variants = machine.by_library(region_of())
     assert list(variants) == ["library", *[f"library, engine {n}" for n in range(2, ENGINES + 1)]]
     assert library.alive == {}  # nothing is asked before a way is wanted

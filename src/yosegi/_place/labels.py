@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .cost_model import TransferCost
-from .mincut import Network
+from .mincut import CutNetwork
 
 NEVER: Final = 1e6
 """The cost of a label that a region cannot have, in seconds."""
@@ -114,7 +114,7 @@ class _ExpansionMove:
         self.problem = problem
         self.labels = labels
         self.label = label
-        self.network = Network(len(labels))
+        self.network = CutNetwork(len(labels))
         for region, old in enumerate(labels):
             costs = problem.own[region]
             self.network.price(region, first=costs[old], second=costs[label])

@@ -17,10 +17,10 @@ _ROOT: Final = -1
 _ORPHAN: Final = -2
 
 
-class Network:
+class CutNetwork:
     """Nodes with a price for being on either side, and edges with a price for lying across.
 
-    >>> network = Network(2)
+    >>> network = CutNetwork(2)
     >>> network.price(0, first=1, second=5)
     >>> network.price(1, first=4, second=2)
     >>> network.edge(0, 1, 1.0)

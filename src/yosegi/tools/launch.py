@@ -86,7 +86,7 @@ def launch(console: Console, options: argparse.Namespace) -> int:
     if options.ray:
         return _launch_on_ray(options)
     arguments = [*command(options.n + options.spares), options.program, *options.arguments]
-    with _Output(options.n, options.logs) as output:
+    with _RankOutput(options.n, options.logs) as output:
         with _started(arguments, environment(options.n, options.spares)) as process:
             readers = [Thread(target=output.read, args=(stream,)) for stream in (process.stdout, process.stderr)]
             for reader in readers:
@@ -113,7 +113,7 @@ def _launch_on_ray(options: argparse.Namespace) -> int:
     return launch_actors(options.n, [options.program, *options.arguments], variables)
 
 
-def _joined(process: Popen[str], output: _Output) -> int:
+def _joined(process: Popen[str], output: _RankOutput) -> int:
     """Wait until all ranks have joined. MPI waits for ever for a rank that dies before. Returns 0, or a failure."""
     end = time.monotonic() + _START
     while process.poll() is None and len(output.joined) < output.size:
@@ -125,7 +125,7 @@ def _joined(process: Popen[str], output: _Output) -> int:
     return 0
 
 
-def _ended(process: Popen[str], output: _Output) -> int:
+def _ended(process: Popen[str], output: _RankOutput) -> int:
     """Wait for the end of all ranks, or for the first failure. Returns its status, or 0.
 
     A rank that has not ended a deadline after the first is stopped, or lost.
@@ -161,7 +161,7 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-class _Output:
+class _RankOutput:
     """Shows the lines of the ranks, above one line of progress on a terminal, and writes them to a log for each rank.
 
     Lines of rank 0 are shown as they are. Those of other ranks have the number of the rank in front of them; with logs,
@@ -181,7 +181,7 @@ class _Output:
         self._task = self._bar.add_task("")
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Output:
+    def __enter__(self) -> _RankOutput:
         if self._logs is not None:
             self._logs.mkdir(parents=True, exist_ok=True)
             for number in range(self.size):

@@ -90,7 +90,7 @@ class Endpoint(Protocol):
 
 
 @dataclass(slots=True)
-class Traffic:
+class TransferCounts:
     """The transfers and bytes since the start, by method."""
 
     count: Counter[Method] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ class Transfers:
     def __init__(self, endpoint: Callable[[str], Endpoint], lost: Callable[[str, DeviceFailure], ValuesLost]) -> None:
         self._endpoint = endpoint
         self._lost = lost
-        self.traffic = Traffic()
+        self.traffic = TransferCounts()
         self.method = lru_cache(maxsize=256)(self._method)
 
     def _method(self, source: str, target: str) -> Method:

@@ -48,7 +48,7 @@ class Slide:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _SlideForm:
     """How such an op looks at its inputs, over a space of these sizes, those of its result first."""
 
     sizes: Shape
@@ -175,14 +175,14 @@ def _lowest(dtype: DType) -> Any:
     return _fold("max", dtype).start
 
 
-def _largest(call: Call) -> _Form:
+def _largest(call: Call) -> _SlideForm:
     windows, shape, dtype = windows_of(call), call.inputs[0].shape, call.spec.dtype
     sizes = (*call.spec.shape, *windows.kernel)
     given = (0, 1, *_over(sizes, windows, shape[2:]))
-    return _Form(sizes, tuple(range(len(shape))), (given,), partial(_folded, _fold("max", dtype)), _lowest(dtype))
+    return _SlideForm(sizes, tuple(range(len(shape))), (given,), partial(_folded, _fold("max", dtype)), _lowest(dtype))
 
 
-def _share_of_largest(call: Call) -> _Form:
+def _share_of_largest(call: Call) -> _SlideForm:
     windows, shape, counts = windows_of(call), call.spec.shape, call.inputs[1].shape[2:]
     rank = len(windows.kernel)
     sizes = (*shape, *windows.kernel, *windows.kernel)
@@ -192,20 +192,20 @@ def _share_of_largest(call: Call) -> _Form:
         sliding(sizes, {2 + n: 1, 2 + rank + n: -d, 2 + 2 * rank + n: d}, 0, 1, shape[2 + n])
         for n, d in enumerate(windows.dilation)
     ]
-    return _Form(
+    return _SlideForm(
         sizes, result, (result, back, back, (0, 1, *beside)), partial(_shares, _fold("sum", call.spec.dtype)), loops=2
     )
 
 
-def _written_out(call: Call) -> _Form:
+def _written_out(call: Call) -> _SlideForm:
     windows, sizes, beyond = call.attrs["windows"], call.spec.shape, 0
     if call.attrs["lowest"]:
         beyond = _lowest(call.spec.dtype)
     given = (0, 1, *_over(sizes, windows, call.inputs[0].shape[2:]))
-    return _Form(sizes, tuple(range(len(sizes))), (given,), _single, beyond=beyond)
+    return _SlideForm(sizes, tuple(range(len(sizes))), (given,), _single, beyond=beyond)
 
 
-def _laid_back(call: Call) -> _Form:
+def _laid_back(call: Call) -> _SlideForm:
     windows, shape = call.attrs["windows"], call.spec.shape
     rank = len(windows.kernel)
     if any(s != 1 for s in windows.spread):
@@ -213,9 +213,11 @@ def _laid_back(call: Call) -> _Form:
     sizes = (*shape, *windows.kernel)
     own = tuple(range(2 + rank, 2 + 2 * rank))
     back = _back(sizes, windows, call.inputs[0].shape[2 : 2 + rank])
-    return _Form(sizes, tuple(range(2 + rank)), ((0, 1, *back, *own),), partial(_folded, _fold("sum", call.spec.dtype)))
+    return _SlideForm(
+        sizes, tuple(range(2 + rank)), ((0, 1, *back, *own),), partial(_folded, _fold("sum", call.spec.dtype))
+    )
 
 
-_FORMS: Final[dict[str, Callable[[Call], _Form]]] = {
+_FORMS: Final[dict[str, Callable[[Call], _SlideForm]]] = {
     "max_pool": _largest, "max_pool_gradient": _share_of_largest, "windowed": _written_out, "overlapped": _laid_back,
 }  # fmt: skip

@@ -93,7 +93,7 @@ def unit_attention_gradient(call: Call, dialect: Dialect, shape: Cut) -> KernelP
     )
 
 
-class _Gradient(UnitRows):
+class _GradientKernel(UnitRows):
     """The common part of both kernels."""
 
     def __init__(self, own: Attending, unit: MatrixUnit, shape: Cut) -> None:
@@ -122,7 +122,7 @@ class _Gradient(UnitRows):
                     self.write_row(output, sums, width, row, factor)
 
 
-class _ByQueries(_Gradient):
+class _ByQueries(_GradientKernel):
     """Writes the kernel of the queries' gradient."""
 
     def written(self) -> Kernel:
@@ -201,7 +201,7 @@ class _ByQueries(_Gradient):
                     k.say(f"b{output}[{own.results[output]} + {row}] = {name}[m][r]")
 
 
-class _ByKeys(_Gradient):
+class _ByKeys(_GradientKernel):
     """Writes the kernel of the gradients of keys and values."""
 
     def written(self) -> Kernel:

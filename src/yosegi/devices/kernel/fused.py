@@ -41,7 +41,7 @@ from ...errors import Unsupported
 from .half_operands import HALVES, in_halves, reads_halves
 from .launching import LIBRARY, KernelMachine
 from .measured import MeasuredKernel, is_rounded
-from .work import Work, apart, attention, multiplies_halves, one_kernel, steps_of
+from .work import PlannedRegion, apart, attention, multiplies_halves, one_kernel, steps_of
 
 PATTERNS: Final = frozenset({
     "linear", "linear_residual_relu", "gelu_linear", "linear_batch_norm_relu", "dropout_linear", "layer_norm_linear",
@@ -59,7 +59,7 @@ _ON_UNIT: Final = "matrix unit, "
 
 @dataclass(frozen=True, slots=True)
 class FusedPolicy:
-    """The sizes from which variants are expected to be faster. Work is `Work.size`."""
+    """The sizes from which variants are expected to be faster. Work is `PlannedRegion.size`."""
 
     large_work: int = 256**3
     """Work from which a library, or separate kernels, are expected to be faster than one kernel."""
@@ -90,7 +90,7 @@ class Fused:
         self.compilers = machine.compilers
         self.fusion = Fusion(self._joins, is_rowwise=self._is_rowwise)
         self._records = TuningRecords(identity)
-        self._works: dict[Any, Work | Unsupported] = {}
+        self._works: dict[Any, PlannedRegion | Unsupported] = {}
 
     def refusal(self, region: Region) -> str | None:
         """Why there is no kernel for a product or a composite, or `None`."""
@@ -104,13 +104,13 @@ class Fused:
             return str(failure)
         return self._refusal_of(work)
 
-    def _work(self, region: Region) -> Work:
+    def _work(self, region: Region) -> PlannedRegion:
         """The kernels of a region: equal ones, as the layers of a model have, are cut once. Raises `Unsupported`."""
         key = (region.kind, region.precision, *region.key())
         known = self._works.get(key)
         if known is None:
             try:
-                known = Work.of(region)
+                known = PlannedRegion.of(region)
             except Unsupported as reason:
                 known = reason
             if len(self._works) >= _POLICY.kept_works:
@@ -120,7 +120,7 @@ class Fused:
             raise known
         return known
 
-    def _refusal_of(self, work: Work) -> str | None:
+    def _refusal_of(self, work: PlannedRegion) -> str | None:
         reason = self._rest_refusal(work.kernels)
         if reason is not None:
             return reason
@@ -183,7 +183,7 @@ class Fused:
         """The variants of a product or a composite, by name: each makes its kernel when it is called."""
         return self._variants(region, self._work(region))
 
-    def _variants(self, region: Region, work: Work) -> dict[str, Callable[[], Kernel]]:
+    def _variants(self, region: Region, work: PlannedRegion) -> dict[str, Callable[[], Kernel]]:
         variants: dict[str, Callable[[], Kernel]] = {}
         products, machine = [p for p in work.kernels if isinstance(p, FusedContraction)], self._machine
         if work.native is not None:
@@ -212,7 +212,7 @@ class Fused:
                 variants[name] = partial(steps_of, work.graph, cut, machine, "")
         return variants | self._attentions(region)
 
-    def _parts_of_sum(self, work: Work, variant: str) -> list[tuple[int, list[PlannedKernel]]]:
+    def _parts_of_sum(self, work: PlannedRegion, variant: str) -> list[tuple[int, list[PlannedKernel]]]:
         """The kernels of a variant on a matrix unit with the product's sum in parts, if its results are too few to
         keep the device busy."""
         products = [p for p in work.kernels if isinstance(p, FusedContraction)]
@@ -229,7 +229,7 @@ class Fused:
         cut = in_parts_of_sum(work.graph, parts, of_halves=multiplies_halves(work))
         return [] if cut is None else [(parts, cut)]
 
-    def _by_library(self, work: Work, precision: Precision) -> list[PlannedKernel] | None:
+    def _by_library(self, work: PlannedRegion, precision: Precision) -> list[PlannedKernel] | None:
         """The kernels with the products of a library in a precision, or `None`."""
         takes = partial(self._machine.takes, precision=precision)
         try:
@@ -254,7 +254,7 @@ class Fused:
         cut = self._by_library(work, product.precision)
         return cut is not None and len(cut) == 1
 
-    def _separately(self, work: Work) -> dict[str, Callable[[], Kernel]]:
+    def _separately(self, work: PlannedRegion) -> dict[str, Callable[[], Kernel]]:
         """The variants with a kernel for each part; one for each of the vendor's variants of the product."""
         machine, separate = self._machine, apart(work.graph)
         if any(machine.refusal(part) is not None for part in separate.regions):
@@ -286,7 +286,7 @@ class Fused:
                 programs[_ON_UNIT + name] = partial(unit_attention_gradient, call, dialect, shape)
         return {name: partial(attention, region, machine, written) for name, written in programs.items()}
 
-    def _expected(self, work: Work, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
+    def _expected(self, work: PlannedRegion, products: Sequence[FusedContraction], variants: Mapping[str, Any]) -> str:
         whole = [variant for variant in variants if variant == _FLASH or variant.startswith(_ON_UNIT)]
         if whole:
             return whole[0]

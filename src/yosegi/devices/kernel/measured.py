@@ -26,12 +26,12 @@ from ...codegen.c.fused_kernels import NAIVE
 from ...errors import CompileFailure, NoSuchVariant
 from .half_operands import HALVES
 from .launching import KernelMachine
-from .work import Work, steps_of
+from .work import PlannedRegion, steps_of
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringPolicy:
-    """When variants are measured, and the tolerance of their results. Work is `Work.size`."""
+    """When variants are measured, and the tolerance of their results. Work is `PlannedRegion.size`."""
 
     patience_runs: int = 16
     """Runs after which a region is measured that is not known to repeat."""
@@ -97,7 +97,7 @@ class MeasuredKernel:
     """A kernel that changes to a better variant when one has been found."""
 
     def __init__(
-        self, machine: KernelMachine, records: TuningRecords, region: Region, work: Work,
+        self, machine: KernelMachine, records: TuningRecords, region: Region, work: PlannedRegion,
         variants: Mapping[str, Callable[[], Kernel]], expected: str,
     ) -> None:  # fmt: skip
         self._machine, self._records, self._region, self._work = machine, records, region, work

@@ -25,7 +25,7 @@ from .launching import KernelMachine, arguments_of, constants_of, launched, prog
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PlannedRegion:
     """A region as a graph, and the kernels that it is cut into."""
 
     graph: Graph
@@ -34,7 +34,7 @@ class Work:
     """The composite, if it stays whole only for kernels of its own."""
 
     @classmethod
-    def of(cls, region: Region) -> Work:
+    def of(cls, region: Region) -> PlannedRegion:
         """The work of a region. Raises `Unsupported`."""
         own = in_parts(region)
         if is_composite(region) or region.kind in JOINED:
@@ -60,7 +60,7 @@ class Work:
         return sum(prod(p.extents) * prod(r.size for r in p.batch) for p in products)
 
 
-def multiplies_halves(work: Work) -> bool:
+def multiplies_halves(work: PlannedRegion) -> bool:
     """True for products of 16-bit floats with float32 results."""
     products = [p for p in work.kernels if isinstance(p, FusedContraction)]
     return all(p.left.dtype.is_half and p.result is float32 for p in products) and bool(products)

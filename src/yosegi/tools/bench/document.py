@@ -88,7 +88,7 @@ class Document:
         return next((r for r in self.of_case(case) if r.contender == "numpy" and r.status == "ok"), None)
 
 
-class _Reader:
+class _DocumentReader:
     """Fields of a file, with errors that name the file and the field."""
 
     def __init__(self, path: str | Path) -> None:
@@ -119,7 +119,7 @@ _RESULT_FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
 
 def read(path: str | Path) -> Document:
     """A run from a file; raises with the file and the field when it is not one."""
-    reader = _Reader(path)
+    reader = _DocumentReader(path)
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -154,7 +154,7 @@ def read(path: str | Path) -> Document:
     )
 
 
-def _limits(reader: _Reader, limits: dict[str, Any]) -> dict[str, Any]:
+def _limits(reader: _DocumentReader, limits: dict[str, Any]) -> dict[str, Any]:
     for kind in ("copy", "device_copy"):
         tables = reader.get(limits, "limits.", kind, dict)
         for who in tables:
@@ -170,7 +170,7 @@ def _limits(reader: _Reader, limits: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-def _results(reader: _Reader, rows: Iterable[Any]) -> Iterable[Result]:
+def _results(reader: _DocumentReader, rows: Iterable[Any]) -> Iterable[Result]:
     rounds: dict[str, list[int]] = {}
     for n, row in enumerate(rows):
         where = f"results[{n}]."

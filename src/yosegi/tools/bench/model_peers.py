@@ -50,7 +50,7 @@ class _Symbol:
         return self._with("Div", other)
 
 
-class _Written:
+class _WrittenModel:
     """`Functions` on symbols."""
 
     def exp(self, x: _Symbol) -> _Symbol:
@@ -90,7 +90,7 @@ class _Written:
         return x.writer.node("Conv", x, w, strides=[stride] * 2, pads=[padding] * 4, group=groups)
 
 
-_FUNCTIONS: Final = _Written()
+_FUNCTIONS: Final = _WrittenModel()
 
 
 # ONNX Runtime

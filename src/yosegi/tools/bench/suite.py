@@ -55,7 +55,7 @@ class Settings:
     """Seconds after which no case sits again because its ratios are still uncertain."""
 
 
-class _Entry:
+class _SuiteEntry:
     """A contender in a case: what it takes to time it, or why it is not timed."""
 
     def __init__(self, case: Case, runner: Runner, device: Device | None) -> None:
@@ -166,7 +166,7 @@ def run(settings: Settings, progress: Progress = lambda *_: None) -> Document:
     chosen = [c for c in cases(large=settings.large) if matches(c, settings.pattern)]
     progress("measuring the machine's limits", 0, _steps(chosen, settings))
     limits = machine.limits(list(settings.devices))
-    entries: list[list[_Entry]] = []
+    entries: list[list[_SuiteEntry]] = []
     is_interrupted = False
     try:
         _measure(chosen, entries, settings, others, end, progress)
@@ -196,7 +196,7 @@ def _steps(chosen: Sequence[Case], settings: Settings) -> int:
 
 
 def _measure(
-    chosen: Sequence[Case], entries: list[list[_Entry]], settings: Settings, others: Sequence[Runner], end: float,
+    chosen: Sequence[Case], entries: list[list[_SuiteEntry]], settings: Settings, others: Sequence[Runner], end: float,
     progress: Progress,
 ) -> None:  # fmt: skip
     """Check every case, which adds its contenders to `entries`; then time them all."""
@@ -215,7 +215,7 @@ def _measure(
                 _sit(case, group, sitting, settings)
 
 
-def _cut_off(group: Sequence[_Entry]) -> None:
+def _cut_off(group: Sequence[_SuiteEntry]) -> None:
     """After an interrupt: the contenders of a case have the sittings that they all have."""
     timed = [e for e in group if e.call is not None]
     common = min((0 if e.timing is None else len(e.timing.sittings) for e in timed), default=0)
@@ -228,28 +228,28 @@ def matches(case: Case, pattern: str) -> bool:
     return any(fnmatch(case.id, p) or p.strip("*") in case.id for p in pattern.split(","))
 
 
-def _checked(case: Case, settings: Settings, others: Sequence[Runner]) -> list[_Entry]:
+def _checked(case: Case, settings: Settings, others: Sequence[Runner]) -> list[_SuiteEntry]:
     inputs = case.inputs(np.random.default_rng(0))
     with np.errstate(all="ignore"):
         exact = [a.astype(np.float64) for a in (*inputs, *case.weights())]
         expected = np.asarray(case.program(_EXACT, *exact), np.float64)
-    group = [_Entry(case, numpy_runner(), None), *_on_devices(case, settings)]
+    group = [_SuiteEntry(case, numpy_runner(), None), *_on_devices(case, settings)]
     if case.suite not in _WITHOUT_PEERS:
-        group += [_Entry(case, peer, None) for peer in others]
+        group += [_SuiteEntry(case, peer, None) for peer in others]
     with np.errstate(all="ignore"):
         for entry in group:
             entry.check(inputs, expected)
     return group
 
 
-def _on_devices(case: Case, settings: Settings) -> Iterator[_Entry]:
+def _on_devices(case: Case, settings: Settings) -> Iterator[_SuiteEntry]:
     for device in settings.devices:
         if case.suite == "transfer" and device.space == HOST:
             continue
         for mode in _MODES.get(case.name) or _MODES.get(case.suite) or (JIT,):
             if mode == SEPARATE and device.limits.compiles_slowly:
                 continue  # it compiles whole programs: op by op is no way to use it
-            yield _Entry(case, of_device(device, mode), device)
+            yield _SuiteEntry(case, of_device(device, mode), device)
 
 
 class _Exact:
@@ -281,7 +281,7 @@ def _aligned(array: Any) -> Any:
     return made
 
 
-def _sit(case: Case, group: Sequence[_Entry], sitting: int, settings: Settings) -> None:
+def _sit(case: Case, group: Sequence[_SuiteEntry], sitting: int, settings: Settings) -> None:
     """Time a case in one sitting, on new inputs."""
     entries = [e for e in group if e.call is not None]
     if not entries:
@@ -297,7 +297,7 @@ def _sit(case: Case, group: Sequence[_Entry], sitting: int, settings: Settings) 
             entry.timing = timing if entry.timing is None else entry.timing.joined(timing)
 
 
-def _spread(group: Sequence[_Entry]) -> float:
+def _spread(group: Sequence[_SuiteEntry]) -> float:
     """How uncertain the ratios of a case still are: the widest interval, halved, over its ratio."""
     timings = [e.timing for e in group if e.timing is not None]
     ratios = [t.ratio_to(timings[0]) for t in timings[1:]]

@@ -20,7 +20,7 @@ _LETTERS: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class FlowNode:
     """A step: what its box says, and its device's colour."""
 
     title: str
@@ -60,7 +60,7 @@ def layers(reads: Sequence[Sequence[int]]) -> list[int]:
     return depth
 
 
-def _arranged(nodes: Sequence[Node]) -> tuple[list[list[_Place]], list[list[_Place]]]:
+def _arranged(nodes: Sequence[FlowNode]) -> tuple[list[list[_Place]], list[list[_Place]]]:
     """The layers, and the route of each line through them."""
     depth = layers([n.reads for n in nodes])
     rows: list[list[_Place]] = [[] for _ in range(max(depth, default=-1) + 1)]
@@ -122,7 +122,7 @@ def _spread(rows: list[list[_Place]]) -> None:
             x += place.width + GAP
 
 
-def drawing(nodes: Sequence[Node], title: str) -> Markup:
+def drawing(nodes: Sequence[FlowNode], title: str) -> Markup:
     """The graph as SVG, in its natural size."""
     rows, variants = _arranged(nodes)
     width = _ordered(rows)
@@ -141,7 +141,7 @@ def drawing(nodes: Sequence[Node], title: str) -> Markup:
     )  # fmt: skip
 
 
-def _crosses(nodes: Sequence[Node], way: list[_Place]) -> bool:
+def _crosses(nodes: Sequence[FlowNode], way: list[_Place]) -> bool:
     first, last = way[0].node, way[-1].node
     return first is not None and last is not None and nodes[first].device != nodes[last].device
 
@@ -159,7 +159,7 @@ def _line(points: list[tuple[float, float]], crosses: bool) -> Markup:
     return tag("path", d=d, class_="edge crosses" if crosses else "edge")
 
 
-def _box(node: Node, number: int, x: float, y: float) -> Markup:
+def _box(node: FlowNode, number: int, x: float, y: float) -> Markup:
     shown = node.title if len(node.title) <= _LETTERS else f"{node.title[: _LETTERS - 1]}…"
     return tag(
         "g",

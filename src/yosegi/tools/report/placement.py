@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .digest import Digest
-from .flow import Node, drawing
+from .flow import FlowNode, drawing
 from .html import Markup, joined, tag
 from .parts import Block, Row, Section, Table, key
 from .units import listed, nbytes, plural, seconds
@@ -73,10 +73,10 @@ def _reads(step: dict[str, Any]) -> tuple[int, ...]:
     return tuple(i for i in given if isinstance(i, int) and i >= 0) if isinstance(given, list) else ()
 
 
-def _node(step: dict[str, Any], colours: dict[str, str]) -> Node:
+def _node(step: dict[str, Any], colours: dict[str, str]) -> FlowNode:
     moved = _moved(step)
     detail = ", ".join(t for t in (_time(step), f"{moved} moved" if moved else "") if t) or "not run"
-    return Node(_ops(step), detail, _device(step), colours.get(_device(step), "var(--soft)"), _reads(step))
+    return FlowNode(_ops(step), detail, _device(step), colours.get(_device(step), "var(--soft)"), _reads(step))
 
 
 def finding(steps: list[dict[str, Any]]) -> str:
