@@ -420,7 +420,7 @@ def test_each_engine_is_a_way(used: Any, queue: Queue) -> None:
     library = used([Offered(7), Offered(8)])
     made: Any = SimpleNamespace(convolutions=convolutions(queue))
     made.refusal = made.convolutions.refusal
-    target: Any = SimpleNamespace(**vars(queue), name="cuda:0", target=None)
+    target: Any = SimpleNamespace(**vars(queue), name="cuda:0", dialect=None, target=None)
     machine = CUDAMachine(target, made, made.convolutions.compiled, lambda region: None, 100)
     variants = machine.by_library(region_of())
     assert list(variants) == ["library", *[f"library, engine {n}" for n in range(2, ENGINES + 1)]]
