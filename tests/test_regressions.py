@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +18,9 @@ from native_code import NATIVES, RESULTS, needs_llvm
 from yosegi._graph.graph import capture, graph_of
 from yosegi._graph.reference import bind
 from yosegi._run import device as registry
-from yosegi._run import evaluate
+from yosegi._run import evaluate, snapshots
 from yosegi._run.device import Absent, chain_named
+from yosegi._run.memory import Buffer
 from yosegi._schedule.fuse import RegionKind, fuse
 from yosegi._tensor.options import current
 from yosegi.codegen.llvm import fused_product
@@ -462,3 +465,50 @@ def test_an_update_refuses_what_the_tensor_cannot_hold(name: str) -> None:
         with pytest.raises(DTypeError, match=rf"^\[{name}\] expected (a number|numbers) that fit"):
             getattr(x.at[[0]], name)(value)
     assert getattr(x.at[[0]], name)(True).dtype is ys.uint8
+
+
+# Threads --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_that_is_seen_can_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread was visible before it was started; another thread that waited for it then raised `RuntimeError`."""
+    found: list[bool] = []
+
+    class Observed(threading.Thread):
+        def start(self) -> None:
+            found.append(taken._lock.locked())
+            super().start()
+
+    monkeypatch.setattr(snapshots, "Thread", Observed)
+    taken, kept = snapshots.Snapshots(), threading.Event()
+    assert taken.begin([Buffer(np.ones(2))], 16, lambda arrays: kept.set())
+    taken.wait()
+    assert (found, kept.is_set()) == ([True], True)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
+def test_a_snapshot_whose_thread_does_not_start(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise failure
+
+    monkeypatch.setattr(snapshots, "Thread", Refused)
+    taken = snapshots.Snapshots()
+    with pytest.raises(KeyboardInterrupt) if isinstance(failure, KeyboardInterrupt) else nullcontext():
+        assert not taken.begin([Buffer(np.ones(2))], 16, lambda arrays: None)
+    taken.wait()
+    assert taken.is_due
+
+
+def test_threads_that_replay_one_function_have_inputs_of_their_own() -> None:
+    """The history of a result took the calls of another thread's inputs."""
+
+    class Contended(list[Any]):
+        def __setitem__(self, place: Any, value: Any) -> None:
+            super().__setitem__(place, ("another thread's",))
+
+    f, x = ys.jit(lambda a, b: a + b), ys.ones(2)
+    f(x, x)
+    replay = replace(next(iter(f._replays.values())), input_calls=Contended([()]))
+    nodes = [x._node, ys.zeros(2)._node]
+    assert [n.call for n in replay._source(nodes, "a device's").inputs] == [n.call for n in nodes]

@@ -181,3 +181,50 @@ def test_what_is_wrong_with_an_argument_is_said_shortly(call, message):
         call()
     assert str(caught.value).startswith(message)
     assert len(str(caught.value)) < 120
+
+
+NO_FUNCTION = {
+    "jit": ys.jit, "grad": ys.grad, "value_and_grad": ys.value_and_grad, "vmap": ys.vmap, "jacobian": ys.jacobian,
+    "checkpoint": ys.checkpoint, "custom_vjp": ys.custom_vjp, "vjp": lambda f: ys.vjp(f, 1.0),
+    "jvp": lambda f: ys.jvp(f, (1.0,), (1.0,)), "linearize": lambda f: ys.linearize(f, 1.0),
+    "eval_shape": lambda f: ys.eval_shape(f, 1.0), "scan": lambda f: ys.scan(f, 1.0, ys.asarray(X)),
+    "cond": lambda f: ys.cond(ys.asarray(True), f, f), "while_loop": lambda f: ys.while_loop(f, f, 1.0),
+    "fori_loop": lambda f: ys.fori_loop(0, 3, f, 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_FUNCTION)
+def test_a_value_in_the_place_of_a_function(name):
+    with pytest.raises(ys.errors.ArgumentError, match=rf"^\[{name}\] expected a function, got Tensor; pass it without"):
+        NO_FUNCTION[name](ys.ones(()))
+
+
+@pytest.mark.parametrize("sequence", [[1.0, 2.0], (1.0, 2.0)])
+def test_a_list_in_the_place_of_a_tensor(sequence):
+    """A comparison was silently False."""
+    x = ys.ones(2)
+    for call in (
+        lambda: x == sequence,
+        lambda: x - sequence,
+        lambda: sequence * x,
+        lambda: ys.nn.mse_loss(x, sequence),
+    ):
+        with pytest.raises(ys.errors.DTypeError, match=r"got (list|tuple); convert it with ys.asarray$"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: ys.nn.Linear(n, 3), lambda n: ys.nn.Linear(3, n), lambda n: ys.nn.Embedding(3, n),
+        lambda n: ys.nn.Conv2d(n, 3, 3), lambda n: ys.nn.ConvTranspose1d(3, n, 3),
+        lambda n: ys.nn.Conv1d(4, 4, 3, groups=n),
+        lambda n: ys.nn.MultiHeadAttention(n, 2), lambda n: ys.nn.MultiHeadAttention(8, n), lambda n: ys.nn.LSTM(3, n),
+        lambda n: ys.nn.GRU(3, 3, n),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [2.0, "2", -1, None, np.ones(2)], ids=str)
+def test_a_layer_of_no_size(make, size):
+    with pytest.raises(ys.errors.ArgumentError, match=r"^\[\w+\] expected \w+ as an integer of at least [01], got "):
+        make(size)
+    assert make(np.int64(2)) is not None

@@ -79,9 +79,15 @@ class Snapshots:
                 self._next = perf_counter() + (perf_counter() - start) / _POLICY.snapshot_share
                 return False
             where = "+".join(sorted({space.partition("/")[0] for space in by_space if space != HOST}))
-            thread = Thread(target=self._take, args=(parts, where, nbytes, keep, start), daemon=True)
-            self._thread = thread
-        thread.start()
+            self._thread = Thread(target=self._take, args=(parts, where, nbytes, keep, start), daemon=True)
+            try:
+                self._thread.start()  # while others wait for the lock: who sees a thread may join it
+            except BaseException as failure:
+                self._thread = None
+                if not isinstance(failure, RuntimeError):
+                    raise
+                log.info("no snapshot: %s", str(failure))  # the system gives no more threads
+                return False
         return True
 
     def _take(
@@ -106,7 +112,8 @@ class Snapshots:
 
     def wait(self) -> None:
         """Wait until no snapshot is under way."""
-        thread = self._thread
+        with self._lock:
+            thread = self._thread
         if thread is not None:
             thread.join()
 

@@ -63,7 +63,7 @@ def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
         try:
             return OPERATORS[name](self, other)
         except UserError as error:
-            if isinstance(error, DTypeError) and not _is_operand(other) and not is_array(other):
+            if isinstance(error, DTypeError) and not _is_mistaken(other):
                 return NotImplemented  # type: ignore[no-any-return]  # lets Python try the other side's operator
             hide_frames(error)
             raise
@@ -73,7 +73,7 @@ def _binary(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
-        if not _is_operand(other) and not is_array(other):
+        if not _is_mistaken(other):
             return NotImplemented  # type: ignore[no-any-return]
         return OPERATORS[name](other, self)
 
@@ -82,7 +82,7 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 def _in_place(name: str) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Operand, /) -> Tensor:
-        if not _is_operand(other) and not is_array(other):
+        if not _is_mistaken(other):
             return NotImplemented  # type: ignore[no-any-return]
         result = OPERATORS[name](self, other)
         if self._node.spec.weak:  # a number in a trace: like a Python number, it becomes what the result is
@@ -124,6 +124,11 @@ def _method(name: str) -> Callable[..., Any]:
 
     method.__name__, method.__doc__ = name, f"See `ys.{name}`."
     return short_tracebacks(method)
+
+
+def _is_mistaken(value: Any) -> bool:
+    """True for operands, and for what is easily taken for one: the operator then says how to convert it."""
+    return _is_operand(value) or is_array(value) or isinstance(value, (list, tuple))
 
 
 def _is_operand(value: Any) -> bool:

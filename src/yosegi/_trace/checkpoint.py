@@ -18,6 +18,7 @@ from .._tensor.node import Call, Node, spec
 from .._tensor.op import Arr, Op, OpKind, flat, leaf, leaf_call, number, op
 from .._tensor.role import Passed
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, tree_map, unflatten
 from ..ops.creation import asarray
 from ..ops.shape import reshape
@@ -124,6 +125,7 @@ def _graph_from(variables: Sequence[Node], outputs: Sequence[Node]) -> tuple[Gra
     return Graph(tuple(calls), tuple(args), tuple([at[o] for o in outputs])), list(outside)
 
 
+@short_tracebacks
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose intermediate values are not kept for the backward pass, which computes them again.
 
@@ -170,4 +172,4 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
             results[n] = result
         return unflatten(shape, results)
 
-    return given(wrapped, function)
+    return given("checkpoint", wrapped, function)

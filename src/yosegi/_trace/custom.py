@@ -90,6 +90,7 @@ class CustomVjp:
     """A function with a gradient of its own, made by `custom_vjp`."""
 
     def __init__(self, function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        rules.function("custom_vjp", function)
         self._function = function
         self._forward: Callable[..., Any] | None = None
         self._backward: Callable[..., Any] | None = None
@@ -152,6 +153,7 @@ class CustomVjp:
         return _Kept(exact((value,)), value)
 
 
+@short_tracebacks
 def custom_vjp(function: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> CustomVjp:
     """Give a function a gradient of its own.
 

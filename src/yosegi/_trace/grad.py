@@ -64,6 +64,7 @@ def _vjp(
     return made.value, made.back
 
 
+@short_tracebacks
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
@@ -108,9 +109,10 @@ def value_and_grad(
         grads = back(number(1, value.dtype))
         return (value, chosen.aux[0]) if has_aux else value, grads[0] if isinstance(argnums, int) else grads
 
-    return given(wrapped, function)
+    return given("value_and_grad", wrapped, function)
 
 
+@short_tracebacks
 def grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -159,4 +161,4 @@ def grad(
         value, gradient = value_and_grad(function, argnums, has_aux=has_aux)(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return given(wrapped, function)
+    return given("grad", wrapped, function)

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._tensor.node import Node
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, unflatten
 from ..errors import DTypeError
 from ..ops.creation import eye
@@ -101,9 +102,10 @@ def _jacobian(
         result = unflatten(made.shape, [part[0] if isinstance(argnums, int) else part for part in parts])
         return (result, chosen.aux[0]) if has_aux else result
 
-    return given(wrapped, function)
+    return given(name, wrapped, function)
 
 
+@short_tracebacks
 def jacrev(
     function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -144,6 +146,7 @@ def jacrev(
     return _jacobian("jacrev", rows, function, argnums, has_aux)
 
 
+@short_tracebacks
 def jacfwd(
     function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -182,6 +185,7 @@ def jacfwd(
     return _jacobian("jacfwd", rows, function, argnums, has_aux)
 
 
+@short_tracebacks
 def jacobian(
     function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
@@ -215,6 +219,7 @@ def jacobian(
     return _jacobian("jacobian", lambda made: _chosen("jacobian", made, holomorphic), function, argnums, has_aux)
 
 
+@short_tracebacks
 def hessian(
     function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:

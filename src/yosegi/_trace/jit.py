@@ -84,6 +84,7 @@ class Jitted(Generic[P, R]):
         static_argnames: str | Iterable[str] = (),
         static_argnums: int | Iterable[int] = (),
     ) -> None:
+        rules.function("jit", function)
         self._bound: tuple[Any, ...] = (function,) if opens(function) else ()
         """A method with its object, or another callable with a state: it is an argument like others."""
         self._function: Callable[..., R] = _called if self._bound else function

@@ -29,6 +29,7 @@ from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import Structure
 from ..errors import ArgumentError, TraceError
+from ..ops import rules
 
 _HARMLESS: Final = (object, ModuleType, Logger, type(Lock()), type(RLock()))
 """Classes of objects that do not influence the results of a function."""
@@ -77,8 +78,12 @@ def opens(value: Any) -> bool:
     return _slots(kind) is not None
 
 
-def given(wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method."""
+def given(name: str, wrapped: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`wrapped` with its first argument given, so that `jit` sees a function that has a state, such as a method.
+
+    `name` is the transform's.
+    """
+    rules.function(name, function)
     if opens(function):
         return partial(short_tracebacks(wrapped), function)
     return short_tracebacks(lambda *args, **kwargs: wrapped(function, *args, **kwargs))

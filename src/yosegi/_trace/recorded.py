@@ -64,6 +64,7 @@ def recorded(
     inputs_of: Callable[[Node], Sequence[Node]] = lambda node: node.inputs,
 ) -> Recorded:
     """Run a function on marked arguments, for the transform `name`. A loss must depend on an argument."""
+    rules.function(name, function)
     leaves, structure = flatten(tuple(primals))
     variables = [_variable_of(name, p, n, primals, names) for n, p in enumerate(leaves)]
     with recording(variables) as made:

@@ -183,10 +183,12 @@ class Replay:
     def _source(self, nodes: Sequence[Node], space: str) -> ReplaySource:
         """The replay on these inputs as one call."""
         assert self.history is not None
-        calls = tuple([n.call for n in nodes])
-        if calls != self.input_calls[0]:
-            self.input_calls[0] = calls
-        return ReplaySource(self.history, nodes, space, self.input_calls[0])
+        calls, known = tuple([n.call for n in nodes]), self.input_calls[0]
+        if calls == known:
+            calls = known
+        else:
+            self.input_calls[0] = calls  # other threads do so too: read once
+        return ReplaySource(self.history, nodes, space, calls)
 
     def _volatile(
         self, nodes: Sequence[Node], inputs: Sequence[Any], outputs: Sequence[Any], space: str, is_pinned: bool,

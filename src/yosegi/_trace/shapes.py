@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .._tensor.interchange import is_array
 from .._tensor.node import Node, Spec, spec
 from .._tensor.op import leaf_call
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten, unflatten
+from ..ops import rules
 from ..ops.creation import asarray
 from .tracing import tracing
 
@@ -47,6 +49,7 @@ def eval_shape(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     >>> ys.eval_shape(lambda x: (x @ x, ys.sum(x, axis=0)), huge)
     (float32[100000, 100000], float32[100000])
     """
+    rules.function("eval_shape", function)
     leaves, structure = flatten((args, kwargs))
     inner, keywords = unflatten(structure, [_placeholder(leaf) for leaf in leaves])
     with tracing("eval_shape"):
@@ -55,7 +58,7 @@ def eval_shape(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
 
 
 def _placeholder(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
+    if is_array(value):
         value = asarray(value)
     if isinstance(value, Tensor):
         value = value._node.spec

@@ -16,6 +16,7 @@ from .._tensor.batch import spread
 from .._tensor.node import Node, spec
 from .._tensor.op import leaf_call
 from .._tensor.tensor import Tensor
+from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import children, flatten, paths, unflatten
 from ..errors import ArgumentError, AxisError, ShapeError, UserError
 from ..ops.creation import asarray
@@ -28,6 +29,7 @@ Axes = Any
 """An axis, `None` for a value that all examples share, or a tree of these that begins like the tree that it is for."""
 
 
+@short_tracebacks
 def vmap(
     function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = None
 ) -> Callable[..., Any]:
@@ -100,7 +102,7 @@ def vmap(
         moved = [_moved(m, o, a, size) for m, o, a in zip(made, outputs, back, strict=False)]
         return unflatten(shape, moved)
 
-    return given(wrapped, function)
+    return given("vmap", wrapped, function)
 
 
 def _prefixed(name: str, axes: Axes, tree: Any) -> list[int | None]:

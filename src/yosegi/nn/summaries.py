@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .._tensor.interchange import class_name
 from .._tensor.node import Spec
 from .._tensor.tensor import Tensor
 from .._tensor.tracebacks import short_tracebacks
 from .._tensor.tree import flatten
 from .._trace.shapes import eval_shape
+from ..errors import ArgumentError
 from .module import WATCH, Module
 from .training import stateful
 
@@ -77,6 +79,8 @@ def summary(model: Module, /, *args: Any, **kwargs: Any) -> Summary:
     0        Linear      float32[5, 8]          24
     24 parameters, 96 bytes
     """
+    if not isinstance(model, Module):
+        raise ArgumentError(f"[summary] expected a module, got {class_name(model)}")
     outputs: dict[str, tuple[Spec, ...]] = {}
 
     def call(model: Module, /, *args: Any, **kwargs: Any) -> Any:

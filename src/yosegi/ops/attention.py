@@ -46,6 +46,8 @@ def _scores_form(q: Spec, k: Spec, mask: Spec | None, *, is_causal: Any, scale: 
 
 
 def _attention_form(q: Spec, k: Spec, v: Spec, mask: Spec | None, **attrs: Any) -> dict[str, Any]:
+    if k.ndim < 2:
+        raise ShapeError(f"expected k of shape (…, keys, features), got {k.shape}")
     if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
         raise ShapeError(f"expected v of shape (…, {k.shape[-2]}, features), as long as k, got {v.shape}")
     return _scores_form(q, k, mask, **attrs)

@@ -163,7 +163,10 @@ def rot90(x: Tensor, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     >>> ys.rot90(ys.asarray([[1, 2], [3, 4]])).tolist()
     [[2, 4], [1, 3]]
     """
-    first, second = rules.normal_axes(tuple(axes), x.ndim)
+    plane = rules.normal_axes(tuple(axes), x.ndim)
+    if len(plane) != 2:
+        raise ArgumentError(f"expected two axes, got {axes}")
+    first, second = plane
     turns = rules.as_index(k, "k") % 4
     if turns == 0:
         return x

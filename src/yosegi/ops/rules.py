@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import cleandoc, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from .._tensor.dtype import DType, as_dtype, bool_, real_of
+from .._tensor.interchange import class_name
 from .._tensor.node import Shape, Spec, spec
 from .._tensor.op import as_nodes
 from .._tensor.spellings import respelled
@@ -101,6 +102,19 @@ def as_index(value: Any, what: str) -> int:
         raise  # a tensor that has no value yet, or is no integer, says so itself
     except TypeError:
         raise DTypeError(f"expected {what} as an integer, got {short(value)}") from None
+
+
+def function(op: str, value: Any) -> None:
+    """Raise unless an argument of the transform of this name is a function."""
+    if not callable(value):
+        raise ArgumentError(f"[{op}] expected a function, got {class_name(value)}; pass it without calling it")
+
+
+def counts(op: str, least: int = 0, **values: Any) -> None:
+    """Raise unless these are integers of at least `least`."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ArgumentError(f"[{op}] expected {name} as an integer of at least {least}, got {short(value)}")
 
 
 def positions(op: str, option: str, value: Any) -> tuple[int, ...]:
@@ -230,5 +244,6 @@ def optional_dtype(dtype: Any) -> DType | None:
 
 def one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise unless an argument is one of the choices."""
-    if value not in choices:
-        raise ArgumentError(f"expected {name} among {', '.join(map(repr, choices))}, got {value!r}")
+    is_known = isinstance(value, Hashable) and value in choices  # an array is not, and compares by elements
+    if not is_known:
+        raise ArgumentError(f"expected {name} among {', '.join(map(repr, choices))}, got {short(value)}")

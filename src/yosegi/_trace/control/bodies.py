@@ -18,6 +18,7 @@ from ..._tensor.op import convert, leaf, leaf_call
 from ..._tensor.tensor import Tensor
 from ..._tensor.tree import Structure, difference, flatten, paths, unflatten
 from ...errors import ArgumentError, DTypeError, TraceError, UserError
+from ...ops import rules
 from ...ops.creation import asarray
 from ..tracing import Feed, tracing
 
@@ -98,6 +99,7 @@ def traced(name: str, role: str, function: Callable[..., Any], *trees: tuple[Str
     Raises `TraceError` if it asks for a value that a placeholder has not. `name` and `role` are the user's words for
     it: "scan" and "the function".
     """
+    rules.function(name, function)
     given = [[Node(leaf_call(s), ()) for s in specs] for _, specs in trees]
     arguments = [unflatten(s, [Tensor(n) for n in nodes]) for (s, _), nodes in zip(trees, given, strict=True)]
     with tracing(name) as trace:

@@ -18,6 +18,7 @@ from ..._tensor.tensor import Tensor
 from ..._tensor.tracebacks import short_tracebacks
 from ..._tensor.tree import unflatten
 from ...errors import ArgumentError, ShapeError, UserError
+from ...ops import rules
 from ...ops.creation import asarray
 from ...ops.elementwise import where
 from ...ops.reduce import any as reduce_any
@@ -238,6 +239,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     given = leaves_of("fori_loop", (start, init_val), "init_val")
     names = ["lower", *[path.replace("init_val[1]", "init_val", 1) for path in given.paths[1:]]]
     carry = Leaves(given.tree, given.tensors, given.structure, names, given.is_number)
+    rules.function("fori_loop", body_fun)
     step = _with_next(body_fun)
     if isinstance(first, Tensor) or isinstance(last, Tensor):
         made: Any = _repeated("fori_loop", ("the bounds", "body_fun"), lambda state: state[0] < last, step, carry)

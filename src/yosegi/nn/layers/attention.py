@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 from ..._tensor.dtype import float32, int32
 from ..._tensor.tensor import Tensor
 from ...errors import ArgumentError, ShapeError
+from ...ops import rules
 from ...ops.attention import rotary_embedding, scaled_dot_product_attention
 from ...ops.creation import DTypeLike, arange, zeros
 from ...ops.linear import linear
@@ -96,6 +97,7 @@ class MultiHeadAttention(Module):
         dtype: DTypeLike = float32,
     ) -> None:
         shared = num_heads if num_kv_heads is None else num_kv_heads
+        rules.counts("MultiHeadAttention", 1, embed_dim=embed_dim, num_heads=num_heads, num_kv_heads=shared)
         if num_heads < 1 or embed_dim % num_heads or shared < 1 or num_heads % shared:
             raise ArgumentError(
                 f"[MultiHeadAttention] expected heads that divide {embed_dim} features, and a number of key and value "

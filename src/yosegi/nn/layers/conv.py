@@ -51,7 +51,11 @@ class _Conv(Module):
         rng: Rng = None,
         dtype: DTypeLike = float32,
     ) -> None:
-        rules.one_of("padding_mode", padding_mode, tuple(_PAD_MODES))
+        if not isinstance(padding_mode, str) or padding_mode not in _PAD_MODES:
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected padding_mode among {', '.join(map(repr, _PAD_MODES))}, got "
+                f"{padding_mode!r}"
+            )
         kernel = _kernel(self, in_channels, out_channels, kernel_size, groups)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
         self.stride, self.padding, self.dilation = stride, padding, dilation
@@ -118,6 +122,7 @@ class _ConvTranspose(Module):
 
 def _kernel(module: Any, inputs: int, outputs: int, kernel_size: Numbers, groups: int) -> tuple[int, ...]:
     """The lengths of a kernel, if the groups divide the channels."""
+    rules.counts(type(module).__name__, in_channels=inputs, out_channels=outputs, groups=groups)
     if groups < 1 or inputs % groups or outputs % groups:
         raise ArgumentError(
             f"[{type(module).__name__}] expected groups that divide {inputs} and {outputs} channels, got {groups}"

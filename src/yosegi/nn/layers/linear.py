@@ -8,6 +8,7 @@ from typing import Any, final
 from ..._tensor.dtype import float32
 from ..._tensor.tensor import Tensor
 from ...errors import ArgumentError
+from ...ops import rules
 from ...ops.creation import DTypeLike
 from ...ops.index import take
 from ...ops.linear import linear
@@ -55,6 +56,7 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, rng: Rng = None, dtype: DTypeLike = float32
     ) -> None:
+        rules.counts("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight, self.bias = scaled_pair((out_features, in_features), out_features, in_features, bias, rng, dtype)
 
@@ -86,6 +88,7 @@ class Embedding(Module):
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, rng: Rng = None, dtype: DTypeLike = float32) -> None:
+        rules.counts("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.weight = normal((num_embeddings, embedding_dim), rng=rng, dtype=dtype)
 

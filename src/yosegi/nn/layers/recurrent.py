@@ -11,6 +11,7 @@ from ..._tensor.dtype import float32
 from ..._tensor.tensor import Tensor
 from ..._trace.control.scans import scan
 from ...errors import ShapeError
+from ...ops import rules
 from ...ops.activation import sigmoid
 from ...ops.creation import DTypeLike, zeros
 from ...ops.elementwise import tanh
@@ -40,6 +41,9 @@ class _Recurrent(Module, ABC):
         rng: Rng = None,
         dtype: DTypeLike = float32,
     ) -> None:
+        op = type(self).__name__
+        rules.counts(op, input_size=input_size)
+        rules.counts(op, 1, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bidirectional = bidirectional
         rng, bound = generator_of(rng), 1 / sqrt(hidden_size)
