@@ -111,17 +111,22 @@ def onnxruntime(model: Any, x: Any) -> Callable[[], Any]:
     return run
 
 
-def in_turns(contenders: dict[str, Callable[[], Any]], turns: int, seconds: float) -> dict[str, list[float]]:
-    """The median milliseconds of each block of calls."""
+def in_turns(
+    contenders: dict[str, Callable[[], Any]],
+    turns: int,
+    seconds: float,
+    clock: Callable[[], float] = perf_counter,
+) -> dict[str, list[float]]:
+    """The median milliseconds of each block of calls, by a clock."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(1 + turns):
         for name, run in contenders.items():
             sleep(0.3)  # the threads of the contender before spin that long
-            block, end = [], perf_counter() + seconds * (1 if turn else 3)
-            while perf_counter() < end or len(block) < 3:
-                start = perf_counter()
+            block, end = [], clock() + seconds * (1 if turn else 3)
+            while clock() < end or len(block) < 3:
+                start = clock()
                 run()
-                block.append(perf_counter() - start)
+                block.append(clock() - start)
             if turn:
                 times[name].append(median(block) * 1e3)
     return times

@@ -1,11 +1,12 @@
 """Whole programs in plain user code beside PyTorch on the CPU: checked first, then timed in turns.
 
     PYTHONPATH=tests python tests/bench_programs.py [--device auto] [--only part] [--turns 3] [--seconds 0.3]
-        [--compile] [--first]
+        [--compile] [--first] [--processor-time]
 
 The programs are in `beside`. The results of the first three runs are compared with PyTorch's in float64. A ratio is
 the time of the fastest peer by Yosegi's: below 1, Yosegi loses. With `--first`, each program's first run is timed in a
-process and with a cache of its own, instead.
+process and with a cache of its own, instead. `YOSEGI_THREADS` is the number of threads of all contenders, 2 by
+default. With `--processor-time`, and one thread, the time that other processes take does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def measured(program: Program, args: Any) -> str:
     first = perf_counter() - start
     differs = error([*firsts, *(contenders["Yosegi"]() for _ in range(2))], expected)
     mark = "" if differs <= program.tolerance else " WRONG"
-    times = in_turns(contenders, args.turns, args.seconds)
+    times = in_turns(contenders, args.turns, args.seconds, process_time if args.processor_time else perf_counter)
     own, best = times["Yosegi"], min(median(t) for name, t in times.items() if name != "Yosegi")
     spread = f"{median(own):9.3f} ({min(own):.3f} to {max(own):.3f})"
     peers = ", ".join(f"{name} {median(t):.3f}" for name, t in times.items() if name != "Yosegi")
@@ -90,10 +91,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--first", action="store_true")
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--only", default="", help="parts of titles, separated by commas; without them, all")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(os.environ.get("YOSEGI_THREADS", "2")))
     torch.manual_seed(0)
     warnings.filterwarnings("ignore", module="torch")
     for family in (language, images, tables, science):
@@ -106,7 +108,7 @@ def main() -> None:
             run()
             print(perf_counter() - start)
             return
-        if not args.first:
+        if args.device == "auto" and not args.first:
             print(", ".join(device.name for device in ys.devices()))  # qualifies all drivers
         for program in PROGRAMS:
             if any(part in program.title.lower() for part in parts):

@@ -32,6 +32,8 @@ NEEDS = {
     "transforms_vs_jax.py": "jax",
     "bench_training.py": "torch",
     "bench_inference.py": "torch",
+    "bench_programs.py": "torch",
+    "beside": "torch",
     "notebooks.py": "nbformat",
 }
 """Scripts that are imported for their doctests, and the packages that they import."""

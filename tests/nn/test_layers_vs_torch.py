@@ -63,7 +63,9 @@ LAYERS = [
      tnn.Upsample((12, 3), mode="bilinear", align_corners=True), X2),
     (nn.Upsample(7, mode="trilinear"), tnn.Upsample(7, mode="trilinear"), X3),
     *[(getattr(nn, name)(), getattr(tnn, name)(), X1) for name in (
-        "ReLU", "LeakyReLU", "ELU", "SELU", "GELU", "SiLU", "Mish", "Hardswish", "Sigmoid", "Tanh", "Softplus")],
+        "ReLU", "LeakyReLU", "ELU", "SELU", "GELU", "SiLU", "Mish", "Hardswish", "Sigmoid", "Tanh", "Softplus",
+        "ReLU6", "Hardsigmoid", "LogSigmoid")],
+    (nn.GLU(1), tnn.GLU(1), X2),
     (nn.GELU(approximate="tanh"), tnn.GELU("tanh"), X1),
     (nn.Softmax(axis=1), tnn.Softmax(1), X1),
     (nn.LeakyReLU(0.2), tnn.LeakyReLU(0.2), X1),

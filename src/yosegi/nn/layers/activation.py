@@ -11,7 +11,7 @@ from ...errors import ShapeError
 from ...ops.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus
 from ...ops.creation import DTypeLike, full
 from ...ops.elementwise import tanh, where
-from ...ops.gates import hardswish, mish, selu
+from ...ops.gates import glu, hardsigmoid, hardswish, log_sigmoid, mish, relu6, selu
 from ...ops.normal import log_softmax, softmax
 from ...ops.shape import reshape
 from ..module import Module
@@ -26,7 +26,7 @@ _DOC: Final = """The activation function `ys.{function}` as a module.
     Examples
     --------
     >>> import yosegi as ys
-    >>> bool(ys.all(ys.nn.{name}()(ys.ones((3,))) == ys.{function}(ys.ones((3,)))))
+    >>> bool(ys.all(ys.nn.{name}()(ys.ones((4,))) == ys.{function}(ys.ones((4,)))))
     True
     """
 
@@ -96,6 +96,30 @@ class Mish(_Activation):
 class Hardswish(_Activation):
     __doc__ = _DOC.format(name="Hardswish", function="nn.hardswish")
     function = staticmethod(hardswish)
+
+
+@final
+class ReLU6(_Activation):
+    __doc__ = _DOC.format(name="ReLU6", function="nn.relu6")
+    function = staticmethod(relu6)
+
+
+@final
+class Hardsigmoid(_Activation):
+    __doc__ = _DOC.format(name="Hardsigmoid", function="nn.hardsigmoid")
+    function = staticmethod(hardsigmoid)
+
+
+@final
+class LogSigmoid(_Activation):
+    __doc__ = _DOC.format(name="LogSigmoid", function="nn.log_sigmoid")
+    function = staticmethod(log_sigmoid)
+
+
+@final
+class GLU(_Activation):
+    __doc__ = _DOC.format(name="GLU", function="nn.glu")
+    function = staticmethod(glu)
 
 
 @final
