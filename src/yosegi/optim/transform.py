@@ -72,13 +72,19 @@ class Transform:
         tuple
             The updates, to be added to the parameters by `apply_updates`, and the next state.
         """
-        tree_map(_fitting, params, grads)
+        fits: list[bool] = []
+        tree_map(lambda p, g: fits.append(p.shape == g.shape), params, grads)
+        if not all(fits):
+            raise ArgumentError(
+                f"[update] expected gradients of the parameters' shapes, got {_differing(params, grads)}"
+            )
         return self.rule(grads, state, params, value)
 
 
-def _fitting(p: Tensor, g: Tensor) -> None:
-    if p.shape != g.shape:
-        raise ArgumentError(f"[update] expected gradients of the parameters' shapes, got {g.shape} for {p.shape}")
+def _differing(params: Tree, grads: Tree) -> str:
+    """The gradients of other shapes than their parameters, with their paths."""
+    rows = zip(paths(params), flatten(params)[0], flatten(grads)[0], strict=True)
+    return "; ".join(f"{g.shape} for {path} of shape {p.shape}" for path, p, g in rows if p.shape != g.shape)
 
 
 def stateless(function: Callable[[Tree, Tree], Tree]) -> Transform:
