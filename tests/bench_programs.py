@@ -19,7 +19,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def measured(program: Program, args: Any) -> str:
     first = perf_counter() - start
     differs = error([*firsts, *(contenders["Yosegi"]() for _ in range(2))], expected)
     mark = "" if differs <= program.tolerance else " WRONG"
-    times = in_turns(contenders, args.turns, args.seconds, process_time if args.processor_time else perf_counter)
+    times = in_turns(contenders, args.turns, args.seconds, by_processor=args.processor_time)
     own, best = times["Yosegi"], min(median(t) for name, t in times.items() if name != "Yosegi")
     spread = f"{median(own):9.3f} ({min(own):.3f} to {max(own):.3f})"
     peers = ", ".join(f"{name} {median(t):.3f}" for name, t in times.items() if name != "Yosegi")

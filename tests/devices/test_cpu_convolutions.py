@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from codegen.test_llvm_winograd import convolutions
 from native_code import needs_llvm
 from yosegi.devices.cpu.column_products import fits
+from yosegi.devices.cpu.compiler import HostMachine
 from yosegi.devices.cpu.depthwise_calls import is_depthwise
 from yosegi.devices.cpu.point_convolutions import is_pointwise
 from yosegi.devices.cpu.spread_convolutions import is_spread
@@ -113,6 +114,20 @@ def test_depthwise_convolutions(case: tuple[Any, Any, Windows]) -> None:
         got = convolutions(threads).channels(x, w, windows)(x, w)
         assert (got.shape, got.dtype) == (wanted.shape, x.dtype)
         np.testing.assert_allclose(got, wanted, rtol=0, atol=np.finfo(x.dtype).eps * 4 * np.prod(w.shape[1:]))
+
+
+@pytest.mark.skipif(
+    not HostMachine.host().triple.startswith("x86_64"), reason="names a processor of another architecture"
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("model", ["x86-64-v3", "x86-64"])
+def test_depthwise_convolutions_on_lesser_processors(model: str, stride: int, dtype: Any) -> None:
+    windows = Windows((3, 5), (stride, stride), ((1, 1), (2, 2)), (1, 1), (1, 1))
+    x, w = (RNG.standard_normal(shape).astype(dtype) for shape in ((2, 5, 11, 23), (5, 1, 3, 5)))
+    wanted = convolved(x.astype(float), w.astype(float), windows, 5)
+    got = convolutions(2, model).channels(x, w, windows)(x, w)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=np.finfo(dtype).eps * 60)
 
 
 @pytest.mark.parametrize("wrong", [np.inf, np.nan])

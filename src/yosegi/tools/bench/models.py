@@ -40,11 +40,11 @@ GPT_BATCH: Final = (_BATCH, _LENGTH)
 
 
 def gpt(parameters: Sequence[Tensor], words: Tensor) -> Tensor:
-    """The logits of the next word, for each word of a batch."""
+    """The logits of the next word, for each word of a batch; as many layers as there are parameters for."""
     embedding, *blocks, scale, shift, head, bias = parameters
     x = embedding[words]
-    for n in range(_LAYERS):
-        x = _block(x, *blocks[n * len(_BLOCK) : (n + 1) * len(_BLOCK)])
+    for n in range(0, len(blocks), len(_BLOCK)):
+        x = _block(x, *blocks[n : n + len(_BLOCK)])
     return linear(layer_norm(x, scale, shift), head, bias)
 
 
