@@ -64,10 +64,10 @@ def timed(call: Callable[[], Any], wait: Callable[[], Any], turns: int) -> float
     return (time.perf_counter() - start) / turns
 
 
-def turns_of(call: Callable[[], Any], wait: Callable[[], Any]) -> int:
+def turns_of(call: Callable[[], Any], wait: Callable[[], Any], seconds: float = SECONDS) -> int:
     for _ in range(3):
         call()
-    return max(1, round(SECONDS / timed(call, wait, 1)))
+    return max(1, round(seconds / timed(call, wait, 1)))
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product as combinations
+from math import sqrt
 from typing import Any, cast
 
 import ml_dtypes
@@ -23,7 +24,7 @@ from native_code import needs_llvm
 from values import Array
 from yosegi._tensor.dtype import bfloat16, float16, float32
 from yosegi._tensor.precision import Precision
-from yosegi._tune.certificate import error_bound, random_matrix
+from yosegi._tune.certificate import _FIRST, _bound, random_matrix
 from yosegi.codegen.llvm import ir
 from yosegi.codegen.llvm.bfloat16_units import BFloat16Unit, unit_shape, unit_tile_source
 from yosegi.codegen.llvm.blocking import BFLOAT16, BlockingPolicy
@@ -32,7 +33,6 @@ from yosegi.codegen.llvm.entry import PARAMETERS
 from yosegi.codegen.llvm.half_packing import unit_lines_source, unit_panel_source
 from yosegi.codegen.llvm.product import FusedStage, Product, Side
 from yosegi.codegen.llvm.product_kernels import product_source
-from yosegi.codegen.llvm.projections import VECTORS
 from yosegi.codegen.scalar.value import Value
 from yosegi.devices.cpu.bfloat16_support import LARGEST_ERRORS
 from yosegi.devices.cpu.callables import Runtime
@@ -49,6 +49,8 @@ pytestmark = [
 ]
 UNITS = pytest.mark.parametrize("unit", list(BFloat16Unit), ids=lambda unit: unit.value)
 PARTS = pytest.mark.parametrize("parts", [1, 2, 3])
+VECTORS = {1: 6, 2: 4, 3: 8}
+"""Random vectors, by the number of parts: a kernel is written for a number of them."""
 SIZES = [
     (1, 1, 1), (1, 7, 127), (7, 1, 33), (16, 16, 32), (2, 31, 17), (13, 32, 5), (17, 33, 16), (32, 32, 64),
     (29, 100, 300), (64, 48, 64), (127, 129, 128), (300, 3, 513), (3, 300, 513), (130, 257, 700), (40, 40, 0),
@@ -122,15 +124,17 @@ def test_sizes_and_transposes(unit: BFloat16Unit, parts: int, turned: tuple[bool
 @PARTS
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
 def test_projections(unit: BFloat16Unit, parts: int, turned: tuple[bool, bool]) -> None:
-    """The kernel gives the Gram matrix of L·C − (L·A)·B and the sum of C's squares, and the same result as without."""
-    made, product = products(unit), Product(float32, parts=parts, is_projected=True)
+    """The kernel gives the moments of the Gram matrix of L·C − (L·A)·B and the sum of C's squares, and the same result
+    as without."""
+    vectors = VECTORS[parts]
+    made, product = products(unit), Product(float32, parts=parts, projections=vectors)
     for m, n, k in SIZES:
         if not k:
             continue
         a = numbers((k, m)).T if turned[0] else numbers((m, k))
         b = numbers((n, k), 1).T if turned[1] else numbers((k, n), 1)
-        drawn = np.random.default_rng(2).standard_normal((m, VECTORS)).astype(np.float32)
-        out, sums = np.full((m, n), np.nan, np.float32), np.full(VECTORS**2 + 1, np.nan)
+        drawn = np.random.default_rng(2).standard_normal((m, vectors)).astype(np.float32)
+        out, sums = np.full((m, n), np.nan, np.float32), np.full(3, np.nan)
         bound = made.bound(product, Arrays(a, b, (), (), (out,)))
         workspace = np.full(bound.workspace, 0xFF, np.uint8)
         bound.call(a, b, out, random_rows(drawn), sums, workspace)
@@ -140,13 +144,16 @@ def test_projections(unit: BFloat16Unit, parts: int, turned: tuple[bool, bool]) 
         roundings = 3e-6 * (np.linalg.norm(left @ out) + np.linalg.norm(left @ np.abs(a) @ np.abs(b)))
         gram = difference @ difference.T
         margin = roundings * (2 * np.linalg.norm(difference) + roundings)
-        assert np.all(np.abs(sums[:-1].reshape(VECTORS, VECTORS) - gram) <= margin)
-        assert sums[-1] == pytest.approx(np.square(out, dtype=np.float64).sum(), rel=1e-5)
+        assert sums[0] * vectors == pytest.approx(np.trace(gram), abs=margin * sqrt(vectors))
+        norm = np.linalg.norm(gram)
+        assert sqrt(sums[1] * vectors) == pytest.approx(norm, abs=margin * vectors)
+        assert sums[2] == pytest.approx(np.square(out, dtype=np.float64).sum(), rel=1e-5)
 
 
 @UNITS
+@pytest.mark.parametrize("vectors", [4, 6, 8])
 @pytest.mark.parametrize("where", [(slice(5, 6), slice(None)), (slice(None), slice(70, 71)), (5, 70)], ids=str)
-def test_projections_see_one_row_one_column_and_one_number(unit: BFloat16Unit, where: Any) -> None:
+def test_projections_see_one_row_one_column_and_one_number(unit: BFloat16Unit, where: Any, vectors: int) -> None:
     """The left operand's last column reaches one part of the result only, where bfloat16 loses all of its digits."""
     m, n, k = 64, 96, 128
     a, b = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
@@ -155,16 +162,16 @@ def test_projections_see_one_row_one_column_and_one_number(unit: BFloat16Unit, w
     wrong[where] = 1
     a[:, 1:3] = np.array([1 + 2**-10, -1]) * wrong.any(1, keepdims=True)
     b[1:3] = 512 * wrong.any(0)
-    drawn = random_matrix(m, VECTORS, is_fixed=True)
+    drawn = random_matrix(m, vectors, is_fixed=True)
     both = HalfProducts(
         Runtime(Compiler(HOST), 2), unit, Results(), compiler=cast(Any, EmulatingCompiler(Compiler(HOST)))
-    ).projected(Precision.BF16, lambda rows: drawn)(a, b)
+    ).projected(Precision.BF16, vectors, lambda rows: drawn)(a, b)
     assert both is not None
     out, sums = both
     exact = a.astype(np.float64) @ b
     true = np.linalg.norm(out - exact) / np.linalg.norm(exact)
     assert true > 1e-3
-    assert error_bound(sums, 1e-2) >= true
+    assert _bound(*sums.tolist(), _FIRST[vectors], 1e-2, False) >= true
 
 
 @UNITS

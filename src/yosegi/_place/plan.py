@@ -26,8 +26,8 @@ from .._schedule.fuse import Region, RegionKind, fuse
 from .._tensor.html import heading
 from .._tensor.precision import IN_FULL, Policy, Precision
 from .._tensor.role import Exchange
-from .._tune.certificate import SINGLE, Certified, is_product, projector_for, random_matrix
-from .._tune.projection import VECTORS, projects
+from .._tune.certificate import Certified, fused_vectors, is_product, projector_for, random_matrix
+from .._tune.projection import projects
 from .._tune.records import adopting, confirm, decisions, noting
 from ..errors import ArgumentError, DeviceFailure, PlanRefused
 from .candidates import Candidate, Refusals, candidates_for
@@ -181,9 +181,11 @@ class Step:
         if projects(region.calls[-1]):
             with suppress(DeviceFailure):
                 projector = make()
-        fused = None
-        if self.tolerance >= SINGLE and isinstance(device, Projects):
-            fused = device.projected(region, partial(random_matrix, vectors=VECTORS, is_fixed=is_fixed))
+        fused = []
+        if isinstance(device, Projects):
+            for vectors in fused_vectors(region.calls[-1], region.precision, self.tolerance, is_fixed=is_fixed):
+                made = device.projected(region, vectors, partial(random_matrix, vectors=vectors, is_fixed=is_fixed))
+                fused += [] if made is None else [(vectors, made)]
         return Certified(
             kernel, region, device, self.tolerance, fused=fused, projector=projector,
             closer=partial(make, closely=True), is_fixed=is_fixed,

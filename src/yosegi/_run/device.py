@@ -26,6 +26,7 @@ from .._tensor.html import table
 from .._tensor.op import OpKind
 from .._tensor.options import DEVICE_CHECKS, current
 from .._tensor.precision import Precision
+from .._tune.projection import Projected
 from ..errors import ArgumentError
 from .background import Job
 from .child import Closed, close_all
@@ -63,9 +64,9 @@ class Fuses(Protocol):
 class Projects(Protocol):
     """A device whose kernels of products can compute their own random projections."""
 
-    def projected(self, region: Region, draw: Callable[[int], Any]) -> Callable[..., tuple[Any, Any] | None] | None:
-        """A kernel of one product that gives the result and the output of a region of `projection_of`, or `None` if it
-        must be left to other kernels. `draw` gives random vectors of a length. `None` if no kernel does it."""
+    def projected(self, region: Region, vectors: int, draw: Callable[[int], Any]) -> Projected | None:
+        """The kernel of one product that projects it on some random vectors; `draw` gives those of a length. `None` if
+        no kernel does it."""
 
 
 class Ranks(Protocol):

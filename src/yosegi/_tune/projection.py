@@ -17,6 +17,10 @@ from .._tensor.node import Call, Shape, Spec, spec
 from .._tensor.op import REGISTRY, leaf_call
 from .._tensor.role import Contraction
 
+Projected = Callable[..., "tuple[Any, Any] | None"]
+"""A kernel of one product that gives the result, and an array of three numbers: the mean of the eigenvalues of the
+differences' Gram matrix, the mean of their squares, and the sum of the result's squares. `None` if the product must be
+left to other kernels."""
 VECTORS: Final = 8
 """How many random vectors a product is projected on."""
 _GAIN: Final = 4

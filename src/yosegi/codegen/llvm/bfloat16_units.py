@@ -19,7 +19,6 @@ from .builder import LlvmBuilder
 from .fused_projections import FOLDED, write_sums
 from .integers import Multiples, add, mul, shifted
 from .ir import Function, Module
-from .projections import VECTORS
 from .register_tiles import LINE, PARAMETERS, TileShape, ask_for, tile_name
 
 LINES: Final = 16
@@ -57,15 +56,15 @@ def unit_shape(parts: int) -> TileShape:
 
 
 def unit_tile_source(
-    unit: BFloat16Unit, parts: int, rows: int, vectors: int, attributes: str, *, projects: bool = False
+    unit: BFloat16Unit, parts: int, rows: int, vectors: int, attributes: str, *, projections: int = 0
 ) -> str:
     """The module of one size of tile, with the arguments of `register_tiles.tile_source`.
 
     A step of the left operand has place for all squares of a tile's height, whether they are there or not. If the unit
-    `folds`, a tile that `projects` takes the arguments `FOLDED`, too.
+    `folds`, a tile with `projections` on random vectors takes the arguments `FOLDED`, too.
     """
     module = Module()
-    _write_tile(module, unit, parts, rows, vectors, projects=projects and folds(unit))
+    _write_tile(module, unit, parts, rows, vectors, projections if folds(unit) else 0)
     return module.text(attributes)
 
 
@@ -103,14 +102,12 @@ def prepared(code: Function, unit: BFloat16Unit | None) -> Iterator[None]:
         code.call("void", "llvm.x86.tilerelease", [], [])
 
 
-def _write_tile(
-    module: Module, unit: BFloat16Unit, parts: int, rows: int, vectors: int, *, projects: bool = False
-) -> None:
-    code = module.function(tile_name(rows, vectors), (*PARAMETERS, *(FOLDED if projects else ())))
+def _write_tile(module: Module, unit: BFloat16Unit, parts: int, rows: int, vectors: int, projections: int = 0) -> None:
+    code = module.function(tile_name(rows, vectors), (*PARAMETERS, *(FOLDED if projections else ())))
     if unit is BFloat16Unit.TILES:
         _write_squares(code, parts, rows, vectors)
     else:
-        _write_dots(code, parts, rows, vectors, projects=projects)
+        _write_dots(code, parts, rows, vectors, projections)
     code.ret()
 
 
@@ -177,14 +174,14 @@ def _place(code: Function, base: str, apart: str, i: int, j: int) -> str:
 # Dots
 
 
-def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects: bool) -> None:
+def _write_dots(code: Function, parts: int, rows: int, vectors: int, projections: int) -> None:
     """Write the sums of rows by vectors of columns. All rows read the same columns, and each an element of its own.
 
     Sums begin with zero: they are added one by one, and a long row of sums would lose digits.
     """
     k = LlvmBuilder(code, LINES)
-    is_projected = code.let("icmp ne ptr %w, null") if projects else ""
-    weights = Multiples(code, "%w_row", VECTORS) if projects else None
+    is_projected = code.let("icmp ne ptr %w, null") if projections else ""
+    weights = Multiples(code, "%w_row", projections) if projections else None
     places = [(row, 4 * LINES * j) for row in range(_ROWS_OF_DOTS) for j in range(vectors)]
     with code.loop(0, rows * LINES, _ROWS_OF_DOTS) as group:
         lines = shifted(code, "%a", mul(code, group.index, 2 * STEP))
@@ -218,7 +215,7 @@ def _write_dots(code: Function, parts: int, rows: int, vectors: int, *, projects
         if weights is not None:
             with code.when(is_projected):
                 own = shifted(code, "%w", mul(code, group.index, 4))
-                write_sums(k, own, weights, [totals[n::vectors] for n in range(vectors)])
+                write_sums(k, own, weights, projections, [totals[n::vectors] for n in range(vectors)])
 
 
 def _dots(code: Function, a: str, b: str, pair: int, sums: list[str]) -> list[str]:

@@ -9,7 +9,6 @@ from .bfloat16_units import PAIRS
 from .fused_projections import row_bytes
 from .product import Product
 from .product_kernels import PADDING
-from .projections import VECTORS
 from .register_tiles import LINE, TileShape
 
 
@@ -101,8 +100,10 @@ class WorkSplit:
     """Where the projections of the left operand are in the workspace, if there are any."""
     seen: int = 0
     """Where the projections of the result are in the workspace, if there are any."""
+    fold_parts: int = 0
+    """Units of work into which the rows of a left operand are cut that is projected."""
     fold_chunk: int = 0
-    """Numbers of each sum that one unit of work packs and projects of the left operand, if it is projected."""
+    """Numbers of each sum in a unit of work, if the columns of that operand are contiguous."""
 
     @property
     def workspace(self) -> int:
@@ -143,14 +144,16 @@ def cut(
     slot = slots * (LINE + room)
     if copies_a:
         slot += whole_lines(panels * shape.height * (steps * shape.step_bytes + PADDING))
-    folded = seen = fold_chunk = 0
-    if product.is_projected:
-        folded, seen = slot, slot + VECTORS * row_bytes(sizes.k)
-        slot = seen + (VECTORS + 1) * row_bytes(sizes.n) * down
+    folded = seen = fold_parts = fold_chunk = 0
+    if product.projections:
+        fold_parts = min(panels, threads * policy.chunks)
+        folded, seen = slot, slot + fold_parts * product.projections * row_bytes(sizes.k)
+        slot = seen + (product.projections + 1) * row_bytes(sizes.n) * down
         fold_chunk = shape.step * min(policy.fold_steps, _parts(steps, threads * policy.chunks))
     return WorkSplit(
         threads, by_batch, depth * shape.step, blocks, down, across, copies_a, in_panels, copies_b, slots, room, slot,
-        threads * policy.chunks if by_batch else 1, folded, seen, fold_chunk,
+        threads * policy.chunks if by_batch else 1, folded, seen, fold_parts,
+        fold_chunk,
     )  # fmt: skip
 
 

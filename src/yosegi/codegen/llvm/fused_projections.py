@@ -4,7 +4,7 @@ For C ≈ A·B and a few random rows L, the sums of L·C − (L·A)·B estimate 
 is packed, a right operand where its panels are copied, and a result where its rows are complete: each is read from the
 caches once more, and never from memory.
 
-Results have a row for each random vector: (VECTORS, columns). Behind those of L·C comes a row of the sums of squares of
+Results have a row for each random vector. Behind those of L·C comes a row of the sums of squares of
 the columns of C.
 """
 
@@ -20,7 +20,6 @@ from .integers import Multiples, add, ceil_div, choice, mul, shifted, sub
 from .ir import Function, Module
 from .lanes import sum_of_lanes
 from .load_store import lanes_below, load, repeated, store
-from .projections import VECTORS
 from .register_tiles import LINE
 
 FOLD: Final = (
@@ -32,8 +31,11 @@ a row or of a column of x."""
 FOLDED: Final = (("ptr", "w"), ("i64", "w_row"), ("ptr", "folded"), ("i64", "folded_row"))
 """The further arguments of functions that project the numbers that they have in registers: w times these is added to
 `folded`, if w is not null."""
-COMPARE: Final = (("ptr", "seen"), ("i64", "slabs"), ("i64", "columns"), ("ptr", "sums"))
-"""Adds up slabs of differences, and writes their Gram matrix and the sum of the squares as float64."""
+ADD_UP: Final = (("ptr", "slabs"), ("i64", "count"), ("i64", "rows"), ("i64", "columns"))
+"""Adds slabs of so many rows and columns, one behind the other, to the first of them."""
+COMPARE: Final = (("ptr", "seen"), ("i64", "columns"), ("ptr", "sums"))
+"""Writes, as float64, the mean of the eigenvalues of the Gram matrix of the differences, the mean of their squares, and
+the sum of the result's squares."""
 _WIDE: Final = 2
 """Vectors of columns that share the numbers of w."""
 _ITEM: Final = 4
@@ -52,12 +54,14 @@ def write_row_bytes(code: Function, columns: str) -> str:
     return mul(code, add(code, ceil_div(code, mul(code, columns, _ITEM), LINE), "1"), LINE)
 
 
-def write_projections(module: Module, lanes: int) -> None:
-    """The functions `fold_left`, which subtracts, `fold_right`, `fold_result`, which adds squares, and `compare`."""
-    _write_fold(module, "fold_left", lanes, negates=True)
-    _write_fold(module, "fold_right", lanes)
-    _write_fold(module, "fold_result", lanes, squares=True)
-    _write_compare(module, lanes)
+def write_projections(module: Module, lanes: int, vectors: int) -> None:
+    """The functions `fold_left`, which subtracts, `fold_right`, `fold_result`, which adds squares, `add_up`, and
+    `compare`."""
+    _write_fold(module, "fold_left", lanes, vectors, negates=True)
+    _write_fold(module, "fold_right", lanes, vectors)
+    _write_fold(module, "fold_result", lanes, vectors, squares=True)
+    _write_add_up(module, lanes)
+    _write_compare(module, lanes, vectors)
 
 
 def write_zeros(code: Function, lanes: int, out: str, out_row: str, rows: int, columns: str) -> None:
@@ -70,23 +74,24 @@ def write_zeros(code: Function, lanes: int, out: str, out_row: str, rows: int, c
             store(k, k.literal(0, float32), place, mask)
 
 
-def write_sums(k: LlvmBuilder, w: str, apart: Multiples, columns: list[list[str]]) -> None:
+def write_sums(k: LlvmBuilder, w: str, apart: Multiples, vectors: int, columns: list[list[str]]) -> None:
     """Add some rows of a result to its projections, and to the sums of squares: vectors side by side, of which
     `columns` has the rows. Several random vectors are taken at a time: a sum is added to the one before, which takes
     longer than it takes to begin with the next."""
     code = k.code
-    for first in range(0, VECTORS + 1, _AT_ONCE):
-        vectors = range(first, min(first + _AT_ONCE, VECTORS + 1))
+    groups = -(-(vectors + 1) // _AT_ONCE)
+    for group in range(groups):
+        own_vectors = range(group * (vectors + 1) // groups, (group + 1) * (vectors + 1) // groups)
         totals: dict[tuple[int, int], Value] = {}
         for row in range(len(columns[0])):
             own = [Value(float32, rows[row]) for rows in columns]
-            for v in vectors:
-                place = shifted(code, shifted(code, w, apart[v]), str(_ITEM * row)) if v < VECTORS else ""
-                weights = [repeated(k, float32, place)] * len(own) if v < VECTORS else own
+            for v in own_vectors:
+                place = shifted(code, shifted(code, w, apart[v]), str(_ITEM * row)) if v < vectors else ""
+                weights = [repeated(k, float32, place)] * len(own) if v < vectors else own
                 for n, (weight, x) in enumerate(zip(weights, own, strict=True)):
                     total = totals.get((v, n))
                     totals[v, n] = k.arithmetic("*", weight, x) if total is None else k.fma(weight, x, total)
-        for v in vectors:
+        for v in own_vectors:
             write_added(k, v, [totals[v, n] for n in range(len(columns))], [None] * len(columns))
 
 
@@ -103,52 +108,55 @@ def write_added(
 def folded(k: LlvmBuilder, apart: Multiples, w: str, row: Sequence[Value], sums: Sequence[str]) -> list[str]:
     """The sums of each random vector in turn, with a row of neighbouring vectors more; `w` has the row's weights."""
     made = []
-    for v in range(VECTORS):
+    for v in range(len(sums) // len(row)):
         weight = repeated(k, float32, shifted(k.code, w, apart[v]))
         made += [k.fma(weight, x, Value(float32, sums[v * len(row) + n])).text for n, x in enumerate(row)]
     return made
 
 
-def _write_fold(module: Module, name: str, lanes: int, *, negates: bool = False, squares: bool = False) -> None:
+def _write_fold(
+    module: Module, name: str, lanes: int, vectors: int, *, negates: bool = False, squares: bool = False
+) -> None:
     code = module.function(name, FOLD)
     k = LlvmBuilder(code, lanes)
-    apart = Multiples(code, "%w_row", VECTORS)
+    apart = Multiples(code, "%w_row", vectors)
     beside = code.let(f"icmp eq i64 %x_column, {_ITEM}")
     with code.when(beside):
-        _write_columns(k, apart, negates=negates, squares=squares)
+        _write_columns(k, apart, vectors, negates=negates, squares=squares)
     if not squares:  # the rows of a result are contiguous
         with code.when(code.let(f"xor i1 {beside}, true")):
-            _write_dots(k, apart, negates=negates)
+            _write_dots(k, apart, vectors, negates=negates)
     code.ret()
 
 
-def _write_columns(k: LlvmBuilder, apart: Multiples, *, negates: bool, squares: bool) -> None:
+def _write_columns(k: LlvmBuilder, apart: Multiples, vectors: int, *, negates: bool, squares: bool) -> None:
     """Rows of x are contiguous: the sums of neighbouring columns are lanes of vectors."""
     code = k.code
     whole = code.let(f"and i64 %columns, {-_WIDE * k.width}")
     with code.loop(0, whole, _WIDE * k.width) as loop:
-        _write_strip(k, apart, loop.index, _WIDE, None, negates=negates, squares=squares)
+        _write_strip(k, apart, vectors, loop.index, _WIDE, None, negates=negates, squares=squares)
     with code.loop(whole, "%columns", k.width) as loop:
         mask = lanes_below(k, sub(code, "%columns", loop.index))
-        _write_strip(k, apart, loop.index, 1, mask, negates=negates, squares=squares)
+        _write_strip(k, apart, vectors, loop.index, 1, mask, negates=negates, squares=squares)
 
 
 def _write_strip(
-    k: LlvmBuilder, apart: Multiples, column: str, wide: int, mask: str | None, *, negates: bool, squares: bool
-) -> None:
+    k: LlvmBuilder, apart: Multiples, vectors: int, column: str, wide: int, mask: str | None, *, negates: bool,
+    squares: bool,
+) -> None:  # fmt: skip
     """Some vectors of columns, all rows. Sums begin with zero: a long row of sums would lose digits."""
     code, kind = k.code, k.type(float32)
     first = shifted(code, "%x", mul(code, column, _ITEM))
-    count = (VECTORS + squares) * wide
+    count = (vectors + squares) * wide
     with code.loop(0, "%rows", carried=[("ptr", first), ("ptr", "%w"), *[(kind, "zeroinitializer")] * count]) as loop:
         x, w, *sums = loop.values
         own = [load(k, float32, shifted(code, x, str(_ITEM * k.width * n)), mask) for n in range(wide)]
         signed = [k.negated(o) for o in own] if negates else own
-        made = folded(k, apart, w, signed, sums)
+        made = folded(k, apart, w, signed, sums[: vectors * wide])
         if squares:
-            made += [k.fma(o, o, Value(float32, sums[VECTORS * wide + n])).text for n, o in enumerate(own)]
+            made += [k.fma(o, o, Value(float32, sums[vectors * wide + n])).text for n, o in enumerate(own)]
         loop.carry(shifted(code, x, "%x_row"), shifted(code, w, str(_ITEM)), *made)
-    for v in range(VECTORS + squares):
+    for v in range(vectors + squares):
         for n in range(wide):
             along = add(code, mul(code, column, _ITEM), str(_ITEM * k.width * n))
             place = shifted(code, "%out", add(code, mul(code, "%out_row", v), along))
@@ -156,7 +164,7 @@ def _write_strip(
             store(k, total, place, mask)
 
 
-def _write_dots(k: LlvmBuilder, apart: Multiples, *, negates: bool) -> None:
+def _write_dots(k: LlvmBuilder, apart: Multiples, vectors: int, *, negates: bool) -> None:
     """Columns of x are contiguous: each sum has parts in all lanes of a vector. Two columns share the numbers of w; of
     an odd number of them, the last one is its own neighbour."""
     code, kind = k.code, k.type(float32)
@@ -172,18 +180,18 @@ def _write_dots(k: LlvmBuilder, apart: Multiples, *, negates: bool) -> None:
             own = [load(k, float32, shifted(code, s, at), mask) for s in starts]
             own = [k.negated(o) for o in own] if negates else own
             made = []
-            for v in range(VECTORS):
+            for v in range(vectors):
                 weight = load(k, float32, shifted(code, shifted(code, "%w", apart[v]), at), mask)
                 made += [k.fma(weight, o, Value(float32, sums[2 * v + n])).text for n, o in enumerate(own)]
             return made
 
-        zeros = [(kind, "zeroinitializer")] * (2 * VECTORS)
+        zeros = [(kind, "zeroinitializer")] * (2 * vectors)
         with code.loop(0, whole, k.width, carried=zeros) as along:
             along.carry(*step(along.index, along.values, None))
         with code.when(code.let(f"icmp sgt i64 {rest}, 0"), [(kind, s) for s in along.values]) as branch:
             branch.give(*step(whole, along.values, lanes_below(k, rest)))
         one = k.at_width(1)
-        for v in range(VECTORS):
+        for v in range(vectors):
             totals = [sum_of_lanes(k, Value(float32, s)) for s in branch.values[2 * v : 2 * v + 2]]
             row = shifted(code, "%out", mul(code, "%out_row", v))
             places = [shifted(code, row, mul(code, c, _ITEM)) for c in columns]
@@ -192,38 +200,51 @@ def _write_dots(k: LlvmBuilder, apart: Multiples, *, negates: bool) -> None:
                 store(one, one.arithmetic("+", total, old), place)
 
 
-def _write_compare(module: Module, lanes: int) -> None:
-    code = module.function("compare", COMPARE)
+def _write_add_up(module: Module, lanes: int) -> None:
+    code = module.function("add_up", ADD_UP)
     k = LlvmBuilder(code, lanes)
-    kind, doubles = k.type(float32), k.type(float64)
     row = write_row_bytes(code, "%columns")
-    slab = mul(code, row, VECTORS + 1)
-    with code.loop(1, "%slabs") as other, code.loop(0, VECTORS + 1) as vector:
-        first = shifted(code, "%seen", mul(code, row, vector.index))
+    slab = mul(code, row, "%rows")
+    with code.loop(1, "%count") as other, code.loop(0, "%rows") as vector:
+        first = shifted(code, "%slabs", mul(code, row, vector.index))
         with code.loop(0, "%columns", lanes) as loop:
             mask = lanes_below(k, sub(code, "%columns", loop.index))
             here = shifted(code, first, mul(code, loop.index, _ITEM))
             there = load(k, float32, shifted(code, here, mul(code, slab, other.index)), mask)
             store(k, k.arithmetic("+", load(k, float32, here, mask), there), here, mask)
+    code.ret()
+
+
+def _write_compare(module: Module, lanes: int, vectors: int) -> None:
+    code = module.function("compare", COMPARE)
+    k = LlvmBuilder(code, lanes)
+    kind, doubles = k.type(float32), k.type(float64)
+    row = write_row_bytes(code, "%columns")
     one = k.at_width(1)
-    with code.loop(0, VECTORS) as vector:
-        zeros = [(kind, "zeroinitializer")] * VECTORS
+    with code.loop(0, vectors, carried=[("double", "0.0"), ("double", "0.0")]) as vector:
+        trace, squared = (Value(float64, text) for text in vector.values)
+        zeros = [(kind, "zeroinitializer")] * vectors
         with code.loop(0, "%columns", lanes, carried=zeros) as loop:
             mask = lanes_below(k, sub(code, "%columns", loop.index))
             at = shifted(code, "%seen", mul(code, loop.index, _ITEM))
             own = load(k, float32, shifted(code, at, mul(code, row, vector.index)), mask)
-            others = [load(k, float32, shifted(code, at, mul(code, row, v)), mask) for v in range(VECTORS)]
+            others = [load(k, float32, shifted(code, at, mul(code, row, v)), mask) for v in range(vectors)]
             pairs = zip(others, loop.values, strict=True)
             loop.carry(*[k.fma(own, other, Value(float32, s)).text for other, s in pairs])
-        line = shifted(code, "%sums", mul(code, vector.index, 8 * VECTORS))
         for v, s in enumerate(loop.values):
             total = one.converted(sum_of_lanes(k, Value(float32, s)), float64)
-            store(one, total, shifted(code, line, str(8 * v)))
+            squared = one.fma(total, total, squared)
+            is_own = code.pure(f"icmp eq i64 {vector.index}, {v}")
+            trace = one.arithmetic("+", trace, Value(float64, choice(code, is_own, total.text, "0.0", "double")))
+        vector.carry(trace.text, squared.text)
+    for n, text in enumerate(vector.values):
+        mean = one.arithmetic("/", Value(float64, text), one.literal(vectors, float64))
+        store(one, mean, shifted(code, "%sums", str(8 * n)))
     with code.loop(0, "%columns", lanes, carried=[(doubles, "zeroinitializer")]) as loop:
         mask = lanes_below(k, sub(code, "%columns", loop.index))
-        at = shifted(code, "%seen", add(code, mul(code, row, VECTORS), mul(code, loop.index, _ITEM)))
+        at = shifted(code, "%seen", add(code, mul(code, row, vectors), mul(code, loop.index, _ITEM)))
         squares = k.converted(load(k, float32, at, mask), float64)
         loop.carry(k.arithmetic("+", squares, Value(float64, loop.values[0])).text)
     total = sum_of_lanes(k, Value(float64, loop.values[0]))
-    store(one, total, shifted(code, "%sums", str(8 * VECTORS * VECTORS)))
+    store(one, total, shifted(code, "%sums", "16"))
     code.ret()

@@ -26,7 +26,6 @@ from .load_store import gather, lanes_below, load
 from .nest import VectorTarget
 from .packing import PARAMETERS as PANEL_PARAMETERS
 from .product import FusedStage, Product
-from .projections import VECTORS
 from .register_tiles import ask_for
 
 _Read = Callable[[str, str, "str | None"], Value]
@@ -56,11 +55,11 @@ def unit_lines_source(product: Product, target: VectorTarget) -> str:
     become squares side by side; lines that are not there may come out as anything."""
     module = Module(converts_halves=target.converts_halves)
     dtype = product.dtype if product.before is None else product.before.dtype
-    _Packer(module, "pack_a", SquareOrder.LINES, dtype, product.parts, product.before, product.is_projected).write()
-    code = module.function("lines", (*LINES_PARAMETERS, *(FOLDED if product.is_projected else ())))
+    _Packer(module, "pack_a", SquareOrder.LINES, dtype, product.parts, product.before, product.projections).write()
+    code = module.function("lines", (*LINES_PARAMETERS, *(FOLDED if product.projections else ())))
     pitch = unit_shape(1).rows * SQUARE
     strides, sizes = ("%across", "%along"), ("%rows", "%steps")
-    folded = ("%w", "%folded") if product.is_projected else None
+    folded = ("%w", "%folded") if product.projections else None
     _write_squares(code, "pack_a", dtype, product.parts, strides, sizes, str(pitch), folded)
     code.ret()
     return module.text(target.attributes)
@@ -69,11 +68,11 @@ def unit_lines_source(product: Product, target: VectorTarget) -> str:
 def unit_panel_source(product: Product, target: VectorTarget) -> str:
     """The module of `panel`, for a right operand: see `packing.panel_source`."""
     module = Module(converts_halves=target.converts_halves)
-    _Packer(module, "pack_b", SquareOrder.PAIRS, product.dtype, product.parts, None, product.is_projected).write()
-    code = module.function("panel", (*PANEL_PARAMETERS, *(FOLDED if product.is_projected else ())))
+    _Packer(module, "pack_b", SquareOrder.PAIRS, product.dtype, product.parts, None, product.projections).write()
+    code = module.function("panel", (*PANEL_PARAMETERS, *(FOLDED if product.projections else ())))
     pitch = mul(code, "%width", 2 * STEP)
     strides, sizes = ("%along", "%across"), ("%columns", "%rows")
-    folded = ("%folded", "%w") if product.is_projected else None
+    folded = ("%folded", "%w") if product.projections else None
     _write_squares(code, "pack_b", product.dtype, product.parts, strides, sizes, pitch, folded)
     code.ret()
     return module.text(target.attributes)
@@ -119,12 +118,12 @@ class _Packer:
 
     def __init__(
         self, module: Module, name: str, order: SquareOrder, dtype: DType, parts: int, before: FusedStage | None,
-        is_projected: bool,
+        projections: int,
     ) -> None:  # fmt: skip
-        """`is_projected`: lines, or for the right operand columns, whose numbers are contiguous are projected."""
-        self.code = module.function(name, (*PARAMETERS, *(FOLDED if is_projected else ())))
-        self.is_projected = is_projected
-        self.weights = Multiples(self.code, "%w_row", VECTORS) if is_projected else None
+        """Lines, or for the right operand columns, whose numbers are contiguous are projected on so many vectors."""
+        self.code = module.function(name, (*PARAMETERS, *(FOLDED if projections else ())))
+        self.projections = projections
+        self.weights = Multiples(self.code, "%w_row", projections) if projections else None
         self.k = LlvmBuilder(self.code, LINES)
         self.order = order
         self.dtype = dtype
@@ -193,7 +192,7 @@ class _Packer:
 
         def step(index: str, to: str, masks: list[str | None]) -> None:
             at = shifted(code, "%from", mul(code, index, self.dtype.itemsize))
-            zeros = [(k.type(float32), "zeroinitializer")] * (2 * VECTORS)
+            zeros = [(k.type(float32), "zeroinitializer")] * (2 * self.projections)
             with code.loop(0, "%lines", carried=[("ptr", at), ("ptr", to), ("ptr", "%w"), *zeros]) as line:
                 here, there, w, *sums = line.values
                 both = [
@@ -204,7 +203,7 @@ class _Packer:
                 made = folded(k, weights, w, [k.negated(x) for x in both], sums)
                 ends = (shifted(code, here, apart), shifted(code, there, str(2 * STEP)), shifted(code, w, "4"))
                 line.carry(*ends, *made)
-            for v in range(VECTORS):
+            for v in range(self.projections):
                 totals = [Value(float32, s) for s in line.values[3 + 2 * v : 5 + 2 * v]]
                 write_added(k, v, totals, masks, mul(code, index, 4))
 
@@ -227,10 +226,11 @@ class _Packer:
     # Across the lines
 
     def _across(self, weights: Multiples | None = None) -> None:
-        """Pair by pair, a vector over all lines for each number. With weights, the numbers are projected, too."""
+        """Pair by pair, a vector over all lines for each number. With weights, the numbers are projected, too: the two
+        of a pair have sums of their own, because a sum that waits for the one before takes longer than its numbers."""
         code, kind = self.code, self.k.type(float32)
         mask = lanes_below(self.k, "%lines")
-        sums = [] if weights is None else [("ptr", "%w"), *[(kind, "zeroinitializer")] * VECTORS]
+        sums = [] if weights is None else [("ptr", "%w"), *[(kind, "zeroinitializer")] * (2 * self.projections)]
         with code.loop(0, self.whole, STEP, carried=[("ptr", "%from"), ("ptr", "%to"), *sums]) as step:
             here, to, *folded = step.values
             following = self._pairs(here, to, mask, weights, folded, masked=False)
@@ -241,8 +241,10 @@ class _Packer:
             here, to = step.values[:2]
             branch.give(*self._pairs(here, to, mask, weights, list(carried), masked=True)[1:])
         if weights is not None:
-            for v, total in enumerate(branch.values[1:]):
-                write_added(self.k, v, [Value(float32, total)], [mask])
+            both = [Value(float32, s) for s in branch.values[1:]]
+            for v in range(self.projections):
+                total = self.k.arithmetic("+", both[v], both[v + self.projections])
+                write_added(self.k, v, [total], [mask])
 
     def _pairs(
         self, here: str, to: str, mask: str, weights: Multiples | None, sums: list[str], *, masked: bool
@@ -251,7 +253,7 @@ class _Packer:
         code, truth = self.code, self.k.type(bool_)
         apart = mul(code, "%along", self.dtype.itemsize)
         ahead = mul(code, "%length", apart)
-        types = [] if weights is None else ["ptr", *[self.k.type(float32)] * VECTORS]
+        types = [] if weights is None else ["ptr", *[self.k.type(float32)] * (2 * self.projections)]
         carried = [("ptr", here), ("ptr", to), *zip(types, sums, strict=True)]
         with code.loop(0, STEP, 2, carried=carried) as pair:
             here, there, *sums = pair.values
@@ -267,7 +269,9 @@ class _Packer:
                 if weights is not None:
                     # Behind the last number, weights may be anything.
                     w = code.let(f"select i1 {is_there}, ptr {sums[0]}, ptr %w") if masked else sums[0]
-                    sums = [shifted(code, sums[0], "4"), *folded(self.k, weights, w, [read], sums[1:])]
+                    own_sums = slice(1 + n * self.projections, 1 + (n + 1) * self.projections)
+                    sums[own_sums] = folded(self.k, weights, w, [read], sums[own_sums])
+                    sums[0] = shifted(code, sums[0], "4")
                 value = self._before(read)
                 both.append(self._kept(own, value) if masked else value)
                 here = shifted(code, here, apart)

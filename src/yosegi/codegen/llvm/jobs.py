@@ -21,7 +21,6 @@ from .ir import Function, Module
 from .load_store import lanes_below, load, store
 from .packing import PARAMETERS as PANEL
 from .product import ProductJob
-from .projections import VECTORS
 from .register_tiles import LINE, TileShape
 from .register_tiles import PARAMETERS as TILE
 
@@ -96,36 +95,65 @@ def write_pack_lines(module: Module, shape: TileShape) -> None:
     code.ret()
 
 
-def write_pack_and_fold(module: Module, shape: TileShape) -> None:
-    """`pack_and_fold`: a unit is a chunk of the sums, of all the left operand's rows. It is packed, and projected while
-    it is in the caches: some rows at a time, or all at once if columns are contiguous."""
-    job = ProductJob(module.function("pack_and_fold", PARAMETERS))
-    code = job.code
-    m, k, size = job.planned("m"), job.planned("k"), job.planned("fold_chunk")
-    a_m, a_k, lines = job.planned("a_m"), job.planned("a_k"), job.planned("lines", "ptr")
-    source, packed, apart, a_panel = job.array(0), job.pointer("packed_a"), job["apart"], job["a_panel"]
-    random, folded = job.array(job.planned("random")), shifted(code, job.pointer("work"), job.planned("folded"))
-    rows, w_row, folded_row = Panels(code, m, shape.lines, shape.rows), *(write_row_bytes(code, c) for c in (m, k))
-    by_columns = code.let(f"icmp ne i64 {a_k}, 4")
+def write_pack_and_fold(module: Module, shape: TileShape, vectors: int) -> None:
+    """Functions that pack a left operand, and project it while it is in the caches.
+
+    `pack_rows_and_fold`: a unit is a part of the row panels. Its numbers are projected while they are in registers, and
+    each part has sums of its own, which are added up later. `pack_columns_and_fold`: columns are contiguous, and a unit
+    is a chunk of them, with all rows.
+    """
+    work = _PackAndFold(module, "pack_rows_and_fold", shape)
+    code = work.code
+    part_of = _Shares(code, work.rows.count, work.job.planned("fold_parts")).bounds
+    slab = mul(code, work.folded_row, vectors)
+    with code.loop("%low", "%high") as loop:
+        out = shifted(code, work.folded, mul(code, loop.index, slab))
+        write_zeros(code, shape.lanes, out, work.folded_row, vectors, work.k)
+        with code.loop(*part_of(loop.index)) as panel:
+            work.pack(panel.index, work.source, work.packed, work.k, out, is_folded=True)
+    code.ret()
+
+    work = _PackAndFold(module, "pack_columns_and_fold", shape)
+    code, size = work.code, work.job.planned("fold_chunk")
     with code.loop("%low", "%high") as loop:
         done = mul(code, loop.index, size)
-        length = least(code, sub(code, k, done), size)
-        here = shifted(code, source, mul(code, done, a_k))
-        there = shifted(code, packed, mul(code, div(code, done, shape.step), apart))
-        out = shifted(code, folded, mul(code, done, 4))
-        write_zeros(code, shape.lanes, out, folded_row, VECTORS, length)
-        with code.when(by_columns):
-            code.invoke("@fold_left", FOLD, here, a_m, a_k, random, w_row, m, length, out, folded_row)
-        with code.loop(0, rows.count) as panel:
-            first, _, height = rows.of(panel.index)
-            start = shifted(code, here, mul(code, first, a_m))
-            to = shifted(code, there, mul(code, panel.index, a_panel))
-            own = choice(code, by_columns, "null", shifted(code, random, mul(code, first, 4)), "ptr")
-            code.invoke(
-                lines, (*LINES, *FOLDED), "%arguments", start, a_m, a_k, height, length, to, apart, "0", "0", own,
-                w_row, out, folded_row,
-            )  # fmt: skip
+        length = least(code, sub(code, work.k, done), size)
+        here = shifted(code, work.source, mul(code, done, work.a_k))
+        there = shifted(code, work.packed, mul(code, div(code, done, shape.step), work.apart))
+        out = shifted(code, work.folded, mul(code, done, 4))
+        write_zeros(code, shape.lanes, out, work.folded_row, vectors, length)
+        whole = [here, work.a_m, work.a_k, work.random, work.random_row, work.m, length, out, work.folded_row]
+        code.invoke("@fold_left", FOLD, *whole)
+        with code.loop(0, work.rows.count) as panel:
+            work.pack(panel.index, here, there, length, out, is_folded=False)
     code.ret()
+
+
+class _PackAndFold:
+    """A function that packs and projects a left operand, with the words of its job."""
+
+    def __init__(self, module: Module, name: str, shape: TileShape) -> None:
+        self.job = job = ProductJob(module.function(name, PARAMETERS))
+        self.code = code = job.code
+        self.m, self.k, self.a_m, self.a_k = (job.planned(w) for w in ("m", "k", "a_m", "a_k"))
+        self.source, self.packed = job.array(0), job.pointer("packed_a")
+        self.apart, self._panel, self._lines = job["apart"], job["a_panel"], job.planned("lines", "ptr")
+        self.random = job.array(job.planned("random"))
+        self.folded = shifted(code, job.pointer("work"), job.planned("folded"))
+        self.random_row, self.folded_row = (write_row_bytes(code, c) for c in (self.m, self.k))
+        self.rows = Panels(code, self.m, shape.lines, shape.rows)
+
+    def pack(self, panel: str, source: str, packed: str, length: str, out: str, *, is_folded: bool) -> None:
+        """Pack so many numbers of the rows of a panel."""
+        code = self.code
+        first, _, height = self.rows.of(panel)
+        start = shifted(code, source, mul(code, first, self.a_m))
+        to = shifted(code, packed, mul(code, panel, self._panel))
+        own = shifted(code, self.random, mul(code, first, 4)) if is_folded else "null"
+        code.invoke(
+            self._lines, (*LINES, *FOLDED), "%arguments", start, self.a_m, self.a_k, height, length, to, self.apart,
+            "0", "0", own, self.random_row, out, self.folded_row,
+        )  # fmt: skip
 
 
 def write_keeping(module: Module, dtype: DType, lanes: int) -> None:
@@ -169,10 +197,10 @@ def write_claim(module: Module) -> None:
 
 
 def write_units(
-    module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None, *, projects: bool = False
+    module: Module, dtype: DType, shape: TileShape, unit: BFloat16Unit | None, *, projections: int = 0
 ) -> None:
     """`units`: a unit is a group of row panels, and a group of the right operand's panels."""
-    units = _Units(module, dtype, shape, projects=projects, folds=folds(unit))
+    units = _Units(module, dtype, shape, projections, folds=folds(unit))
     code = units.code
     with prepared(code, unit), code.loop("%low", "%high") as loop:
         units.write(loop.index)
@@ -214,8 +242,8 @@ class _Panel:
 class _Units:
     """The multiplication, under way."""
 
-    def __init__(self, module: Module, dtype: DType, shape: TileShape, *, projects: bool, folds: bool) -> None:
-        self.shape, self.item, self.projects, self.folds = shape, dtype.itemsize, projects, projects and folds
+    def __init__(self, module: Module, dtype: DType, shape: TileShape, projections: int, *, folds: bool) -> None:
+        self.shape, self.item, self.projections, self.folds = shape, dtype.itemsize, projections, folds
         self.line = shape.columns * self.item
         self.job = job = ProductJob(module.function("units", PARAMETERS))
         self.code = code = job.code
@@ -249,7 +277,7 @@ class _Units:
         number = code.let(f"call i64 @claim(ptr {self.work}, i64 {self.slots})")
         slot = shifted(code, self.work, add(code, mul(code, self.slots, LINE), mul(code, number, self.room)))
         first, _, _ = self.columns.of(panels[0])
-        fold = _UnitFold(self, down, first, panels[1]) if self.projects else None
+        fold = _UnitFold(self, down, first, panels[1]) if self.projections else None
         with code.loop(0, self.blocks) as block:
             done = mul(code, block.index, self.depth)
             length = least(code, sub(code, self.k, done), self.depth)
@@ -369,7 +397,7 @@ class _UnitFold:
     def __init__(self, units: _Units, down: str, first: str, end: str) -> None:
         self._units, self._code = units, units.code
         code, job = units.code, units.job
-        n = job.planned("n")
+        n, vectors = job.planned("n"), units.projections
         self._columns = sub(code, least(code, units.columns.of(end)[0], n), first)
         self._row, self._folded_row, self._random_row = (
             write_row_bytes(code, c) for c in (n, units.k, job.planned("m"))
@@ -381,9 +409,9 @@ class _UnitFold:
         )
         self._random = job.array(job.planned("random"))
         self._folded = shifted(code, units.work, job.planned("folded"))
-        seen = add(code, job.planned("seen"), mul(code, mul(code, down, VECTORS + 1), self._row))
+        seen = add(code, job.planned("seen"), mul(code, mul(code, down, vectors + 1), self._row))
         self._seen = shifted(code, units.work, add(code, seen, mul(code, first, 4)))
-        write_zeros(code, units.shape.lanes, self._seen, self._row, VECTORS + 1, self._columns)
+        write_zeros(code, units.shape.lanes, self._seen, self._row, vectors + 1, self._columns)
 
     def block(self, block: _SumBlock) -> None:
         """All of a block of the right operand, if its columns are contiguous."""

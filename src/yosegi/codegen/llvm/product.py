@@ -63,9 +63,9 @@ class Product:
     """The dtypes of the outputs; a product without anything behind it has one, of its own dtype."""
     parts: int = 0
     """The bfloat16 numbers whose sum stands for a number of an operand; 0 if operands keep their dtype."""
-    is_projected: bool = False
-    """True if the kernel compares its result with random projections (`fused_projections`). Behind the outputs come the
-    random vectors, then the sums."""
+    projections: int = 0
+    """The number of random vectors on which the kernel projects its result and its operands (`fused_projections`), or
+    0. Behind the outputs come the random vectors, then the sums."""
 
     @property
     def results(self) -> tuple[DType, ...]:
@@ -100,7 +100,7 @@ class Product:
     @property
     def arrays(self) -> int:
         """How many arrays there are; then comes the workspace."""
-        return self.random + 2 * self.is_projected
+        return self.random + 2 * bool(self.projections)
 
     @property
     def random(self) -> int:
@@ -113,13 +113,15 @@ PLAN: Final = (
     "depth", "blocks", "down", "across", "in_panels", "copies_a", "copies_b", "kept_b", "slots", "room",
     "arrays", "right", "out", "out_row", "out_item", "panel", "lines", "finish", "finishes", "tiles", "offsets",
     "left", "multiply", "apply", "guard", "get_threads", "set_threads", "share", "units", "in_place", "transposed_a",
-    "transposed_b", "row_a", "row_b", "random", "folded", "seen", "fold_chunk",
+    "transposed_b", "row_a", "row_b", "random", "folded", "seen", "fold_parts",
+    "fold_chunk",
 )  # fmt: skip
 """The words of a plan: threads, the stack, sizes and strides; how the work is cut; the arrays, and of them the output
 that holds the sums, functions, whether sums are finished by one if they could be left as they are, where in the plan
 the tiles' functions are, and the bytes at which each matrix of a stack begins in each array; what only a library's
 products need; and what only projections need: the place of the random vectors among the arrays, where in the workspace
-the projected operands are, and how many numbers of each sum are projected in one unit of work."""
+the projected operands are, and into how many units of work the rows of a left operand are cut that is projected, or
+how many numbers of each sum are projected in one unit, if its columns are contiguous."""
 
 
 class Words:

@@ -17,7 +17,7 @@ from typing import Final
 from ..._tensor.dtype import DType
 from .bfloat16_units import BFloat16Unit
 from .entry import BEFORE_ARRAYS, PARAMETERS
-from .fused_projections import COMPARE, write_projections
+from .fused_projections import ADD_UP, COMPARE, write_projections
 from .integers import add, ceil_div, choice, div, least, lined_up, most, mul, shifted, sub, word
 from .ir import Function, Module
 from .jobs import Panels, write_claim, write_keeping, write_pack_and_fold, write_pack_lines, write_units
@@ -33,28 +33,28 @@ _LINE_CHUNKS: Final = 16
 
 
 def product_source(
-    target: VectorTarget, dtype: DType, shape: TileShape, unit: BFloat16Unit | None = None, *, projects: bool = False
+    target: VectorTarget, dtype: DType, shape: TileShape, unit: BFloat16Unit | None = None, *, projections: int = 0
 ) -> str:
     """The module of all products with sums of a dtype and tiles of a shape. `unit` multiplies bfloat16 numbers.
-    `projects`: random projections are computed as well.
+    `projections`: it is projected on so many random vectors.
 
     `kernel` takes the arrays of a `Product`, then the workspace; `pack`, a right operand, and where it is kept.
     """
     module = Module()
     write_keeping(module, dtype, shape.lanes)
     write_claim(module)
-    if projects:
-        write_projections(module, shape.lanes)
-        write_pack_and_fold(module, shape)
-    write_units(module, dtype, shape, unit, projects=projects)
+    if projections:
+        write_projections(module, shape.lanes, projections)
+        write_pack_and_fold(module, shape, projections)
+    write_units(module, dtype, shape, unit, projections=projections)
     write_pack_lines(module, shape)
-    _write_one(module, shape, projects=projects)
+    _write_one(module, shape, projections)
     write_stack(module, "kernel")
     _write_pack(module, shape)
     return module.text(target.attributes)
 
 
-def _write_one(module: Module, shape: TileShape, *, projects: bool) -> None:
+def _write_one(module: Module, shape: TileShape, projections: int) -> None:
     """`one(arguments, batch, pool, work)`: the product of one matrix of a stack; on one thread if there is no pool."""
     code = module.function("one", [("ptr", "arguments"), ("i64", "batch"), ("ptr", "pool"), ("ptr", "work")])
     item = shape.step_bytes
@@ -74,17 +74,24 @@ def _write_one(module: Module, shape: TileShape, *, projects: bool) -> None:
     put("a_step", choice(code, copies_a, choice(code, in_panels, apart, str(item)), p["a_k"]))
     with code.loop(0, p["slots"]) as slot:
         code.do(f"store i64 0, ptr {shifted(code, '%work', mul(code, slot.index, LINE))}")
-    if projects:
-        chunks = ceil_div(code, p["k"], p["fold_chunk"])
-        spread(code, "%pool", p["spread"], "pack_and_fold", put.job, chunks, "1")
+    if projections:
+        in_columns = code.let(f"icmp ne i64 {p['a_k']}, 4")
+        with code.when(in_columns):
+            chunks = ceil_div(code, p["k"], p["fold_chunk"])
+            spread(code, "%pool", p["spread"], "pack_columns_and_fold", put.job, chunks, "1")
+        with code.when(code.let(f"xor i1 {in_columns}, true")):
+            spread(code, "%pool", p["spread"], "pack_rows_and_fold", put.job, p["fold_parts"], "1")
+            sums = shifted(code, "%work", p["folded"])
+            code.invoke("@add_up", ADD_UP, sums, p["fold_parts"], str(projections), p["k"])
     else:
         with code.when(copies_a):
             several = code.pure(f"udiv i64 {row_panels}, {_LINE_CHUNKS}")
             spread(code, "%pool", p["spread"], "pack_lines", put.job, row_panels, most(code, several, 1))
     spread(code, "%pool", p["spread"], "units", put.job, mul(code, p["down"], p["across"]), "1")
-    if projects:
-        sums = put.given(add(code, p["random"], "1"))
-        code.invoke("@compare", COMPARE, shifted(code, "%work", p["seen"]), p["down"], p["n"], sums)
+    if projections:
+        seen, sums = shifted(code, "%work", p["seen"]), put.given(add(code, p["random"], "1"))
+        code.invoke("@add_up", ADD_UP, seen, p["down"], str(projections + 1), p["n"])
+        code.invoke("@compare", COMPARE, seen, p["n"], sums)
     code.ret()
 
 

@@ -20,6 +20,7 @@ from ..._tensor.dtype import ALL
 from ..._tensor.environment import memory_limit
 from ..._tensor.op import OpKind
 from ..._tensor.precision import Precision
+from ..._tune.projection import Projected
 from ..._tune.store import processor
 from .kernel import numpy_function
 from .limit import Account
@@ -90,10 +91,10 @@ class Cpu:
         kernel = _Waiting(self, region, runs).kernel if runs > 1 else self.stages.compiled(region)
         return kernel if self.account is None else self.account.limited(kernel, region)
 
-    def projected(self, region: Region, draw: Callable[[int], Any]) -> Callable[..., tuple[Any, Any] | None] | None:
+    def projected(self, region: Region, vectors: int, draw: Callable[[int], Any]) -> Projected | None:
         """The product of two inputs in a reduced precision, with its projections. Under a memory limit there is none:
         results are counted where kernels are called."""
-        return None if self.account is not None else self.reduced.projected(region, draw)
+        return None if self.account is not None else self.reduced.projected(region, vectors, draw)
 
     def kernels(self, region: Region) -> Sequence[Region]:
         """The native kernels of a region, once it is compiled, and the ops that NumPy computes."""

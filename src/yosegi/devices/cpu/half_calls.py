@@ -16,11 +16,11 @@ from ..._run.trace import trace
 from ..._tensor.dtype import float32
 from ..._tensor.node import Shape
 from ..._tensor.precision import Precision
+from ..._tune.projection import Projected
 from ...codegen.llvm.bfloat16_units import BFloat16Unit
 from ...codegen.llvm.blocking import BlockingPolicy
 from ...codegen.llvm.fused_projections import row_bytes
 from ...codegen.llvm.product import Product
-from ...codegen.llvm.projections import VECTORS
 from ...errors import CompileFailure
 from .callables import Runtime
 from .compiler import Compiler, HostMachine
@@ -40,7 +40,6 @@ _LEAST_LINES: Final = 8
 _MOST_KNOWN: Final = 1024
 
 Matmul = Callable[[Any, Any], Any]
-Projected = Callable[[Any, Any], "tuple[Any, Any] | None"]
 
 
 def machine_for(unit: BFloat16Unit, machine: HostMachine) -> HostMachine:
@@ -91,13 +90,13 @@ class HalfProducts:
 
         return multiply
 
-    def projected(self, precision: Precision, draw: Callable[[int], Any]) -> Projected:
-        """A function that multiplies two arrays at a precision, and projects the product on random vectors.
+    def projected(self, precision: Precision, vectors: int, draw: Callable[[int], Any]) -> Projected:
+        """A function that multiplies two arrays at a precision, and projects the product on some random vectors.
 
         `draw` gives the vectors of a length. The function gives `None` for arrays that are not one product of matrices
         with contiguous rows or columns.
         """
-        product = Product(float32, parts=PARTS[precision], is_projected=True)
+        product = Product(float32, parts=PARTS[precision], projections=vectors)
         drawn: dict[int, Any] = {}
         known: dict[Any, ProductCall | None] = {}
 
@@ -112,7 +111,7 @@ class HalfProducts:
             if rows not in drawn:
                 drawn[rows] = random_rows(draw(rows))
             out = self._results.any((*a.shape[:-1], b.shape[-1]), float32.numpy)
-            sums = np.empty(VECTORS * VECTORS + 1)
+            sums = np.empty(3)
             workspace = self._spare.take(bound.workspace)
             bound.call(a, b, out, drawn[rows], sums, workspace)
             self._spare.give_back(workspace)

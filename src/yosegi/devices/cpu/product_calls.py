@@ -83,7 +83,7 @@ class Objects:
                 source = write()
                 return Part(source, lambda: source, (function,))
             words = stage.identity
-        places = len(product.fed), [dtype.name for dtype in product.results], product.parts, product.is_projected
+        places = len(product.fed), [dtype.name for dtype in product.results], product.parts, product.projections
         return self.part((function, product.dtype.name, words, *places), write, function)
 
     def call(self, kernel: ProductKernel, needs: int, fallback: Callable[..., Any]) -> ProductCall:
@@ -109,7 +109,7 @@ class Objects:
             "random": product.random,
         } | plan  # fmt: skip
         numbers = [*[plan.get(name, 0) for name in PLAN], *where.fed, *where.rows, *more, *where.offsets]
-        numbers += [0] * (2 * product.is_projected)  # the random vectors and the sums: there is one matrix
+        numbers += [0] * (2 * bool(product.projections))  # the random vectors and the sums: there is one matrix
         code = Code({"kernel": kernel}, codes)
         return ProductKernel(code, product.arrays + 1, numbers, workspace, sizes.batches * sizes.work)
 
@@ -198,7 +198,7 @@ class GeneratedProducts:
             "depth": made.depth, "blocks": made.blocks, "down": made.down, "across": made.across,
             "in_panels": int(made.in_panels), "copies_a": int(made.copies_a), "copies_b": int(made.copies_b),
             "kept_b": int(kept), "slots": made.slots, "room": made.room, "folded": made.folded, "seen": made.seen,
-            "fold_chunk": made.fold_chunk,
+            "fold_parts": made.fold_parts, "fold_chunk": made.fold_chunk,
         }  # fmt: skip
 
     def _cut(self, product: Product, sizes: ProductSizes, threads: int, *, kept: bool) -> WorkSplit:
@@ -212,9 +212,9 @@ class GeneratedProducts:
     def _order(self, product: Product) -> Part:
         """The order of the work."""
         target, unit = self._objects.target, self.unit if product.parts else None
-        projects = product.is_projected
-        source = partial(product_source, target, product.dtype, self.shape(product), unit, projects=projects)
-        return self._part(product, ("order", projects), source, "kernel", "pack")
+        projections = product.projections
+        source = partial(product_source, target, product.dtype, self.shape(product), unit, projections=projections)
+        return self._part(product, ("order", projections), source, "kernel", "pack")
 
     def _tile(self, product: Product, rows: int, vectors: int) -> Part:
         """One size of tile."""
@@ -224,16 +224,16 @@ class GeneratedProducts:
             assert self.unit is not None
             source = partial(
                 unit_tile_source, self.unit, product.parts, rows, vectors, target.attributes,
-                projects=product.is_projected,
+                projections=product.projections,
             )  # fmt: skip
-        return self._part(product, (name, product.is_projected), source, name)
+        return self._part(product, (name, product.projections), source, name)
 
     def _panel(self, product: Product, sizes: ProductSizes, made: WorkSplit) -> Part:
         """The kernel that packs a right operand."""
         target, dtype = self._objects.target, product.dtype
         if product.parts:
             source = partial(unit_panel_source, product, target)
-            return self._part(product, ("panel", product.is_projected), source, "panel")
+            return self._part(product, ("panel", product.projections), source, "panel")
         shortest = sizes.k - made.depth * (made.blocks - 1)
         order = order_of(sizes.b_k, sizes.b_n, shortest, self.shape(product).lanes, dtype.itemsize)
         return self._part(product, ("panel", order.name), partial(panel_source, target, dtype, order), "panel")

@@ -17,8 +17,9 @@ from ..._schedule.fuse import Region, is_constant
 from ..._tensor.dtype import float32
 from ..._tensor.precision import Precision
 from ..._tensor.role import Contraction
+from ..._tune.projection import Projected
 from .bfloat16_support import Found, find
-from .half_calls import HalfProducts, Projected, is_worth
+from .half_calls import HalfProducts, is_worth
 from .native_groups import Natives
 from .results import Results
 
@@ -89,13 +90,13 @@ class Reduced:
             return reference
         return products.product(region.precision, reference, is_kept=_has_constant(graph, entry))
 
-    def projected(self, region: Region, draw: Callable[[int], Any]) -> Projected | None:
+    def projected(self, region: Region, vectors: int, draw: Callable[[int], Any]) -> Projected | None:
         """A region that is one product, at its precision and with its projections, or `None`."""
         graph, (*_, entry) = region.graph, region.nodes
         if len(region.nodes) > 1 or graph.args[entry] != region.inputs:
             return None
         products = self.computing(graph, entry, region.precision)
-        return None if products is None else products.projected(region.precision, draw)
+        return None if products is None else products.projected(region.precision, vectors, draw)
 
     def computing(self, graph: Graph, entry: int, precision: Precision) -> HalfProducts | None:
         """The function that computes an entry at a precision below its own, or `None`."""
