@@ -135,7 +135,7 @@ def plotted(files: Sequence[str]) -> None:
         document = json.loads(Path(name).read_text())
         for colour, (layers, row) in zip(COLOURS, document["seconds"].items(), strict=False):
             points = [(document["passes"] * work(int(layers), int(t)) / 1e9, s * 1e3) for t, s in row.items()]
-            series.append((f"{document['name']}, {layers} layers", colour, number, points))
+            series.append((f"{document['name']}, {layers} layer{'s' * (layers != '1')}", colour, number, points))
     bounds = [[f(v) for f in (min, max)] for v in zip(*[p for *_, points in series for p in points], strict=True)]
     (x0, x1), (y0, y1) = ([10 ** (np.floor(log10(a) * 2) / 2), 10 ** (np.ceil(log10(b) * 2) / 2)] for a, b in bounds)
 
