@@ -49,7 +49,7 @@ _LEARNING: Final = 40.0  # seconds after which a program does not run on under `
 _HOPELESS: Final = 5.0  # times the time under `auto`: a device that takes longer is timed once
 SITTINGS: Final = 5
 _MOST_SITTINGS: Final = 24
-"""Sittings of a program whose regret cannot be told from a limit."""
+"""Sittings of a program whose regret is too near a limit."""
 _NEAR: Final = 1.3
 """Times the best device's time: devices that take longer have no further sittings."""
 _ROUNDS: Final = 12
@@ -182,7 +182,7 @@ def measure(
     """Run all programs with this in their names; semicolons separate several, and "2/3" is the second third of all.
 
     They learn first; then each has several sittings, with the others in between, and further ones as long as its regret
-    cannot be told from a limit.
+    is too near a limit.
     """
     chosen = _chosen(pattern)
     if not chosen:
@@ -257,8 +257,7 @@ class _Entry:
 
 
 def _steps_of(plan: Plan) -> list[Any]:
-    """What tells a plan from others: the device, the precision and the region of each step. A process has one kernel
-    for these."""
+    """The device, the precision and the region of each step: for these, a process has one kernel."""
     return [(step.candidate, digest(step.region)) for step in plan.steps]
 
 
