@@ -36,8 +36,8 @@ def halved(k: LlvmBuilder, value: Value) -> tuple[Value, Value]:
 
 
 def brought_apart(k: LlvmBuilder, parts: Sequence[Value]) -> list[Value]:
-    """Of vectors that lie one behind the other, as many as a power of two, every so manieth element: those from the
-    first on, from the second on, …"""
+    """Vectors of every n-th element, from the first on, from the second on, …, of n vectors that lie one behind the
+    other. n is a power of two."""
     if len(parts) == 1:
         return list(parts)
     pairs = list(zip(parts[::2], parts[1::2], strict=True))
@@ -46,7 +46,7 @@ def brought_apart(k: LlvmBuilder, parts: Sequence[Value]) -> list[Value]:
 
 
 def brought_together(k: LlvmBuilder, values: Sequence[Value]) -> list[Value]:
-    """What `brought_apart` was given, from what it gave."""
+    """The vectors that `brought_apart` was given, from its result."""
     if len(values) == 1:
         return list(values)
     pairs = zip(brought_together(k, values[::2]), brought_together(k, values[1::2]), strict=True)

@@ -55,7 +55,7 @@ class Depthwise:
         )  # fmt: skip
 
     def __call__(self, x: Any, w: Any) -> Any:
-        """Of arrays of the shapes and strides that this was made for."""
+        """The convolution of arrays of the shapes and strides that this was made for."""
         out = self._results.any(self._shape, self._dtype)
         self._convolve(x, w, out)
         return out
