@@ -196,7 +196,7 @@ def test_what_reads_nothing_stands_just_above_its_first_reader():
 
 def test_boxes_of_a_layer_do_not_touch_and_every_value_has_its_line():
     reads = [(), (), (), (0, 1), (0, 2), (3,), (0, 4, 5)]
-    nodes = [flow.Node(f"step {n}", "1 ms", "cpu", "red", r) for n, r in enumerate(reads)]
+    nodes = [flow.FlowNode(f"step {n}", "1 ms", "cpu", "red", r) for n, r in enumerate(reads)]
     drawn = flow.drawing(nodes, "a graph")
     places = [tuple(map(float, p)) for p in re.findall(r"translate\(([\d.-]+),([\d.-]+)\)", drawn)]
     assert len(places) == len(nodes)
@@ -206,7 +206,7 @@ def test_boxes_of_a_layer_do_not_touch_and_every_value_has_its_line():
 
 
 def test_lines_between_devices_are_told_from_others():
-    nodes = [flow.Node("a", "", "cpu", "red"), flow.Node("b", "", "opencl:0", "blue", (0,))]
+    nodes = [flow.FlowNode("a", "", "cpu", "red"), flow.FlowNode("b", "", "opencl:0", "blue", (0,))]
     assert flow.drawing(nodes, "a graph").count("crosses") == 1
 
 
