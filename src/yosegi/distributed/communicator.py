@@ -199,20 +199,25 @@ _FOLDS: Final = {Combine.SUM: np.add, Combine.MEAN: np.add, Combine.MAX: np.maxi
 _HALVES: Final = (np.dtype(np.float16), np.dtype(bfloat16))
 
 
-def combined(arrays: Sequence[Array], combine: Combine) -> Array:
-    """Combine arrays in their order, as a new array. Sums of 16-bit floats are rounded once, at the end.
+def combined(arrays: Sequence[Array], combine: Combine, out: Array | None = None) -> Array:
+    """Combine arrays in their order, as a new array or into `out`. Sums of 16-bit floats are rounded once, at the end.
 
     >>> combined([np.asarray([1.0, 2.0]), np.asarray([3.0, np.nan])], Combine.MAX)
     array([ 3., nan])
     """
-    dtype = arrays[0].dtype
-    total = arrays[0].astype(np.float32 if dtype in _HALVES else dtype, order="C")
+    dtype, fold = arrays[0].dtype, _FOLDS[combine]
+    result = np.empty(arrays[0].shape, dtype) if out is None else out
     with np.errstate(all="ignore"):
-        for array in arrays[1:]:
-            _FOLDS[combine](total, array, out=total)
+        if dtype in _HALVES or len(arrays) == 1:
+            total, others = arrays[0].astype(np.float32 if dtype in _HALVES else dtype), arrays[1:]
+        else:  # without a copy of the first
+            total, others = fold(arrays[0], arrays[1], out=result), arrays[2:]
+        for array in others:
+            fold(total, array, out=total)
         if combine is Combine.MEAN:
             total /= len(arrays)
-        result: Array = total.astype(dtype, copy=False)
+        if total is not result:
+            result[...] = total
     return result
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Final, NoReturn, final
@@ -226,20 +226,25 @@ class MPICommunicator(Communicator):
         """Combine the arrays in the order of ranks: each rank a share of them, then all get all shares."""
         if self.size == 1:
             return combined([source], combine)
-        flat = source.reshape(-1)
-        ends = [flat.size * rank // self.size for rank in range(self.size + 1)]
+        ends = [source.size * rank // self.size for rank in range(self.size + 1)]
         counts = [b - a for a, b in pairwise(ends)]
-        share = self._combined(said, flat, counts, combine)
         result = np.empty(source.shape, source.dtype)
-        self._do(said, self._comm.Iallgatherv, _raw(share), [_raw(result), counts])
+        share = result.reshape(-1)[ends[self.rank] : ends[self.rank + 1]]
+        self._combined(said, source.reshape(-1), counts, combine, share)
+        self._do(said, self._comm.Iallgatherv, MPI.IN_PLACE, [_raw(result), counts])
         return result
 
-    def _combined(self, said: str, flat: Array, counts: list[int], combine: Combine) -> Array:
-        """Combine this rank's share of flat arrays that all ranks have cut alike."""
-        rows = np.empty((self.size, counts[self.rank]), flat.dtype)
-        own = [counts[self.rank]] * self.size
-        self._do(said, self._comm.Ialltoallv, [_raw(flat), counts], [_raw(rows), own])
-        return combined(list(rows), combine)
+    def _combined(self, said: str, flat: Array, counts: list[int], combine: Combine, out: Array | None = None) -> Array:
+        """Combine this rank's share of flat arrays that all ranks have cut alike. Its own part stays where it is."""
+        ends = [0, *accumulate(counts)]
+        size = counts[self.rank]
+        rows = np.empty((self.size - 1, size), flat.dtype)
+        sent, received = list(counts), [size] * self.size
+        sent[self.rank] = received[self.rank] = 0
+        self._do(said, self._comm.Ialltoallv, [_raw(flat), (sent, ends[:-1])], [_raw(rows), received])
+        parts = list(rows)
+        parts.insert(self.rank, flat[ends[self.rank] : ends[self.rank + 1]])
+        return combined(parts, combine, out)
 
     def all_gather(self, array: Array) -> list[Array]:
         """The arrays of all ranks."""
