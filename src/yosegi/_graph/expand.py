@@ -132,6 +132,6 @@ def in_parts(region: Region) -> Region:
 
 
 def is_whole_in_vain(schedule: Schedule) -> bool:
-    """True if composites stayed whole for devices none of which got any in the end: in parts, others do them better."""
+    """True if composites were kept for devices that received none of them. Other devices compute them decomposed."""
     homes = [(s.device, c.op) for s in schedule.steps for c in s.region.calls if c.op.decomposition is not None]
     return bool(homes) and not any(op.name in device.limits.natives for device, op in homes)

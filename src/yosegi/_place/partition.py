@@ -30,7 +30,7 @@ class Placed:
     is_pinned: bool = False
     """True if it reads inputs that the user has put on this device. Its outputs are pinned there too."""
     is_alone: bool = False
-    """True if its result is certified by itself: it cannot be part of a larger unit."""
+    """True if its result has a certificate of its own: it cannot be part of a larger unit."""
 
     @property
     def precision(self) -> Precision | None:

@@ -297,7 +297,7 @@ def to_device(x: Tensor, device: Any, stream: Any = None) -> Tensor:
             continue
         if moved is buffer:
             return Tensor(x._node)
-        # The node it came from is its history, and the way back for gradients.
+        # Its input is the node that it was moved from: its history, which gradients follow too.
         return Tensor(Node(variable.call((x._node.spec,), {}), (x._node,), moved))
 
 

@@ -113,7 +113,7 @@ def settled(array: Array) -> Array:
 
 
 def is_immutable(array: Array) -> bool:
-    """True if nobody can write this memory: it is that of a `bytes` object. An array's own flag can be turned again."""
+    """True if this memory cannot be written: it belongs to a `bytes` object. An array's own flag can be set again."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
